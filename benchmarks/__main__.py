@@ -83,6 +83,17 @@ def fetch(
     report.fetch(_numbers(lengths, "--lengths"), folder, rounds=rounds, as_json=json, plot=plot)
 
 
+@app.command(epilog="Example: python -m benchmarks ranges --rounds 3")
+def ranges(folder: ClipFolder = _FOLDER, rounds: Rounds = 5, *, json: AsJson = False) -> None:
+    """Compare frames between keyframes read from an S3 server by ranges with those of a download.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    raise typer.Exit(report.ranges(folder, rounds=rounds, as_json=json))
+
+
 @app.command(epilog="Example: python -m benchmarks store --json")
 def store(
     length: Annotated[int, typer.Option(min=1, max=3600, help="Length of the clips in seconds.")] = 60,
@@ -237,6 +248,10 @@ def trade(
     keep: Annotated[str | None, typer.Option(help="Folder that keeps the clips for the next time.")] = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name; by default the demo's.")] = None,
     make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
+    pruning: Annotated[
+        bool,
+        typer.Option("--pruning", help="Measure what video_pruning_rate does to tokens, speed and answers instead."),
+    ] = False,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -245,6 +260,8 @@ def trade(
 
     if make:
         measure.write_clips(Path(make), clips=clips, seed=seed)
+    elif pruning:
+        measure.run_pruning(clips=clips, seed=seed, keep=keep, model=model, as_json=json)
     else:
         measure.run(clips=clips, seed=seed, keep=keep, model=model, as_json=json, plot=plot)
 

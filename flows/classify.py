@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from functools import lru_cache
-from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from prefect import State, flow
-from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.arrival import broken_manifest_told
-from flows.run.empty import empty_night
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
 from flows.run.names import run_name
 from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
+from flows.run.scheduled import empty_night, first_scheduled, render_scheduled
 from flows.run.sentence import failing_in_a_sentence
 from infra.errors import ManifestMissingError
 from infra.settings import load_settings
 from infra.settings.schedule import Timezone
 from tasks.manifest.dataset import dataset_name, nightly_dataset
-from tasks.manifest.location import fill_date_placeholders, has_date_placeholders
-
-
-def render_scheduled(text: str, timezone: str) -> str:
-    """Replace date placeholders with the date for which the current flow run was scheduled."""
-    if not has_date_placeholders(text):
-        return text
-    return fill_date_placeholders(text, _first_scheduled(flow_run.id).astimezone(ZoneInfo(timezone)))
 
 
 def scheduled_run_name() -> str:
@@ -40,25 +28,12 @@ def scheduled_run_name() -> str:
     parameters = flow_run.parameters
     manifest, timezone = parameters["manifest"], parameters.get("timezone") or "UTC"
     dataset = parameters.get("dataset") or nightly_dataset(manifest) or dataset_name(manifest)
+    at = first_scheduled(flow_run.id)
     try:
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # the run fails with the reason
-        return run_name("classify", dataset, _first_scheduled(flow_run.id))
-    return run_name("classify", render_scheduled(dataset, timezone), _first_scheduled(flow_run.id).astimezone(zone))
-
-
-@lru_cache
-def _first_scheduled(flow_run_id: str | None) -> datetime:
-    """Return the time for which a flow run was first scheduled; now if it was started by hand.
-
-    Its expected start time does not tell: it changes when a run is restarted, possibly after midnight.
-    """
-    if flow_run_id is None:
-        return datetime.now(UTC)
-    with get_client(sync_client=True) as client:
-        states = client.read_flow_run_states(UUID(flow_run_id))
-    first = min(states, key=lambda state: state.timestamp)
-    return first.state_details.scheduled_time or first.timestamp
+        return run_name("classify", dataset, at)
+    return run_name("classify", render_scheduled(dataset, timezone, flow_run.id), at.astimezone(zone))
 
 
 @flow(
@@ -96,8 +71,8 @@ def classify(
     settings = load_settings()
     request = RunRequest(
         kind="classify",
-        manifest=render_scheduled(manifest, timezone),
-        dataset=render_scheduled(dataset, timezone) if dataset else None,
+        manifest=render_scheduled(manifest, timezone, flow_run.id),
+        dataset=render_scheduled(dataset, timezone, flow_run.id) if dataset else None,
         overrides=overrides,
         shared=not force,
         force=force,

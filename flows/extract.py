@@ -9,11 +9,14 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.local_executor import MAX_TASKS, extract_ahead, local_extraction, open_extractor
+from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, PlanId
 from flows.run.ray_executor import ray_cluster, remote_extractor
+from flows.run.termination import ends_soon
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
-from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
+from flows.shard.retry import retry_faults, retry_outage
+from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores
@@ -23,6 +26,7 @@ from reelabel.wording import pluralize
 from tasks.frame_cache.pool import decode_pool
 from tasks.plans.extracted import write_extracted
 from tasks.plans.lease import Work, finish_alone
+from tasks.plans.worker import alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 @flow(
     name="extract",
     description="Extract frames for runs with the remote executor.",
+    flow_run_name=lambda: name_of_worker("extract"),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
@@ -48,7 +53,8 @@ def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
         plan: Id of the plan to work on; if empty, every open plan.
         idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
-    count = _extract_plans(load_settings(), plan=plan, idle_timeout_s=idle_timeout_s)
+    with logged_by_all(stage="extract", plan=plan):
+        count = _extract_plans(load_settings(), plan=plan, idle_timeout_s=idle_timeout_s)
     return f"Extracted {pluralize(count, 'shard')}."
 
 
@@ -59,8 +65,9 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     objects = ObjectStore(settings.store, settings.web)
     with (
         PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
+        alive(scope.database, Work.EXTRACT, plan_id=scope.plan_id),
         make_lease_keeper(scope.database, settings) as keeper,
-        cancel_waits_at_exit(),
+        ends_soon(),
     ):
         most = settings.extract.max_pending_shards
         source = scope.queue(Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=most)
@@ -80,13 +87,16 @@ def _here(
     """Extract in this flow's own decoding processes."""
     processes = settings.extract.processes or usable_cores()
     ahead = settings.extract.lookahead_shards
-    with decode_pool(settings, processes=processes) as pool, local_extraction(processes * (1 + ahead)) as start:
+    threads = processes * (1 + ahead)
+    with decode_pool(settings, processes=processes) as pool, local_extraction(threads) as start:
 
         @lru_cache(CACHED_PLANS)
         def extractor_of(plan: Plan) -> FrameExtractor:
             return open_extractor(settings, pool, spec_of(plan), keep_bytes=0)
 
-        yield from extract_ahead(source, lambda plan: partial(extractor_of, plan), ahead=ahead, start=start)
+        yield from extract_ahead(
+            source, lambda plan: partial(extractor_of, plan), ahead=ahead, start=start, threads=threads
+        )
 
 
 def _on_ray(

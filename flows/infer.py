@@ -14,16 +14,21 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
+from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
+from flows.run.spec import engine_settings
+from flows.run.termination import ends_soon
+from flows.shard.extract import ViewStream
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
-from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
-from flows.shard.stream import ViewStream
+from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import PlanLostError
+from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
+from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase, WallClockProfile
@@ -31,6 +36,7 @@ from tasks.frame_cache.pool import decode_pool
 from tasks.model.backend import backend_of
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
+from tasks.plans.worker import alive
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
@@ -50,6 +56,7 @@ _POLL_S = 1.0
 @flow(
     name="infer",
     description="Answer shards that other machines have extracted.",
+    flow_run_name=lambda: name_of_worker("infer"),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout = None) -> str:
@@ -62,7 +69,8 @@ def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout 
         model: Model folder or hub name; if empty, the setting, or the tiny demo model.
         idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
-    count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)
+    with logged_by_all(stage="infer", plan=plan):
+        count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)
     return f"Answered {pluralize(count, 'shard')}."
 
 
@@ -77,22 +85,27 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
-    with PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope:
+    with (
+        PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
+        alive(scope.database, Work.INFER, plan_id=scope.plan_id, model=identity),
+    ):
         plans = _wait_for_plans(scope, identity)
         if not plans:
             return 0
+        first = scope.spec_of(plans[0])
+        plans = [plan for plan in plans if _are_answered_alike(first, scope.spec_of(plan))]
         largest = max((scope.spec_of(plan).sampling for plan in plans), key=_shown_px)
         start_metrics(settings.metrics)
         ledger = WallClockProfile()
         with ExitStack() as stack:
             with ledger.doing(RunPhase.LOAD):
                 pool = stack.enter_context(decode_pool(settings, processes=1))
-                backend = stack.enter_context(registered.open(card, settings, sampling=largest))
+                backend = stack.enter_context(registered.open(card, engine_settings(settings, first), sampling=largest))
                 keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
-                stack.enter_context(cancel_waits_at_exit())
+                stack.enter_context(ends_soon())
                 info = backend.wait_ready()
             source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
-            source = replace(source, plans=partial(_charging_plans, scope, identity, ledger))
+            source = replace(source, plans=partial(_charging_plans, scope, first, ledger))
 
             @lru_cache(CACHED_PLANS)
             def context_of(plan: Plan) -> InferenceContext:
@@ -106,14 +119,13 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
 
             max_concurrent = settings.model.max_concurrent_shards * backend.engines
             count = 0
-            for report in infer_shards(
+            for _ in infer_shards(
                 _read_ahead(source, scope.spec_of, ledger),
                 source,
                 context_of,
                 ledger=ledger,
                 max_concurrent=max_concurrent,
             ):
-                get_run_logger().info("%s", report, extra={"shard": report.index})
                 count += 1
             return count
 
@@ -129,7 +141,7 @@ def _wait_for_plans(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
 
 
 def _shown_px(sampling: Sampling) -> int:
-    return sampling.num_frames * sampling.max_pixels
+    return estimate_frames(sampling.num_frames) * sampling.max_pixels
 
 
 def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
@@ -144,9 +156,14 @@ def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
     return fitting
 
 
-def _charging_plans(scope: PlanScope, identity: ModelIdentity, ledger: WallClockProfile) -> list[Plan]:
-    """List the plans; time without any plan is charged to none."""
-    plans = _plans_of(scope, identity)
+def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
+    """Return whether one loaded engine answers both specs."""
+    return (one.model, one.video_pruning_rate) == (other.model, other.video_pruning_rate)
+
+
+def _charging_plans(scope: PlanScope, first: RunSpec, ledger: WallClockProfile) -> list[Plan]:
+    """List the plans that the loaded engine answers; time without any is charged to none."""
+    plans = [plan for plan in _plans_of(scope, first.model) if _are_answered_alike(first, scope.spec_of(plan))]
     if not plans:
         ledger.lap()
     return plans

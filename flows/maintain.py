@@ -11,6 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterEndTime, FlowRunFilterTags
 
 from flows.run.names import TAG
+from flows.run.naming import name_of_current
 from flows.run.result import completed_state
 from flows.run.sentence import failing_in_a_sentence
 from infra.database.connect import connect
@@ -72,6 +73,7 @@ _TEMPORARY_S = 24 * 3600.0
 @flow(
     name="maintain",
     description="Apply the retention settings, and close the rows of lost runs.",
+    flow_run_name=lambda: name_of_current("maintain"),
     validate_parameters=False,
 )
 @failing_in_a_sentence

@@ -1,4 +1,4 @@
-"""Ctrl-C: after the first one, a command has a few seconds to end in order; the second one ends it at once."""
+"""Ctrl-C and SIGTERM: a process has a few seconds to end in order; a second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
@@ -20,6 +20,20 @@ _kill_what_is_ours: list[Callable[[], None]] = []
 def at_forced_end(kill: Callable[[], None]) -> None:
     """Have a function called if this process is ended by force: it kills what would outlive the process."""
     _kill_what_is_ours.append(kill)
+
+
+def end_within(grace_s: float, exit_code: int) -> None:
+    """End this process by force if it has not ended some seconds from now, also if other threads keep it waiting."""
+    forced = threading.Timer(grace_s, _end_by_force, [exit_code])
+    forced.daemon = True
+    forced.start()
+
+
+def _end_by_force(exit_code: int) -> None:
+    for kill in _kill_what_is_ours:
+        with suppress(Exception):  # whatever is left, this process ends
+            kill()
+    os._exit(exit_code)
 
 
 def _interrupt_once(_number: int, _frame: object) -> None:
@@ -47,7 +61,7 @@ class InterruptWatch:
         self._ending = threading.Lock()
         self._signals, self._handler_end = socket.socketpair()
         self._handler_end.setblocking(False)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have it ignored
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell may have it ignored
             signal.signal(signal.SIGINT, _interrupt_once)
         signal.set_wakeup_fd(self._handler_end.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="interrupts", daemon=True).start()
@@ -75,7 +89,4 @@ class InterruptWatch:
         if self._sentence:
             # Not through `sys.stderr`, whose lock the main thread may hold.
             os.write(2, f"\n{self._sentence}\n".encode())
-        for kill in _kill_what_is_ours:
-            with suppress(Exception):  # whatever is left, this process ends
-                kill()
-        os._exit(EXIT_CODE)
+        _end_by_force(EXIT_CODE)

@@ -7,6 +7,7 @@ import traceback
 from pathlib import PurePath
 from typing import Any
 
+from infra.log_context import log_fields
 from reelabel.wording import printable
 
 _LAYOUT = "\n\t"
@@ -16,11 +17,15 @@ class PrintableRecord(logging.LogRecord):
     """A log record with invisible characters as pictures: in its arguments all, newlines included.
 
     Every formatter and every handler gets the same texts: the terminal's, JSON lines, and Prefect's.
+
+    Attributes:
+        known: What it is about, where the context says so; see `infra.log_context`.
     """
 
     def __init__(self, *fields: Any, **named: Any) -> None:  # noqa: ANN401 - those of a log record
         """Store the record."""
         super().__init__(*fields, **named)
+        self.known = log_fields()
         if isinstance(self.args, tuple):
             self.args = tuple(map(_quoted, self.args))
         elif self.args:

@@ -12,7 +12,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _PART = "part"
@@ -43,7 +42,7 @@ class Spill:
         """Return the spill itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Close the files, after which they can be read."""
         self._open.close()
 

@@ -59,6 +59,13 @@ class VideoRefusedError(VideoError):
     stage = "fetch"
 
 
+class ArchiveUnreadableError(VideoError):
+    """The archive is damaged, or holds the video in a form that cannot be read."""
+
+    code = "archive_unreadable"
+    stage = "fetch"
+
+
 class VideoUnavailableError(VideoError):
     """A web server did not deliver the video in any attempt; the next run tries again."""
 
@@ -151,6 +158,10 @@ class ObjectMissingError(ObjectError):
     """There is nothing at the URI."""
 
     code = "object_missing"
+
+
+class MemberMissingError(ObjectMissingError):
+    """The archive exists, but has no such member."""
 
 
 class ObjectChangedError(ObjectError):

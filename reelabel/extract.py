@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.duration_guard import check_frame_times
 from reelabel.containers.registry import missing_bytes
-from reelabel.containers.stream_properties import one_pts_to_ms, pts_to_ms
+from reelabel.containers.stream_properties import check_frame_times, one_pts_to_ms, pts_to_ms
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import DecodeStats, ExtractionRequest
 from reelabel.errors import SamplingRefusedError
@@ -172,6 +171,7 @@ def extract_keyframes_by_ranges(
             source=file, sampling=sampling, limits=limits, threads=threads, segment=segment, stats=stats
         )
         keyframes, index = _extract_by_ranges(request, file, known)
+        file.settle()
         _require_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file

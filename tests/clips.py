@@ -1,6 +1,9 @@
 """Real clips, encoded and decoded with PyAV."""
 
+import struct
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import av
 import numpy as np
@@ -17,7 +20,21 @@ def make_clip(tmp_path):
     return make
 
 
-def write_clip(
+def write_clip(path, **wanted):
+    """Write a clip whose frames are all distinct; one that is asked for again is not encoded again."""
+    path.write_bytes(_encoded(path.suffix, **wanted))
+    return path
+
+
+@lru_cache(maxsize=64)
+def _encoded(suffix, **wanted):
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"clip{suffix}"
+        _encode(path, **wanted)
+        return path.read_bytes()
+
+
+def _encode(
     path,
     *,
     codec="libx264",
@@ -30,7 +47,6 @@ def write_clip(
     rotation_deg=0,
     **options,
 ):
-    """Write a clip whose frames are all distinct."""
     codec_options = {"g": str(gop), "keyint_min": str(gop), "sc_threshold": "0", **options}
     if codec == "libx264":
         codec_options["bf"] = str(b_frames)
@@ -53,7 +69,6 @@ def write_clip(
                 container.mux(packet)
         for packet in stream.encode():
             container.mux(packet)
-    return path
 
 
 def cut_start(path, cut_path, *, frames):
@@ -79,6 +94,13 @@ def blank_packet(path, number):
     data = path.read_bytes()
     at = data.index(packets[number])
     path.write_bytes(data[:at] + bytes(len(packets[number])) + data[at + len(packets[number]) :])
+
+
+def flag_as_keyframe(path, number):
+    """Let the header of an MP4 name a frame, counted in decode order, as its second keyframe."""
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">I", data, data.index(b"stss") + 16, number + 1)
+    path.write_bytes(data)
 
 
 @pytest.fixture

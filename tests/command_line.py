@@ -26,7 +26,7 @@ def reelabel(environment, *arguments):
 
 def reelabel_process(environment, *arguments):
     """Run a command as users do, in a new process, which takes seconds to start."""
-    command = [sys.executable, "-m", "flows.cli.main", *arguments]
+    command = [sys.executable, "-m", "flows.cli", *arguments]
     completed = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )

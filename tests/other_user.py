@@ -1,4 +1,4 @@
-"""Another user of this machine, and what it finds open."""
+"""Another user of this machine, and what that user can open."""
 
 import os
 import pickle

@@ -111,7 +111,7 @@ def test_benchmarks_exist_with_their_options(page):
 
 
 @each_page
-def test_options_mentioned_alone_exist(page):
+def test_options_mentioned_without_a_command_exist(page):
     named = {
         option
         for code in code_of(page)

@@ -8,8 +8,7 @@ import numpy as np
 
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.orientation import Orientation
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import render_question

@@ -31,8 +31,14 @@ SAMPLINGS = (
     Sampling(sampler="qwen2_vl"),
     Sampling(sampler="qwen3_vl", fps=6),
     Sampling(sampler="glm46v"),
+    Sampling(sampler="glm5_next"),
+    Sampling(sampler="glmga"),
     Sampling(sampler="molmo2"),
     Sampling(sampler="openpangu"),
+    Sampling(sampler="llava_onevision2"),
+    Sampling(sampler="minimax_m3_vl"),
+    Sampling(sampler="embedding_gemma2"),
+    Sampling(sampler="clef_omni"),
 )
 EQUAL = "equal"
 _BOTH_REFUSE, _REFUSED = "both refuse", "Reelabel refuses: its sampler wants no frame"

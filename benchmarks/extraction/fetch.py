@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.extraction.loaders import SAMPLING, Limit
-from reelabel.containers.mp4_boxes import walk_boxes
+from reelabel.containers.mp4_sample_table import walk_boxes
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
@@ -98,7 +98,7 @@ def _measure(clip: BenchClip, path: Path, objects: ObjectStore, info: ObjectInfo
     return FetchRow(
         clip=clip,
         file_bytes=info.size_bytes,
-        needed_bytes=_header_bytes(path) + Limit(path).size_bytes,
+        needed_bytes=header_bytes(path) + Limit(path).size_bytes,
         parts_bytes=keyframes.bytes_fetched,
         cached_bytes=again.bytes_fetched,
         whole_ms=whole_ms,
@@ -107,7 +107,7 @@ def _measure(clip: BenchClip, path: Path, objects: ObjectStore, info: ObjectInfo
     )
 
 
-def _header_bytes(path: Path) -> int:
+def header_bytes(path: Path) -> int:
     """Return the size of all boxes, counting only the head of media data."""
     with path.open("rb") as file:
         boxes = list(walk_boxes(file, path.stat().st_size))

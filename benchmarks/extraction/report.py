@@ -27,6 +27,7 @@ from benchmarks.extraction.decode import (
     measure_decode,
 )
 from benchmarks.extraction.fetch import measure_fetch
+from benchmarks.extraction.ranges import cases, measure_ranges
 from benchmarks.extraction.similar import measure_similar, overall_factor
 from benchmarks.extraction.store import measure_seal, measure_store
 from benchmarks.media.clips import bench_clips, store_clips
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from benchmarks.extraction.cache import CacheRow
     from benchmarks.extraction.decode import DecodeRow
     from benchmarks.extraction.fetch import FetchRow
+    from benchmarks.extraction.ranges import RangesRow
     from benchmarks.extraction.similar import SimilarRow
     from benchmarks.extraction.store import StoreRow
 
@@ -76,6 +78,19 @@ def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: boo
         return
     for family, group in groupby(rows, lambda row: row.clip.family):
         OUT.print(_fetch_table(family, list(group)))
+
+
+def ranges(folder: Path, *, rounds: int, as_json: bool) -> int:
+    """Measure reading frames between keyframes; print a table or JSON; return 1 where a target is missed."""
+    with running_services(ServiceName.S3) as settings:
+        objects, root_uri = ObjectStore(settings.store, settings.web), f"{settings.store.uri}/bench"
+        with PROGRESS.status("Measuring; the first run makes the clips"):
+            rows = list(measure_ranges(cases(), folder, objects=objects, root_uri=root_uri, rounds=rounds))
+    if as_json:
+        print_json([asdict(row) | {"overhead": row.overhead, "saving": row.saving, "met": row.is_met} for row in rows])
+    else:
+        OUT.print(_ranges_table(rows))
+    return 0 if all(row.is_met for row in rows) else 1
 
 
 def store(length_s: int, folder: Path, *, rounds: int, as_json: bool) -> None:
@@ -156,6 +171,27 @@ def _fetch_table(title: str, rows: Sequence[FetchRow]) -> Table:
         ("the same with the index cached, ms", [f"{row.cached_ms:,.1f}" for row in rows]),
     ):
         table.add_row(name, *values)
+    return table
+
+
+def _ranges_table(rows: Sequence[RangesRow]) -> Table:
+    title = "Sixteen uniform frames from S3, by a download and by ranges (medians)"
+    headings = ("", "file, bytes", "read", "read / needed", "fewer", "download, ms", "ranges, ms", "faster", "targets")
+    table = Table(title=title, box=SIMPLE, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading else "left")
+    for row in rows:
+        table.add_row(
+            row.case.name,
+            f"{row.file_bytes:,}",
+            f"{row.read_bytes:,}",
+            f"{row.overhead:.2f}x",
+            f"{row.saving:.1f}x",
+            f"{row.download_ms:,.1f}",
+            f"{row.ranges_ms:,.1f}",
+            f"{row.speedup:.2f}x",
+            "met" if row.is_met else "missed" if row.is_same else "other frames",
+        )
     return table
 
 

@@ -6,6 +6,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, BinaryIO
@@ -172,6 +173,7 @@ def _mux_sound(container: OutputContainer, stream: AudioStream, number: int) -> 
     container.mux(stream.encode(frame))
 
 
+@lru_cache(maxsize=128)
 def _draw_frame(number: int, *, width_px: int, height_px: int) -> npt.NDArray[np.uint8]:
     """Draw a frame: its number as black and white blocks over a moving ramp, with noise.
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from benchmarks.scale.synthetic import RUN, SPEC
+from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
 from flows.shard.report import make_shard_report
-from flows.shard.stream import ViewStream
 from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.frames.cache_key import FrameIdentity
@@ -20,8 +20,7 @@ from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
-from reelabel.orientation import Orientation
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, RunPhase, View, group_by_view
 from tasks.manifest.plan_file import read_shard

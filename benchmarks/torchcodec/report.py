@@ -32,7 +32,7 @@ def compare(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, at_model_s
     """Measure; print a table or JSON.
 
     Returns:
-        1 if a clip takes ours more than 1/`LEAST_RATIO` of TorchCodec's time or the frames differ in time, else 0.
+        1 if TorchCodec takes less than `LEAST_RATIO` times as long on a clip, or shows frames of other times; else 0.
     """
     with PROGRESS.status("Installing TorchCodec in an environment of its own; the first time takes minutes"):
         theirs = torchcodec_python(folder)

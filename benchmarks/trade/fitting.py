@@ -11,8 +11,9 @@ import polars as pl
 from benchmarks.trade.candidates import AUTO, DENSE, ESCALATED, KEYFRAMES, auto_of, escalated, escalated_name, specs_of
 from benchmarks.trade.thresholds import try_thresholds
 from reelabel.digest import hash64
-from tasks.evaluation.route_fit import Target, fit_route
+from tasks.evaluation.route_fit import fit_route
 from tasks.evaluation.route_needs import fit_still_tasks
+from tasks.evaluation.route_proof import Target
 from tasks.evaluation.route_sample import PairedAnswers
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from benchmarks.trade.chart import draw
 from benchmarks.trade.clips import FIT_SEED_OFFSET, MANIFEST_NAME, fit_clips, kept_trade, make_trade
 from benchmarks.trade.fitting import fit
 from benchmarks.trade.inference import SpecRunner, jobs_of
+from benchmarks.trade.pruning import measure_pruning, pruning_json, pruning_table, score
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
 from reelabel.cores import usable_cores
@@ -61,6 +62,18 @@ def run(*, clips: int, seed: int, keep: str | None, model: str | None, as_json: 
         print_json(trade.to_json())
     else:
         _print(trade)
+
+
+def run_pruning(*, clips: int, seed: int, keep: str | None, model: str | None, as_json: bool) -> None:
+    """Make the clips, ask about them with and without pruning, and print a table or JSON."""
+    with _folder(keep) as folder, PROGRESS.status("Making clips") as status:
+        manifest = kept_trade(folder, clips=clips, seed=seed)
+        measured = measure_pruning(manifest, model=model, log_folder=folder, on_progress=status.update)
+    scores = score(manifest, measured)
+    if as_json:
+        print_json(pruning_json(scores, measured))
+    else:
+        OUT.print(pruning_table(scores, measured))
 
 
 def measure(

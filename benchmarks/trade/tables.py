@@ -26,7 +26,7 @@ def still_table(fitted: Fitted) -> Table:
         table.add_column(name, justify="right")
     for need in fitted.still.needs:
         verdict = "surely" if need.is_still else "not surely"
-        table.add_row(need.name, f"{need.first:.3f}", f"{need.dense:.3f}", _signed(need.difference), verdict)
+        table.add_row(need.name, f"{need.first:.3f}", f"{need.dense:.3f}", signed_cell(need.difference), verdict)
     return table
 
 
@@ -113,8 +113,8 @@ def _accuracy_cells(trade: Trade, score: GroupScore) -> list[str]:
     return [
         score.subtask or f"{score.task}",
         *(f"{share:.2f}" for share in shares),
-        _share(score.accuracy),
-        _signed(score.difference) if score.difference else "",
+        share_cell(score.accuracy),
+        signed_cell(score.difference) if score.difference else "",
     ]
 
 
@@ -125,7 +125,7 @@ def _cost_cells(trade: Trade, spec: CandidateScore) -> list[str]:
     )
     return [
         spec.name,
-        _share(spec.accuracy),
+        share_cell(spec.accuracy),
         f"{trade.frames_decoded(spec.name):,}",
         f"{all_share:.0%}",
         f"{scene_share:.0%}",
@@ -134,9 +134,11 @@ def _cost_cells(trade: Trade, spec: CandidateScore) -> list[str]:
     ]
 
 
-def _share(share: Proportion) -> str:
+def share_cell(share: Proportion) -> str:
+    """Return a share with its interval."""
     return f"{share.value:.3f} ({share.low:.3f} to {share.high:.3f})"
 
 
-def _signed(difference: Difference) -> str:
+def signed_cell(difference: Difference) -> str:
+    """Return a difference with its interval."""
     return f"{difference.value:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})"

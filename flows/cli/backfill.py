@@ -24,6 +24,8 @@ from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import find_run, newest_run
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from sqlalchemy import Engine
 
     from flows.run.parameters import SpecOverrides
@@ -80,12 +82,11 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
             from flows.run.forecast import forecast  # noqa: PLC0415 - Prefect reads its environment
 
             host = None if options.submit else socket.gethostname()
-            for line in forecast(
-                choosing, manifest=manifest, overrides=options.overrides, force=options.force, host=host
-            ):
-                print_line(line)
+            failing = _print(
+                forecast(choosing, manifest=manifest, overrides=options.overrides, force=options.force, host=host)
+            )
             print_line(f"To answer them: {_command(options, selection, manifest, earlier.dataset)}")
-            return 0
+            return 1 if failing else 0
         parameters = {
             "manifest": manifest,
             "dataset": earlier.dataset if earlier.spec else options.dataset,
@@ -97,6 +98,16 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
         if options.submit:
             return _submit(parameters, settings, wait=options.wait)
         return run_locally("backfill", parameters)
+
+
+def _print(lines: Generator[str, None, int]) -> int:
+    """Print lines; return what the generator returns."""
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration as end:
+            return int(end.value)
+        print_line(line)
 
 
 def _read_ids(options: BackfillOptions) -> list[str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from flows.cli.console import ERRORS, print_error
+from flows.cli.console import print_error, print_notice
 from infra.errors import NotReconciledError, RunFailedError
 from infra.interrupts import EXIT_CODE, InterruptWatch
+from infra.json_logs import json_line, logs_are_json
 from infra.settings import load_settings
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import JobError, ReelabelError, TransientError
@@ -31,7 +32,8 @@ _watch: InterruptWatch | None = None
 def watch_interrupts() -> None:
     """Make Ctrl-C end this process within seconds, and a second one at once."""
     global _watch  # noqa: PLW0603 - of this process
-    _watch = InterruptWatch(f"Stopped at once. Run{_GO_ON}")
+    sentence = f"Stopped at once. Run{_GO_ON}"
+    _watch = InterruptWatch(json_line(sentence, level="WARNING") if logs_are_json() else sentence)
 
 
 class ReelabelGroup(TyperGroup):
@@ -53,7 +55,7 @@ class ReelabelGroup(TyperGroup):
             with _usage_errors_printable():
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            ERRORS.print(f"Stopped with {stop} done; run{_GO_ON}" if str(stop) else f"Stopped. Run{_GO_ON}")
+            print_notice(f"Stopped with {stop} done; run{_GO_ON}" if str(stop) else f"Stopped. Run{_GO_ON}")
             if _watch:
                 _watch.silence()
             sys.exit(EXIT_CODE)

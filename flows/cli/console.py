@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
+from infra.json_logs import logs_are_json
 from reelabel.errors import ConfigurationError
 from reelabel.wording import printable
 
@@ -50,8 +52,19 @@ def print_line(*parts: str | tuple[str, str]) -> None:
     OUT.print(Text.assemble(*((printable(text), style) for text, style in pairs)), soft_wrap=True)
 
 
+def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
+    """Print a sentence, or log it where the log is JSON."""
+    if logs_are_json():
+        logging.getLogger("reelabel").info("%s", message)
+    else:
+        console.print(message, soft_wrap=True)
+
+
 def print_error(code: str, message: str) -> None:
-    """Print an error's code and message, which may have lines of its own."""
+    """Print an error's code and message, which may have lines of its own; or log it where the log is JSON."""
+    if logs_are_json():
+        logging.getLogger("reelabel").error("%s", message, extra={"code": code})
+        return
     ERRORS.print(Text.assemble((code, "red"), f": {message}"), soft_wrap=True)
 
 

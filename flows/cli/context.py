@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import ERRORS
 from flows.run.names import PREFECT_VARIABLES
-from infra.checks import check_prefect
+from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, export, missing_services, running
+from infra.json_logs import log_all_as_json
 from infra.settings import load_settings
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.sources.object_info import redact_uri
-from tasks.database.schema import check_schema
+from tasks.database.schema import check_schema, prepare_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,8 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     if not found.ok:
         raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
     quiet = _QUIET if settings.log.format == "text" else {}
+    if settings.log.format == "json":
+        log_all_as_json()
     os.environ.update(export(settings) | quiet | (PREFECT_VARIABLES if patient else _AT_ONCE))
     import httpx  # noqa: PLC0415
     from prefect.context import refresh_global_settings_context  # noqa: PLC0415
@@ -131,6 +134,23 @@ def startup_errors() -> Iterator[None]:
         yield
     except TransientError as error:
         raise ConfigurationError(error.message) from error
+
+
+@contextmanager
+def ready_to_run() -> Iterator[Settings]:
+    """Run the services of a run, and check its database and its store; yield the settings with their addresses.
+
+    Raises:
+        ConfigurationError: A service does not start, or is unreachable.
+    """
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        with startup_errors():
+            prepare_database(settings.database)
+            probe_store(settings.store)
+        yield settings
 
 
 @contextmanager

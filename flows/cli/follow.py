@@ -87,7 +87,7 @@ class _WaitHandler(logging.Handler):
     """Prints what is being waited for; a message repeated by many shards is printed once."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self.addFilter(lambda record: hasattr(record, IS_OUTAGE))
         self._console = console
         self._printed_s: dict[str, float] = {}
@@ -96,7 +96,8 @@ class _WaitHandler(logging.Handler):
         message = record.getMessage()
         if record.created - self._printed_s.get(message, 0.0) > _REPEAT_AFTER_S:
             self._printed_s[message] = record.created
-            self._console.print(Text(printable(message), style="yellow"), soft_wrap=True)
+            style = "yellow" if record.levelno >= logging.WARNING else ""
+            self._console.print(Text(printable(message), style=style), soft_wrap=True)
 
 
 class _View:

@@ -79,12 +79,19 @@ def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of
 
 @manifest_app.command("import")
 @example("reelabel manifest import jobs.csv jobs.parquet")
-def manifest_import(
-    source: Annotated[str, typer.Argument(help="CSV file, OpenAI batch JSONL file, or a benchmark's file or folder.")],
+def manifest_import(  # noqa: PLR0913 - each is an option
+    source: Annotated[
+        str,
+        typer.Argument(help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or a place of videos."),
+    ],
     target: Annotated[str, typer.Argument(help="Parquet file to write.")],
     *,
     layout: Annotated[
-        str | None, typer.Option(help="nextqa, mvbench, videomme, or csv for choices in several columns.")
+        str | None,
+        typer.Option(
+            help="nextqa, mvbench, videomme, or csv for choices in several columns; "
+            "webdataset, parquet, lerobot or folder for videos."
+        ),
     ] = None,
     videos: Annotated[
         str | None,
@@ -96,8 +103,13 @@ def manifest_import(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            help="For CSV: NAME=COLUMN, such as prompt=question, or with --layout csv choices=a+b+c; repeatable."
+            help="For CSV and fields of videos: NAME=COLUMN, such as prompt=question, or with --layout csv "
+            "choices=a+b+c; repeatable."
         ),
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(help="For videos: the question on each.")] = None,
+    choices: Annotated[
+        str | None, typer.Option(help="For videos: its choices, separated by bars, such as 'yes|no'.")
     ] = None,
     keep_going: Annotated[
         bool,
@@ -106,10 +118,12 @@ def manifest_import(
         ),
     ] = False,
 ) -> None:
-    """Convert CSV, OpenAI batch JSONL or a benchmark's files to a manifest, and validate it."""
+    """Convert CSV, OpenAI batch JSONL, a benchmark's files or videos to a manifest, and validate it."""
     from flows.cli.manifest import ImportOptions, import_manifest  # noqa: PLC0415
 
-    options = ImportOptions(layout=layout, videos=videos, video_map=video_map, columns=column or [])
+    options = ImportOptions(
+        layout=layout, videos=videos, video_map=video_map, columns=column or [], prompt=prompt, choices=choices
+    )
     raise typer.Exit(import_manifest(source, target, options, keep_going=keep_going))
 
 
@@ -148,7 +162,7 @@ def route_fit(
     Also find the tasks for which keyframes are always enough. Jobs without an answer yet are answered first.
     """
     from flows.cli.evaluation.route import fit_margin  # noqa: PLC0415
-    from tasks.evaluation.route_fit import Target  # noqa: PLC0415
+    from tasks.evaluation.route_proof import Target  # noqa: PLC0415
 
     target = Target(within=max_loss / 100, accuracy=target_accuracy)
     raise typer.Exit(fit_margin(manifest, target, overrides=overrides, dataset=dataset, as_json=json))

@@ -15,7 +15,7 @@ from flows.cli.console import ERRORS, OUT, print_error, print_line, require_pare
 from flows.cli.context import open_database, running_services
 from flows.cli.evaluation.comparison import compare_with_vllm, comparison_as_json, print_comparison, sampling_to_compare
 from flows.run.parameters import SpecOverrides
-from flows.run.spec import make_spec
+from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
     from tasks.domain import Job
     from tasks.model.engine.prompt_preview import RenderedPrompt
+    from tasks.model.identity import ModelCard
 
 
 def fetch_frames(
@@ -126,6 +127,7 @@ def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: 
             asked = sampling_to_compare(card, settings, sampling)
         else:
             asked = make_spec(card, settings, SpecOverrides(sampling=sampling)).sampling
+        _warn_of_native(card, settings, SpecOverrides(sampling=sampling))
         fetched, size_bytes = fetch_frames(
             video, settings, asked, native=view.as_stored, every=view.every, segment=segment
         )
@@ -151,6 +153,12 @@ def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: 
         _print_frames(facts, is_local=scheme_of(video) in {None, "file"})
         if compared:
             print_comparison(compared, keyframes)
+
+
+def _warn_of_native(card: ModelCard, settings: Settings, overrides: SpecOverrides) -> None:
+    """Print a warning if the model's native sampler is used, but not known."""
+    if warning := native_warning(card, settings, overrides):
+        ERRORS.print(f"{warning}.", style="yellow", markup=False, soft_wrap=True)
 
 
 def _require_options(video: str, view: OutputOptions, segment: Segment, sampling: SamplingOptions) -> None:
@@ -256,6 +264,7 @@ def _render(job: Job, overrides: SpecOverrides, settings: Settings) -> PromptPre
     if card.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
     spec = make_spec(card, settings, overrides)
+    _warn_of_native(card, settings, overrides)
     with ERRORS.status("Extracting the frames"):
         view = View.of(job, spec.sampling)
         sampling = sampling_of_pass(spec.sampling, view.shown)
@@ -263,7 +272,7 @@ def _render(job: Job, overrides: SpecOverrides, settings: Settings) -> PromptPre
     if spec.sampling.jpeg_quality:
         frames = replace(frames, images=jpeg_round_trip(frames.images, quality=spec.sampling.jpeg_quality))
     question, (pixels, metadata) = build_question(job, spec), video_input(frames)
-    config = engine_config(card, settings, sampling=spec.sampling)
+    config = engine_config(card, engine_settings(settings, spec), sampling=spec.sampling)
     request = PreviewRequest(config=config, question=question, video=(pixels, metadata))
     with ERRORS.status("Loading the model's processor"):
         rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s)

@@ -113,7 +113,10 @@ def backfill(  # noqa: PLR0913 - a command's options
     selection: Selection,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Report what would be answered, and the expected time; change nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Report what would be answered, the time, and certain failures; exit 1 if there are any."
+        ),
     ] = False,
     submit: Annotated[
         bool, typer.Option("--submit", help="Submit to the deployment backfill/by-ids instead of running here.")

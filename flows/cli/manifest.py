@@ -14,13 +14,19 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
+from tasks.frame_cache.pool import video_store
 from tasks.manifest.import_csv import import_csv
 from tasks.manifest.import_openai import import_openai_batch
+from tasks.manifest.layouts.folder import read_folder
+from tasks.manifest.layouts.lerobot import read_lerobot
 from tasks.manifest.layouts.mapped import read_mapped
 from tasks.manifest.layouts.mvbench import read_mvbench
 from tasks.manifest.layouts.nextqa import read_nextqa
+from tasks.manifest.layouts.parquet_videos import read_parquet_videos
 from tasks.manifest.layouts.source import BenchmarkFiles
+from tasks.manifest.layouts.video_files import VideoFiles
 from tasks.manifest.layouts.videomme import read_videomme
+from tasks.manifest.layouts.webdataset import read_webdataset
 from tasks.manifest.rejects import REJECTED_FILE, ImportedRows, rejected_csv
 from tasks.manifest.table import open_jobs
 
@@ -33,6 +39,12 @@ LAYOUTS: dict[str, Callable[[BenchmarkFiles], ImportedRows]] = {
     "videomme": read_videomme,
     "csv": read_mapped,
 }
+VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
+    "webdataset": read_webdataset,
+    "parquet": read_parquet_videos,
+    "lerobot": read_lerobot,
+    "folder": read_folder,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +52,20 @@ class ImportOptions:
     """How to read a source.
 
     Attributes:
-        layout: One of `LAYOUTS`; None goes by the file's suffix.
+        layout: One of `LAYOUTS` or `VIDEO_LAYOUTS`; None goes by the file's suffix.
         videos: With a layout: folder or prefix of the videos; None is the folder of the file.
         video_map: With a layout: JSON file with the videos' paths below that.
-        columns: For CSV, as `NAME=COLUMN`.
+        columns: Of CSV, and fields of videos, as `NAME=COLUMN`.
+        prompt: With a layout of videos: the question on each.
+        choices: With a layout of videos: its choices, separated by bars.
     """
 
     layout: str | None = None
     videos: str | None = None
     video_map: str | None = None
     columns: Sequence[str] = ()
+    prompt: str | None = None
+    choices: str | None = None
 
     @property
     def by_name(self) -> dict[str, str]:
@@ -60,18 +76,24 @@ class ImportOptions:
         return dict(text.split("=", 1) for text in self.columns)
 
 
-def read_source(path: str, options: ImportOptions) -> ImportedRows:
-    """Read a file, or a benchmark's folder, as rows of a manifest.
+def read_source(path: str, options: ImportOptions, objects: ObjectStore | None = None) -> ImportedRows:
+    """Read a file, a benchmark's folder, or videos in a folder or prefix, as rows of a manifest.
 
     Raises:
         ConfigurationError: Unknown layout, or an option that does not fit it.
         ManifestError: The files cannot be read, or do not have this layout.
     """
     columns = options.by_name
+    if options.layout in VIDEO_LAYOUTS:
+        return _read_videos(path, options, objects or ObjectStore())
+    if options.prompt or options.choices:
+        raise ConfigurationError(f"--prompt and --choices are for --layout {', '.join(VIDEO_LAYOUTS)}; leave them out.")
     if options.layout is None:
         return _read_by_name(path, options, columns)
     if options.layout not in LAYOUTS:
-        raise ConfigurationError(f"Unknown layout {options.layout}; use one of {', '.join(LAYOUTS)}.")
+        raise ConfigurationError(
+            f"Unknown layout {options.layout}; use one of {', '.join([*LAYOUTS, *VIDEO_LAYOUTS])}."
+        )
     folder = options.videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
     source = BenchmarkFiles(
         path=Path(path),
@@ -80,6 +102,22 @@ def read_source(path: str, options: ImportOptions) -> ImportedRows:
         columns=columns,
     )
     return LAYOUTS[options.layout](source)
+
+
+def _read_videos(path: str, options: ImportOptions, objects: ObjectStore) -> ImportedRows:
+    assert options.layout is not None
+    if options.videos or options.video_map:
+        raise ConfigurationError(
+            f"--layout {options.layout} finds its videos itself; leave --videos and --video-map out."
+        )
+    source = VideoFiles(
+        uri=absolute_uri(path),
+        objects=objects,
+        prompt=options.prompt,
+        choices=[part.strip() for part in options.choices.split("|")] if options.choices else (),
+        columns=options.by_name,
+    )
+    return VIDEO_LAYOUTS[options.layout](source)
 
 
 def _read_by_name(path: str, options: ImportOptions, columns: dict[str, str]) -> ImportedRows:
@@ -109,7 +147,7 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
     """Convert a file to a manifest and validate it; return the exit code, 1 if rows were rejected.
 
     Args:
-        source: The file, or a benchmark's folder.
+        source: The file, a benchmark's folder, or a folder or prefix of videos.
         target: Parquet file to write.
         options: How to read it.
         keep_going: Write the valid rows, and the others to `rejected.csv` beside the target; else write nothing if
@@ -121,11 +159,12 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
     """
     if scheme_of(target) is None:
         require_parent_folder(target)
-    found = read_source(source, options)
-    for note in found.notes:
-        print_line(note)
-    frame, rejects = found.divided() if keep_going else (found.valid(), None)
-    with running_services(*([ServiceName.S3] if target.startswith("s3://") else [])) as settings:
+    is_on_s3 = any(uri.startswith("s3://") for uri in (source, target))
+    with running_services(*([ServiceName.S3] if is_on_s3 else [])) as settings:
+        found = read_source(source, options, video_store(settings))
+        for note in found.notes:
+            print_line(note)
+        frame, rejects = found.divided() if keep_going else (found.valid(), None)
         parquet = BytesIO()
         frame.write_parquet(parquet)
         ObjectStore(settings.store, settings.web).replace(target, parquet.getvalue())

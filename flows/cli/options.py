@@ -13,8 +13,8 @@ from flows.run.parameters import SpecOverrides
 from infra.settings.base import title_of
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.options import describe_samplers
-from reelabel.sampling.registry import find_sampler
+from reelabel.sampling.fields import describe_samplers
+from reelabel.sampling.registry import NATIVE, find_sampler
 from reelabel.validation import first_fault
 from tasks.results.selection import Selection
 
@@ -109,7 +109,8 @@ def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None) ->
     kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
     kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
     text = " ".join(filter(None, (field.description, hint)))
-    option = typer.Option(_flag(name), help=text, rich_help_panel=panel)
+    flag = f"{_flag(name)}/--no-{_flag(name)[2:]}" if kind is bool else _flag(name)
+    option = typer.Option(flag, help=text, rich_help_panel=panel)
     # Literals as text: our own message suggests the closest one.
     kind = kind if isinstance(kind, type) else str
     return inspect.Parameter(
@@ -126,7 +127,7 @@ _LISTS = ("motion_tasks", "still_tasks")
 
 def _hints() -> dict[str, str]:
     try:
-        sampler = describe_samplers()
+        sampler = describe_samplers(with_native=True)
     except ConfigurationError as error:  # of another package: fails what needs the samplers, not every command
         sampler = error.message
     return {"sampler": sampler} | dict.fromkeys(_LISTS, "Comma-separated.")
@@ -151,7 +152,7 @@ def _read_sampling(values: dict[str, Any]) -> dict[str, Any]:
     """Suggest the closest sampler, and split lists."""
     sampler = values.get("sampler")
     try:
-        if sampler is not None:
+        if sampler not in {None, NATIVE}:
             find_sampler(sampler)
     except ValueError as error:
         message = str(error)

@@ -16,6 +16,7 @@ from flows.cli.console import OUT, Sink, cell, print_line, require_parent_folder
 from flows.cli.context import open_database
 from flows.run.result import cost_lines
 from infra.embedded import ServiceName
+from infra.formulas import without_formulas
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
@@ -27,7 +28,6 @@ from tasks.report.report import gather
 from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.calibrations import read_calibration
 from tasks.results.diff import compare_runs
-from tasks.results.formulas import without_formulas
 from tasks.results.read import count_outcomes, read_failures, read_outcomes, read_results
 from tasks.results.runs import find_run, is_partial_run
 

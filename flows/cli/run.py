@@ -7,17 +7,15 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.context import prefect_ready, running_services, startup_errors
+from flows.cli.context import ready_to_run
 from flows.cli.follow import show_progress
 from flows.cli.summary import print_summary
 from flows.run.names import TAG
-from infra.checks import probe_store
 from infra.database.connect import connect
-from infra.embedded import ServiceName, uninterrupted
+from infra.embedded import uninterrupted
 from infra.errors import RunFailedError
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_info import absolute_uri
-from tasks.database.schema import prepare_database
 from tasks.results.runs import cancel_run
 
 if TYPE_CHECKING:
@@ -44,13 +42,7 @@ def run_classify(manifest: str, *, overrides: SpecOverrides, **parameters: Any) 
 
 def run_locally(kind: str, parameters: dict[str, Any]) -> int:
     """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
-    with (
-        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
-        prefect_ready(settings),
-    ):
-        with startup_errors():
-            prepare_database(settings.database)
-            probe_store(settings.store)
+    with ready_to_run() as settings:
         run_id = run_flow_locally(kind, parameters, settings)
         return print_summary(settings, run_id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.cli.console import print_line
+from flows.cli.console import OUT, print_notice
 from flows.cli.context import prefect_ready, running_services
 from infra.embedded import ServiceName
 
@@ -19,4 +19,4 @@ def run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow
         from flows.infer import infer  # noqa: PLC0415
 
         flow: Any = {"extract": extract, "infer": infer}[stage]
-        print_line(flow(**parameters))
+        print_notice(flow(**parameters), console=OUT)

@@ -12,6 +12,7 @@ from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.registry import NATIVE, SAMPLER_OPTIONS, find_sampler
+from reelabel.sampling.spec import EVERY
 from reelabel.validation import first_fault
 from tasks.model.backend import backend_of
 
@@ -87,27 +88,22 @@ def resolve_candidates(
 
 
 def _resolve(text: str, model: str | None, card: ModelCard, settings: Settings) -> tuple[SpecOverrides, RunSpec]:
-    sampling = parse_sampler(text)
-    if sampling.sampler is None:
-        frames = card.native_frames if sampling.num_frames is None else sampling.num_frames
-        sampling = sampling.model_copy(update={"sampler": card.native_sampler, "num_frames": frames})
-    overrides = SpecOverrides(model=model, sampling=sampling)
+    overrides = SpecOverrides(model=model, sampling=parse_sampler(text))
     return overrides, make_spec(card, settings, overrides)
 
 
 def parse_sampler(text: str) -> SamplingOptions:
-    """Parse a sampler as the user writes it; a choice without a sampler stands for the native one.
+    """Parse a sampler as the user writes it.
 
     Raises:
         ConfigurationError: The text is malformed, or a number is out of bounds.
     """
     head, *options = text.replace(" ", "").split(",")
     sampler, _, frames = head.partition(":")
-    if not sampler or (frames and not frames.isdecimal()) or not all("=" in option for option in options):
+    is_count = frames.isdecimal() or frames in {"", str(EVERY)}
+    if not sampler or not is_count or not all("=" in option for option in options):
         raise ConfigurationError(f"{text!r} is not a sampler; write {_FORM}.")
-    values = dict(option.split("=", 1) for option in options)
-    if sampler != NATIVE:
-        values["sampler"] = sampler
+    values = dict(option.split("=", 1) for option in options) | {"sampler": sampler}
     if frames:
         values["num_frames"] = frames
     try:
@@ -121,7 +117,7 @@ def parse_sampler(text: str) -> SamplingOptions:
 def format_sampling(sampling: Sampling) -> str:
     """Format sampling as `parse_sampler` parses it."""
     frames = f":{sampling.num_frames}" if find_sampler(sampling.sampler).takes_num_frames else ""
-    named = sampling.model_dump(include={*SAMPLER_OPTIONS, "drop_similar", "jpeg_quality"})
+    named = sampling.model_dump(include={*SAMPLER_OPTIONS, "frame_recovery", "drop_similar", "jpeg_quality"})
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
 
 

@@ -9,9 +9,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+from prefect import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.run.request import resolve_spec
+from flows.run.spec import native_warning
 from infra.database.connect import connect
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
@@ -48,6 +50,7 @@ class RunContext:
         card: The model.
         jobs: The manifest's jobs, or those that can be selected.
         manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
+        warnings: What was found doubtful before the run, without final periods.
     """
 
     request: RunRequest
@@ -59,6 +62,7 @@ class RunContext:
     settings: Settings = field(repr=False)
     objects: ObjectStore
     database: Engine
+    warnings: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -97,9 +101,19 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
                 settings=settings,
                 objects=objects,
                 database=database,
+                warnings=_warn_of_native(request, card, settings),
             )
         finally:
             database.dispose()
+
+
+def _warn_of_native(request: RunRequest, card: ModelCard, settings: Settings) -> tuple[str, ...]:
+    """Log a warning if the run takes a native sampler that is not known; return it."""
+    warning = native_warning(card, settings, request.overrides, base=request.base)
+    if not warning:
+        return ()
+    get_run_logger().warning("%s.", warning)
+    return (warning,)
 
 
 def _required_store(settings: Settings) -> str:

@@ -19,6 +19,7 @@ from flows.run.result import RunResult, cost_lines
 from flows.shard.retry import retry_outage
 from infra.embedded import full_disk_named
 from infra.errors import NotReconciledError
+from infra.log_context import logged
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
@@ -104,7 +105,8 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     with ExitStack() as stack:
         with progress.ledger.doing(RunPhase.SETUP):
             context = stack.enter_context(open_run_context(request, settings))
-        with _interruption_recorded(context), full_disk_named(settings.home):
+        run_logged = logged(run=context.run.run_id)
+        with run_logged, _interruption_recorded(context), full_disk_named(settings.home):
             planner = Planner.of(context)
             report = _answer_jobs(planner, progress)
             columns = _record(context, progress, report)
@@ -143,6 +145,7 @@ def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_b
                 done_before=done_before,
                 run_id=run.run_id,
                 model=request.overrides.model,
+                needed=context.spec.model,
                 settings=settings,
                 database=database,
             )
@@ -177,7 +180,12 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         dataset=context.run.dataset,
         report=report,
         cost=[*_routing_lines(context), *cost_lines(columns)],
-        warnings=[*_report_rejects(context), *_warn_of_positions(context), *warn_of_coverage(columns["coverage"])],
+        warnings=[
+            *context.warnings,
+            *_report_rejects(context),
+            *_warn_of_positions(context),
+            *warn_of_coverage(columns["coverage"]),
+        ],
         page=write_report_page(context.database, context.run.run_id, context.settings),
         failures=retry_outage(partial(failures_of_run, context.database, context.run.run_id, limit=_FAILURES_SHOWN)),
     )

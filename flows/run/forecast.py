@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from flows.run.selection import describe_unknown_ids
 from infra.database.connect import Login, connect
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.frame_cache.fingerprints import current_fingerprints
+from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.table import open_jobs
 from tasks.model.backend import backend_of
@@ -19,10 +20,11 @@ from tasks.results.forecast import Pace, past_pace
 from tasks.results.pending import pending_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from flows.run.parameters import SpecOverrides
     from flows.run.selection import JobSelector
+    from infra.settings import Settings
     from tasks.domain import RunSpec
     from tasks.manifest.table import JobTable
 
@@ -32,7 +34,7 @@ _MB = 10**6
 
 def forecast(
     choosing: JobSelector, *, manifest: str, overrides: SpecOverrides, force: bool, host: str | None
-) -> Iterator[str]:
+) -> Generator[str, None, int]:
     """Yield sentences on how many jobs would be answered, why they were selected, and an estimate from past runs.
 
     Args:
@@ -40,7 +42,11 @@ def forecast(
         manifest: The manifest.
         overrides: What the run changes of the earlier run's spec.
         force: Whether jobs that have a valid label would be answered, too.
-        host: Machine whose past runs tell how long it takes; None is any.
+        host: Machine whose past runs tell how long it takes; None is any, which may not see the videos that this one
+            sees.
+
+    Returns:
+        How many of the jobs will certainly fail, as far as a look at their videos tells.
 
     Raises:
         ManifestError: The manifest cannot be used.
@@ -57,6 +63,7 @@ def forecast(
         wanted = found.jobs if force else _pending(found.jobs, choosing, spec)
         asked = wanted.first(choosing.selection.limit)
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
+        faults = _faults(asked, settings) if host else Counter[str]()
     yield f"Would answer {amount} of {choosing.earlier.dataset}."
     yield from _counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
     choosing.require_known(found)
@@ -64,6 +71,25 @@ def forecast(
         yield f"{describe_unknown_ids(found.unknown, settings.home)}."
     if amount.jobs:
         yield _expectation(choosing, spec, amount, host=host)
+    if faults:
+        causes = ", ".join(f"{count:,} {code}" for code, count in faults.most_common())
+        yield f"Will fail, so that the run ends with exit code 1: {causes}."
+    elif amount.jobs and host:
+        yield "The run ends with exit code 1 if a job fails; which videos can be decoded shows only then."
+    return faults.total()
+
+
+def _faults(asked: JobTable, settings: Settings) -> Counter[str]:
+    """Count the jobs whose video cannot be used, by the code of their failure."""
+    look = partial(unusable_videos, video_store(settings), allow_roots=settings.extract.allow_roots)
+    codes = Counter[str]()
+    for part in asked.parts():
+        jobs = part["video_uri"].value_counts().sort("video_uri")
+        faults = look(jobs["video_uri"].to_list())
+        for uri, count in jobs.iter_rows():
+            if uri in faults:
+                codes[faults[uri].code] += count
+    return codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -15,15 +16,17 @@ from prefect.context import FlowRunContext
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
+from flows.run.spec import engine_settings
+from flows.run.termination import ends_soon
+from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
+from flows.shard.logged import shard_logged
 from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
-from flows.shard.retry import cancel_waits_at_exit, retry_outage
-from flows.shard.stream import ViewStream
+from flows.shard.retry import retry_outage
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.telemetry import start_metrics
 from reelabel.coverage import CoverageThresholds
-from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.turns import Turns
+from reelabel.frames.extractor import FrameExtractor, Turns
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
@@ -35,7 +38,7 @@ from tasks.results.runs import update_run
 from tasks.results.write import ShardWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prefect.futures import PrefectFuture
     from sqlalchemy import Engine
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
 
 # Threads are created on demand, for shards extracted ahead and for those at the engine.
 MAX_TASKS = 96
+_ROOM_POLL_S = 0.02
 # A video in many shards is fetched and decoded once in a run, also if it is at fault.
 _KEPT_FAULTS = 1024
 
@@ -98,10 +102,11 @@ def execute_locally(
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
-            backend = stack.enter_context(backend_of(settings).open(card, settings, sampling=spec.sampling))
+            answering = engine_settings(settings, spec)
+            backend = stack.enter_context(backend_of(settings).open(card, answering, sampling=spec.sampling))
             extractor = open_extractor(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
-            stack.enter_context(cancel_waits_at_exit())
+            stack.enter_context(ends_soon())
             source = ShardQueue(
                 keeper=keeper,
                 objects=ObjectStore(settings.store),
@@ -135,7 +140,6 @@ def execute_locally(
             progress.add(report)
             retry_outage(partial(update_run, database, run.run_id, versions=versions, **progress.columns()))
             artifact.update(progress.jobs_ended)
-            get_run_logger().info("%s", report, extra={"shard": report.index})
         with ledger.doing(RunPhase.UNLOAD):
             stack.close()
 
@@ -164,13 +168,17 @@ def infer_shards(
         report = source.run_or_release(each.leased, future.result)
         if report:
             source.keeper.forget(each.leased.lease)
+            with shard_logged(each.leased, "infer"):
+                get_run_logger().info("%s", report)
             yield report
 
     for each in extracting:
         if each:
             leased, context = each.leased, context_of(each.leased.plan)
             arguments = (quote(leased.shard), quote(each.stream), quote(leased.lease), quote(context))
-            in_progress.append((each, infer_shard.submit(leased.shard.index, *arguments)))  # type: ignore[call-overload]
+            with shard_logged(leased, "infer"):
+                future = infer_shard.submit(leased.shard.index, *arguments)  # type: ignore[call-overload]
+            in_progress.append((each, future))
         # With nothing left to lease, the shards in progress here may be all that the plan waits for.
         if in_progress and (each is None or len(in_progress) == max_concurrent):
             yield from settle()
@@ -188,18 +196,33 @@ def _forget_results() -> None:
 
 
 def extract_ahead(
-    source: ShardQueue, extractor_of: Callable[[Plan], MakeExtractor], *, ahead: int, start: StartExtraction
+    source: ShardQueue,
+    extractor_of: Callable[[Plan], MakeExtractor],
+    *,
+    ahead: int,
+    start: StartExtraction,
+    threads: int | None = None,
 ) -> Iterator[ShardInExtraction | None]:
     """Yield shards in order while they are being extracted, with up to `ahead` more in progress.
 
     If there is nothing to lease at the moment, yield those in progress, and then None.
+
+    Args:
+        source: The shards.
+        extractor_of: Makes the extractor of a plan.
+        ahead: Most shards in progress after the one that is yielded.
+        start: Starts the extraction of a shard.
+        threads: Most videos in progress at once: lease no shard before its videos can be begun, so that other workers
+            find shards as well. None always leases `ahead`, for extractions that report their videos only at the end.
     """
     in_progress: deque[ShardInExtraction] = deque()
-    for leased in source:
+    shards = source if threads is None else _lease_as_needed(source, in_progress, threads=threads)
+    for leased in shards:
         _forget_results()
         if leased:
             stream = ViewStream()
-            wait = start(leased.shard, extractor_of(leased.plan), stream)
+            with shard_logged(leased, "extract"):
+                wait = start(leased.shard, extractor_of(leased.plan), stream)
             in_progress.append(
                 ShardInExtraction(leased=leased, wait=partial(source.run_or_release, leased, wait), stream=stream)
             )
@@ -208,6 +231,24 @@ def extract_ahead(
         elif leased is None:
             yield None
     yield from in_progress
+
+
+def _lease_as_needed(
+    source: ShardQueue, in_progress: Sequence[ShardInExtraction], *, threads: int
+) -> Iterator[LeasedShard | None]:
+    """Lease a shard whenever a thread is free; yield None if the first shard in progress has ended before that."""
+    shards = iter(source)
+    while True:
+        while sum(each.stream.left for each in in_progress) >= threads:
+            if not in_progress[0].stream.left:
+                yield None
+            else:
+                time.sleep(_ROOM_POLL_S)
+        try:
+            leased = next(shards)
+        except StopIteration:
+            return
+        yield leased
 
 
 @contextmanager

@@ -19,6 +19,6 @@ TAG = "reelabel"
 PREFECT_VARIABLES = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500"}
 
 
-def run_name(kind: str, dataset: str, at: datetime) -> str:
+def run_name(kind: str, dataset: str, at: datetime, *, where: str = "") -> str:
     """Return the name of a flow run, which tells it from others: `classify animals 2026-11-01 02:00`."""
-    return printable(f"{kind} {dataset} {at:%Y-%m-%d %H:%M}")
+    return printable(" ".join(filter(None, (kind, dataset, f"{at:%Y-%m-%d %H:%M}", where))))

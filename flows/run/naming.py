@@ -1,17 +1,47 @@
-"""Names of the flow runs that a person starts."""
+"""Names of flow runs, by which a person tells them apart."""
 
 from __future__ import annotations
 
+import os
+import socket
+from contextlib import suppress
 from datetime import UTC, datetime
+from uuid import UUID
 
 from prefect.runtime import flow_run
 
 from flows.run.names import run_name
+from infra.database.connect import connect
+from infra.settings import load_settings
+from reelabel.errors import ReelabelError
 from tasks.manifest.dataset import dataset_name
+from tasks.plans.plan import plan_dataset
 
 
 def name_of_current(kind: str) -> str:
-    """Return the name of the current flow run, from its dataset and the time, in UTC."""
+    """Return the name of the current flow run, from its dataset, if it has one, and the time, in UTC."""
     parameters = flow_run.parameters
-    at = flow_run.scheduled_start_time or datetime.now(UTC)
-    return run_name(kind, parameters.get("dataset") or dataset_name(parameters["manifest"]), at.astimezone(UTC))
+    manifest = parameters.get("manifest")
+    return run_name(kind, parameters.get("dataset") or (dataset_name(manifest) if manifest else ""), _started_at())
+
+
+def name_of_worker(stage: str) -> str:
+    """Return the name of the current run of a stage: `infer animals 2026-11-01 02:00 node-7/4312`, its process last."""
+    plan = flow_run.parameters.get("plan")
+    about = _dataset_of(plan) or f"plan {plan}" if plan else "every plan"
+    return run_name(stage, about, _started_at(), where=f"{socket.gethostname()}/{os.getpid()}")
+
+
+def _started_at() -> datetime:
+    return (flow_run.scheduled_start_time or datetime.now(UTC)).astimezone(UTC)
+
+
+def _dataset_of(plan: str) -> str | None:
+    """Return the dataset of a plan; None if it is unknown, which the run itself reports."""
+    with suppress(ReelabelError, ValueError):
+        database = connect(load_settings().database)
+        try:
+            return plan_dataset(database, UUID(plan))
+        finally:
+            database.dispose()
+    return None

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from infra.settings import PromptOptions
+from infra.settings import PromptOptions, VideoPruningRate
 from infra.settings.base import SettingsSection
 from infra.settings.sampling import SamplingOptions
 from reelabel.validation import PLAIN_WORDS
@@ -43,6 +43,7 @@ class SpecOverrides(SettingsSection):
             description="Model folder or Hugging Face name; by default model.name, or in a backfill the earlier run's.",
         ),
     ] = None
+    video_pruning_rate: VideoPruningRate = None
     sampling: Annotated[SamplingOptions, Field(description="How frames are chosen.")] = SamplingOptions()
     prompts: Annotated[PromptOptions, Field(description="How questions are worded.")] = PromptOptions()
 

@@ -183,7 +183,7 @@ class Planner:
             "dataset": context.run.dataset,
             "manifest_uri": context.request.manifest,
             "kind": context.request.kind,
-            "native_sampler": context.card.native_sampler,
+            "native_sampler": "" if context.card.native_doubt else context.card.native_sampler,
             "jobs_total": total,
             "jobs_rejected": len(context.jobs.rejects),
             "jobs_skipped": total - jobs,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prefect_ray import RayTaskRunner
 
     from flows.run.local_executor import MakeExtractor, StartExtraction
-    from flows.shard.stream import ViewStream
+    from flows.shard.extract import ViewStream
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Shard

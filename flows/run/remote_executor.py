@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import httpx
 from prefect import get_run_logger
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import WorkPoolStatus
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectNotFound, PrefectException
 
 from flows.run.artifacts import ProgressArtifact
+from flows.run.live_workers import Roster
 from flows.shard.retry import retry_outage
 from reelabel.errors import ConfigurationError
+from reelabel.wording import pluralize
 from tasks.domain import RunPhase
+from tasks.plans.lease import Work
 from tasks.plans.plan import plan_state, sum_shard_reports
 from tasks.results.runs import update_run
 
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
 
     from flows.run.progress import Progress
     from infra.settings import Settings
+    from tasks.domain import ModelIdentity
     from tasks.plans.plan import Plan
 
 _POLL_S = 2.0
@@ -44,6 +51,7 @@ def execute_remotely(
     done_before: Sequence[int],
     run_id: UUID,
     model: str | None,
+    needed: ModelIdentity,
     settings: Settings,
     database: Engine,
 ) -> None:
@@ -57,6 +65,7 @@ def execute_remotely(
         done_before: Indexes of shards that do not count towards this run.
         run_id: The run.
         model: Its model; None uses the setting.
+        needed: The same model, as its workers identify it.
         settings: Settings of this process; workers have their own.
         database: Database of the plan.
 
@@ -67,6 +76,13 @@ def execute_remotely(
     extract_flows = _Flows(deployment="extract/cpu", count=settings.run.extract_flows, parameters=parameters, key=key)
     infer_flows = _Flows(
         deployment="infer/gpu", count=settings.run.infer_flows, parameters=parameters | {"model": model}, key=key
+    )
+    roster = Roster(
+        plan_id=plan.plan_id,
+        needed=needed,
+        model=model,
+        database=database,
+        waiting={Work.EXTRACT: extract_flows.describe_waiting, Work.INFER: infer_flows.describe_waiting},
     )
     earlier, left = progress.sums(), retry_outage(partial(plan_state, database, plan.plan_id)).jobs_left
     artifact = ProgressArtifact(total=progress.jobs_ended + left)
@@ -82,9 +98,10 @@ def execute_remotely(
         infer_flows.start()  # at the same time, since the model takes a while to load
         while not (state := retry_outage(partial(plan_state, database, plan.plan_id))).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
-            for flows, waiting in ((extract_flows, state.planned), (infer_flows, state.extracted)):
-                if waiting and flows.have_ended():
+            for flows, shards in ((extract_flows, state.planned), (infer_flows, state.extracted)):
+                if shards and flows.have_ended():
                     flows.start()
+            roster.look(state)
             show()
             time.sleep(_POLL_S)
         show()
@@ -132,6 +149,23 @@ class _Flows:
                 "See their logs in Prefect; run the same command again to continue."
             )
         return True
+
+    def describe_waiting(self) -> str:
+        """Describe the flow runs that do not run yet, and what they wait for; empty if there are none."""
+        with suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
+            runs = [client.read_flow_run(flow_run_id) for flow_run_id in self._ids]
+            states = [run.state for run in runs if run.state]
+            waiting = [state for state in states if not state.is_running() and not state.is_final()]
+            if not waiting or not runs[0].work_pool_name:
+                return ""
+            pool = client.read_work_pool(runs[0].work_pool_name)
+            what = f"{pluralize(len(waiting), 'flow run')} of {self.deployment}"
+            if pool.is_paused:
+                return f"{what} in work pool {pool.name}, which is paused"
+            if pool.status == WorkPoolStatus.NOT_READY:
+                return f"{what} waiting for a Prefect worker of work pool {pool.name} ({pool.type})"
+            return f"{what} in state {waiting[0].name}"
+        return ""
 
     def _start_one(self, key: str) -> UUID:
         for attempt in count(1):

@@ -10,16 +10,17 @@ from flows.run.parameters import NO_OVERRIDES, SpecOverrides
 from infra.settings import PromptOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.validation import first_fault
 from tasks.domain import RunSpec
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from infra.settings import Settings
+    from infra.settings.model import ModelSettings
     from infra.settings.sampling import SamplingOptions, SamplingSettings
     from tasks.model.identity import ModelCard
 
@@ -44,7 +45,8 @@ def make_spec(
     """
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     usual = base.sampling if base else settings.sampling
-    options = _merged_options(usual, overrides.sampling) | {"size_multiple_px": card.size_multiple_px}
+    options = _resolve_native(_merged_options(usual, overrides.sampling), usual, overrides.sampling, card)
+    options["size_multiple_px"] = card.size_multiple_px
     shown = options["num_frames"]
     is_unchanged = base is not None and base.model == identity and base.sampling.num_frames == shown
     options["max_pixels"] = usual.max_pixels if is_unchanged else max_frame_pixels(card, settings, num_frames=shown)
@@ -54,14 +56,76 @@ def make_spec(
         where, value, clause = first_fault(error)
         fault = f"{where} {value}: {clause}" if where else clause
         raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
-    defaults = base or settings.model
+    defaults: RunSpec | ModelSettings = base or settings.model
+    pruned = defaults.video_pruning_rate if overrides.video_pruning_rate is None else overrides.video_pruning_rate
+    backend = backend_of(settings)
+    if pruned and not backend.prunes_videos:
+        raise ConfigurationError(
+            f"The backend {backend.name} takes no video_pruning_rate: its server prunes videos or does not; leave it "
+            "out, or set it to 0."
+        )
     wording = {name: value for name in PromptOptions.model_fields if (value := getattr(defaults, name)) is not None}
     return RunSpec(
         model=identity,
         sampling=sampling,
-        frames_as=backend_of(settings).frames_as(settings),
+        frames_as=backend.frames_as(settings),
+        video_pruning_rate=pruned or None,
         **wording | overrides.prompts.model_dump(exclude_none=True),
     )
+
+
+def engine_settings(settings: Settings, spec: RunSpec) -> Settings:
+    """Return the settings with which a backend answers a spec: an earlier run, or an option, may have set others."""
+    model = settings.model.model_copy(update={"video_pruning_rate": spec.video_pruning_rate})
+    return settings.model_copy(update={"model": model})
+
+
+def native_warning(
+    card: ModelCard, settings: Settings, overrides: SpecOverrides = NO_OVERRIDES, *, base: RunSpec | None = None
+) -> str:
+    """Return a warning, without a final period, if a run takes its model's native sampler, which is not known.
+
+    The arguments are those of `make_spec`.
+    """
+    usual = base.sampling if base else settings.sampling
+    options = _merged_options(usual, overrides.sampling)
+    if not card.native_doubt or _had_default(usual, overrides.sampling):
+        return ""
+    if NATIVE not in {options["sampler"], _dense_sampler(options)}:
+        return ""
+    return (
+        f"The native sampler of {card.identity.name} is not known: {card.native_doubt}; {card.native_sampler} is used, "
+        "as vLLM does; name another one if the model was trained otherwise"
+    )
+
+
+def _resolve_native(
+    options: dict[str, Any], usual: Sampling | SamplingSettings, choice: SamplingOptions, card: ModelCard
+) -> dict[str, Any]:
+    """Replace `native`, also where it is the default, by the sampler that the model was trained with."""
+    if options["sampler"] == NATIVE:
+        options = options | {"sampler": card.native_sampler}
+        is_set = choice.num_frames is not None or (usual.sampler == NATIVE and "num_frames" in usual.model_fields_set)
+        if card.native_frames and not is_set:
+            options["num_frames"] = card.native_frames
+    if _dense_sampler(options) == NATIVE:
+        # As in specs that name none, so that equal choices have equal ids.
+        is_default = card.native_sampler == DEFAULT_DENSE_SAMPLER or _had_default(usual, choice)
+        options = options | {"dense_sampler": None if is_default else card.native_sampler}
+    return options
+
+
+def _had_default(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> bool:
+    """Return whether the sampling is that of an earlier run whose dense sampler was the default of the library."""
+    is_earlier = isinstance(usual, Sampling) and choice.dense_sampler is None
+    return is_earlier and usual.dense_sampler is None and _dense_sampler(usual.model_dump()) is not None
+
+
+def _dense_sampler(options: Mapping[str, Any]) -> str | None:
+    """Return the dense sampler of merged options; None if they use none."""
+    if options["sampler"] == "auto" or (options["sampler"] == "keyframes" and options.get("escalate_below")):
+        return options.get("dense_sampler") or NATIVE
+    return None
 
 
 def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:
@@ -100,9 +164,11 @@ def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions)
 
 
 def _unused_options(sampler: str, escalate_below: float | str | None) -> frozenset[str]:
-    """Return the routing options that have no effect with this sampler."""
+    """Return the options for routing and of dense samplers that have no effect with this sampler."""
     if sampler == "auto":
         return frozenset()
-    if sampler == "keyframes" and escalate_below is not None:
+    if sampler != "keyframes":
+        return ROUTING_OPTIONS
+    if escalate_below is not None:
         return ROUTING_OPTIONS - {"escalate_below", "dense_sampler"}
-    return ROUTING_OPTIONS
+    return ROUTING_OPTIONS | {"frame_recovery"}

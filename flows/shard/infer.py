@@ -11,15 +11,13 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from flows.shard.extract import extract_views, log_remade
+from flows.shard.extract import ViewStream, extract_views, log_remade
 from flows.shard.metrics import record_videos
-from flows.shard.stream import ViewStream
 from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile
 from tasks.domain.outcome import merge_answers, needs_escalation
-from tasks.model.prompts.choice_permutation import answer_permuted
-from tasks.model.prompts.prompt import build_question
+from tasks.model.prompts.prompt import answer_permuted, build_question
 from tasks.model.protocol import Batch, QuestionFailure
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import metrics
 
 from reelabel.errors import VideoError
+from tasks.domain import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,19 +18,22 @@ if TYPE_CHECKING:
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
+_EXTRACTING = {Stage.FETCH, Stage.DECODE}
+
 _METER = metrics.get_meter("reelabel")
 _jobs = _METER.create_counter("reelabel.jobs", "{job}", "Jobs that ended, by outcome.")
-_failures = _METER.create_counter("reelabel.failures", "{job}", "Jobs that failed, by code and stage.")
+_failures = _METER.create_counter("reelabel.failures", "{job}", "Jobs that failed, by code and step.")
 _videos = _METER.create_counter("reelabel.videos", "{video}", "Videos, by the source of their frames.")
 _bytes = _METER.create_counter("reelabel.transferred", "By", "Bytes of videos read, and of pixels sent to the model.")
 _tokens = _METER.create_counter("reelabel.tokens", "{token}", "Tokens of prompts, computed or cached.")
-_stages = _METER.create_histogram(
-    "reelabel.stage.duration",
+_steps = _METER.create_histogram(
+    "reelabel.step.duration",
     "s",
-    "Seconds of one stage: of a video, an answer, or a shard's rows.",
+    "Seconds of one step of a stage: of a video, an answer, or a shard's rows.",
     explicit_bucket_boundaries_advisory=_SECONDS,
 )
 _in_progress = _METER.create_up_down_counter("reelabel.shards.under_way", "{shard}", "Shards in progress, by stage.")
+_EXTRACT, _INFER = {"stage": "extract"}, {"stage": "infer"}
 _left = _METER.create_gauge("reelabel.run.jobs.left", "{job}", "Jobs of the run that have not ended.")
 _spent = _METER.create_gauge("reelabel.run.time", "s", "Wall-clock time of the run, by what the engine was doing.")
 
@@ -39,7 +43,7 @@ def shard_in_progress(stage: str) -> Iterator[None]:
     """Count a shard as in progress while the body runs.
 
     Args:
-        stage: `extract` or `answer`.
+        stage: `extract` or `infer`.
     """
     _in_progress.add(1, {"stage": stage})
     try:
@@ -58,8 +62,8 @@ def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
             continue
         sources["cache" if outcome.was_cached else "remade" if outcome.remade else "video"] += 1
         provenance = outcome.provenance
-        _bytes.add(provenance.bytes_fetched, {"kind": "video"})
-        _bytes.add(outcome.frame_bytes, {"kind": "pixels"})
+        _bytes.add(provenance.bytes_fetched, {"kind": "video", **_EXTRACT})
+        _bytes.add(outcome.frame_bytes, {"kind": "pixels", **_EXTRACT})
         spent_ms = {"lookup": outcome.lookup_ms}
         if not outcome.was_cached:
             spent_ms |= {
@@ -67,10 +71,10 @@ def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
                 "decode": provenance.decode_ms,
                 "cache write": provenance.cache_write_ms,
             }
-        for stage, ms in spent_ms.items():
-            _stages.record(ms / 1e3, {"stage": stage})
+        for step, ms in spent_ms.items():
+            _steps.record(ms / 1e3, {"step": step, **_EXTRACT})
     for source, count in sources.items():
-        _videos.add(count, {"source": source})
+        _videos.add(count, {"source": source, **_EXTRACT})
 
 
 def record_results(
@@ -90,18 +94,23 @@ def record_results(
         read_ms: Milliseconds spent reading each frame file.
         write_ms: Milliseconds spent writing the rows.
     """
-    _jobs.add(len(results), {"outcome": "labelled", "dataset": dataset})
-    _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset})
+    _jobs.add(len(results), {"outcome": "labelled", "dataset": dataset, **_INFER})
+    _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset, **_INFER})
     for failure in failures:
-        _failures.add(1, {"code": failure.code, "stage": str(failure.stage), "dataset": dataset})
+        stage = _EXTRACT if failure.stage in _EXTRACTING else _INFER
+        _failures.add(1, {"code": failure.code, "step": str(failure.stage), "dataset": dataset, **stage})
     for answer in (result.answer for result in results):
-        _tokens.add(answer.prompt_tokens - answer.cached_tokens, {"kind": "computed"})
-        _tokens.add(answer.cached_tokens, {"kind": "cached"})
-        _stages.record(answer.preprocess_ms / 1e3, {"stage": "preprocess"})
-        _stages.record(answer.inference_ms / 1e3, {"stage": "inference"})
+        _tokens.add(answer.prompt_tokens - answer.cached_tokens, {"kind": "computed", **_INFER})
+        _tokens.add(answer.cached_tokens, {"kind": "cached", **_INFER})
+        _record_step("preprocess", answer.preprocess_ms)
+        _record_step("inference", answer.inference_ms)
     for ms in read_ms:
-        _stages.record(ms / 1e3, {"stage": "cache read"})
-    _stages.record(write_ms / 1e3, {"stage": "database"})
+        _record_step("cache read", ms)
+    _record_step("database", write_ms)
+
+
+def _record_step(step: str, ms: float) -> None:
+    _steps.record(ms / 1e3, {"step": step, **_INFER})
 
 
 def set_jobs_left(jobs: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prefect import get_run_logger
 
+from flows.shard.logged import index_logged, shard_logged
 from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import LeaseLostError, PlanLostError
 from reelabel.errors import DiskFullError, TransientError
@@ -109,17 +110,22 @@ class ShardQueue:
         Raises:
             TransientError: Several shards in a row have failed, or a service stays unavailable.
         """
-        try:
-            result = work()
-        except LeaseLostError as error:
-            get_run_logger().warning("%s", error.message)
-            self.keeper.forget(leased.lease)
-            return None
-        except TransientError as error:
-            self._release(leased.lease, error)
-            return None
-        self._failures_in_row = 0
-        return result
+        with shard_logged(leased, self._stage):
+            try:
+                result = work()
+            except LeaseLostError as error:
+                get_run_logger().warning("%s", error.message)
+                self.keeper.forget(leased.lease)
+                return None
+            except TransientError as error:
+                self._release(leased.lease, error)
+                return None
+            self._failures_in_row = 0
+            return result
+
+    @property
+    def _stage(self) -> str | None:
+        return None if self.work is Work.BOTH else self.work.value
 
     def _lease_next(self, plan: Plan) -> LeasedShard | None:
         if self.max_pending:
@@ -129,10 +135,11 @@ class ShardQueue:
                 return None
         # If the response to a claim is lost, nobody renews the lease, and another worker gets the shard.
         while lease := retry_outage(partial(self.keeper.claim, plan.plan_id, self.work)):
-            if lease.attempts >= MAX_ATTEMPTS:
-                self._give_up(lease)
-            elif shard := self._read(plan, lease):
-                return LeasedShard(plan=plan, lease=lease, shard=shard)
+            with index_logged(plan.plan_id, plan.run_id, lease.shard_index, stage=self._stage):
+                if lease.attempts >= MAX_ATTEMPTS:
+                    self._give_up(lease)
+                elif shard := self._read(plan, lease):
+                    return LeasedShard(plan=plan, lease=lease, shard=shard)
         return None
 
     def _read(self, plan: Plan, lease: Lease) -> Shard | None:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from flows.shard.extract import extract_views
+from flows.shard.extract import ViewStream, extract_views
 from flows.shard.infer import ShardOutcome, escalate, infer_views
 from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
 from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
-from flows.shard.stream import ViewStream
 from infra.database.connect import require_writes
 from infra.errors import ServerUnavailableError
 from reelabel.errors import StoreUnavailableError, TransientError
@@ -77,6 +76,7 @@ def extract_shard(
     with shard_in_progress("extract"), open_workers() as workers:
         extractor, stream = make_extractor(), stream or ViewStream()
         views = group_by_view(shard.jobs, extractor.sampling)
+        stream.expect(len(views))
         with await_recovery({StoreUnavailableError: partial(extractor.check_stores, shard.video_uris)}):
             extracted = extract_views(shard, views, extractor, workers=workers, stream=stream)
         stream.end(extracted)
@@ -109,7 +109,7 @@ def infer_shard(
         StoreUnavailableError: partial(context.extractor.check_stores, shard.video_uris),
         ServerUnavailableError: context.backend.wait_ready,
     }
-    with shard_in_progress("answer"), await_recovery(services):
+    with shard_in_progress("infer"), await_recovery(services):
         infer_views(stream, group_by_view(shard.jobs, context.spec.sampling), context, outcome)
         extracted = stream.extracted
         if extracted is None:
@@ -144,5 +144,5 @@ def _record_results(outcome: ShardOutcome, run: RunKey, *, write_ms: float) -> N
         write_ms=write_ms,
     )
     for failure in outcome.failures:
-        known = {"run": str(run.run_id), "shard": outcome.index, "job": failure.job.job_id, "code": failure.code}
+        known = {"run": str(run.run_id), "job": failure.job.job_id, "code": failure.code}
         _LOG.warning("Job %s failed: %s", failure.job.job_id, failure.message, extra=known)

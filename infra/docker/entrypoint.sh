@@ -1,6 +1,7 @@
 #!/bin/sh
 # Reads secrets from files for programs that only support environment variables: if NAME_FILE is set, NAME is set to
-# the content of that file. Refuses to start if one of REQUIRED_VARIABLES is empty. Then runs the command.
+# the content of that file. Refuses to start if one of REQUIRED_VARIABLES is empty. Then runs the command; if it is one
+# of Prefect that starts flows, they end in order when the container is stopped.
 set -eu
 
 for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_DATABASE_CONNECTION_URL \
@@ -25,4 +26,17 @@ for name in ${REQUIRED_VARIABLES-}; do
   fi
 done
 
+case "$*" in
+  "prefect flow-run execute"*)
+    cd "$(mktemp -d)"  # Prefect copies the current folder, which may hold a model's weights
+    set -- python -P -m infra.stop_in_order "$@" ;;
+  "prefect worker start "*)
+    set -- python -P -m infra.stop_in_order "$@" ;;
+esac
+# Libraries and interpreters print past every log.
+if [ "${REELABEL_LOG_FORMAT-}" = json ]; then
+  export PREFECT_LOGGING_FORMATTERS_JSON_CLASS=infra.json_logs.JsonLines
+  export PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER=json PREFECT_LOGGING_COLORS=false
+  exec python -P -m infra.json_filter "$@"
+fi
 exec "$@"

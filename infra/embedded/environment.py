@@ -20,7 +20,7 @@ _PREFIX = "REELABEL_"
 # Sections that only `reelabel deploy` reads, where a field that nobody has set means: as deployed.
 _DEPLOYED = ("nightly", "watch")
 # Prefect reads every item of its logging configuration from the environment.
-_JSON_LINES = {
+JSON_LINES = {
     "PREFECT_LOGGING_FORMATTERS_JSON_CLASS": "infra.json_logs.JsonLines",
     "PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER": "json",
     "PREFECT_LOGGING_COLORS": "false",
@@ -41,7 +41,7 @@ def export(settings: Settings) -> dict[str, str]:
     if settings.prefect.auth_string:
         variables["PREFECT_API_AUTH_STRING"] = settings.prefect.auth_string.get_secret_value()
     if settings.log.format == "json":
-        variables |= _JSON_LINES
+        variables |= JSON_LINES
     return variables
 
 

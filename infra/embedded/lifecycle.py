@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from infra.embedded.home import Record
 from infra.embedded.processes import end, end_marked, free_port, spawn
+from infra.json_logs import message_of
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -30,8 +31,14 @@ class StartCancelledError(Exception):
     """The command ended before the service was ready."""
 
 
-def ensure_started(service: Service, home: Home, cancelled: threading.Event) -> int:
+def ensure_started(service: Service, home: Home, cancelled: threading.Event, *, as_json: bool = False) -> int:
     """Start a service unless it is running, and wait until it is ready.
+
+    Args:
+        service: The service.
+        home: Where it keeps its files.
+        cancelled: Set to stop waiting.
+        as_json: Write its log as lines of JSON.
 
     Returns:
         Its port; 0 if it does not listen.
@@ -49,7 +56,8 @@ def ensure_started(service: Service, home: Home, cancelled: threading.Event) -> 
     for attempt in range(1, _ATTEMPTS + 1):
         # A second attempt uses another port: another process may have taken the first one, or the remains of
         # a killed server may only have gone just now.
-        started = _start(service, home, preferred_port=record.port if record and attempt == 1 else 0)
+        preferred_port = record.port if record and attempt == 1 else 0
+        started = _start(service, home, preferred_port=preferred_port, as_json=as_json)
         if _wait_until_ready(service, home, started, cancelled, may_die=attempt < _ATTEMPTS):
             break
     return started.port
@@ -66,7 +74,7 @@ def end_service(name: ServiceName, home: Home, stop_signal: signal.Signals) -> N
             Path(path).unlink(missing_ok=True)
 
 
-def _start(service: Service, home: Home, *, preferred_port: int) -> Record:
+def _start(service: Service, home: Home, *, preferred_port: int, as_json: bool) -> Record:
     port = free_port(preferred_port)
     launch = service.launch(port)
     try:
@@ -75,6 +83,7 @@ def _start(service: Service, home: Home, *, preferred_port: int) -> Record:
             environment=launch.environment,
             log=home.log(service.name),
             marker=_marker(service.name, home),
+            as_json=service.name if as_json else None,
         )
     except OSError as error:
         raise ConfigurationError(
@@ -110,7 +119,7 @@ def _wait_until_ready(
 def _log_excerpt(name: ServiceName, home: Home) -> str:
     log = home.log(name)
     text = log.read_text(errors="replace") if log.exists() else ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [message_of(line.strip()) for line in text.splitlines() if line.strip()]
     excerpt = " | ".join(lines[-3:])[-_EXCERPT_CHARACTERS:] or "no output"
     return f"{excerpt} (full log: {log})"
 

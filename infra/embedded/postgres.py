@@ -126,7 +126,10 @@ class Postgres:
         return ""
 
     def _url(self, port: int, user: str) -> str:
-        return f"postgresql://{user}:{self._password(user)}@127.0.0.1:{port}/{_DATABASE}?sslmode=disable"
+        # With SCRAM, the server must prove that it knows the password: whoever takes its port does not, and is told
+        # nothing. The embedded server is built without TLS.
+        proof = "sslmode=disable&require_auth=scram-sha-256"
+        return f"postgresql://{user}:{self._password(user)}@127.0.0.1:{port}/{_DATABASE}?{proof}"
 
     def _password(self, user: str) -> str:
         return self._home.secret("postgres" if user == _ADMIN else f"postgres-{user}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from infra.embedded.environment import JSON_LINES
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.postgres import Postgres
 from infra.embedded.service import Launch
@@ -39,9 +40,10 @@ class PrefectServer:
     name = ServiceName.PREFECT
     stop_signal = signal.SIGTERM
 
-    def __init__(self, home: Home) -> None:
-        """Store the home folder."""
+    def __init__(self, home: Home, *, as_json: bool = False) -> None:
+        """Store the home folder, and whether its log is JSON."""
         self._home = home
+        self._log_variables = JSON_LINES if as_json else {}
         self._postgres = Postgres(home)
 
     def api_url(self, port: int) -> str:
@@ -64,6 +66,7 @@ class PrefectServer:
                 "PREFECT_UI_STATIC_DIRECTORY": str(self._home.folder(self.name) / "ui"),
                 "PREFECT_UI_API_URL": self.api_url(port),
                 "PREFECT_SERVER_API_AUTH_STRING": self._login(),
+                **self._log_variables,
             },
         )
 

@@ -9,8 +9,11 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from infra.json_filter import filter_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +67,9 @@ def is_supported() -> bool:
     return (_PROC / "self" / "stat").exists()
 
 
-def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, marker: str) -> Identity:
+def spawn(
+    command: Sequence[str], *, environment: Mapping[str, str], log: Path, marker: str, as_json: str | None = None
+) -> Identity:
     """Start a process in its own session, so that Ctrl-C in the terminal does not reach it.
 
     Args:
@@ -72,6 +77,7 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
         environment: All variables of the process.
         log: The file for its output, which is replaced.
         marker: Identifies it and its descendants for `end_marked`.
+        as_json: Name of the logger under which its lines are written as JSON; None leaves them as they are.
 
     Raises:
         OSError: The command cannot be executed.
@@ -80,15 +86,27 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
     if _killing.is_set():
         raise SystemExit
     log.unlink(missing_ok=True)
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    into_log = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    both = (os.POSIX_SPAWN_DUP2, 1, 2)
+    start = partial(_start, environment={**environment, _MARKER: marker})
+    if as_json is None:
+        return start(command, [nothing, into_log, both])
+    source, sink = os.pipe()
+    try:
+        start(filter_command(as_json), [(os.POSIX_SPAWN_DUP2, source, 0), into_log, both])
+        return start(command, [nothing, (os.POSIX_SPAWN_DUP2, sink, 1), both])
+    finally:
+        os.close(source)
+        os.close(sink)
+
+
+def _start(command: Sequence[str], files: Sequence[tuple[Any, ...]], *, environment: Mapping[str, str]) -> Identity:
     pid = os.posix_spawn(
         command[0],
         list(command),
-        {**environment, _MARKER: marker},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
+        dict(environment),
+        file_actions=files,
         setsid=True,
         setsigmask=[],
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],
@@ -103,7 +121,7 @@ def end(process: Identity, *, stop_signal: signal.Signals, grace_s: float) -> No
             return
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
-        _wait_for_end([process], wait_s)
+        wait_for_end([process], wait_s)
 
 
 def end_marked(marker: str) -> None:
@@ -114,7 +132,17 @@ def end_marked(marker: str) -> None:
         for process in marked:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-        _wait_for_end(marked, _KILL_WAIT_S)
+        wait_for_end(marked, _KILL_WAIT_S)
+
+
+def descendants() -> set[int]:
+    """Return the ids of all processes below this one."""
+    parents = {pid: _parent_of(pid) for pid in _pids()}
+    ours, generation = set[int](), {os.getpid()}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        ours |= generation
+    return ours
 
 
 def kill_children() -> None:
@@ -123,12 +151,7 @@ def kill_children() -> None:
     From now on, it starts no service.
     """
     _killing.set()
-    parents = {pid: _parent_of(pid) for pid in _pids()}
-    ours, generation = set[int](), {os.getpid()}
-    while generation:
-        generation = {pid for pid, parent in parents.items() if parent in generation}
-        ours |= generation
-    for pid in ours:
+    for pid in descendants():
         with suppress(OSError):
             if f"{_MARKER}=".encode() not in (_PROC / str(pid) / "environ").read_bytes():
                 os.kill(pid, signal.SIGKILL)
@@ -167,7 +190,8 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _wait_for_end(processes: list[Identity], timeout_s: float) -> None:
+def wait_for_end(processes: list[Identity], timeout_s: float) -> None:
+    """Wait until all of some processes have ended, or the time is over."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(_POLL_S)

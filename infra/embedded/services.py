@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.embedded.addresses import missing_services, with_addresses
@@ -219,15 +220,23 @@ def _termination_raises() -> Iterator[None]:
 
 def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], cancelled: threading.Event) -> Settings:
     """Start the servers, then the worker, which must know all of them."""
-    servers: list[Service] = [Postgres(home), S3Server(home), PrefectServer(home)]
-    ports = _start_together([server for server in servers if server.name in ours], home, cancelled)
+    servers: list[Service] = [
+        Postgres(home),
+        S3Server(home),
+        PrefectServer(home, as_json=settings.log.format == "json"),
+    ]
+    as_json = settings.log.format == "json"
+    start_together = partial(_start_together, home=home, cancelled=cancelled, as_json=as_json)
+    ports = start_together([server for server in servers if server.name in ours])
     started = with_addresses(settings, home, ports)
     if ServiceName.WORKER in ours:
-        _start_together([Worker(home, started)], home, cancelled)
+        start_together([Worker(home, started)])
     return started
 
 
-def _start_together(services: list[Service], home: Home, cancelled: threading.Event) -> dict[ServiceName, int]:
+def _start_together(
+    services: list[Service], *, home: Home, cancelled: threading.Event, as_json: bool
+) -> dict[ServiceName, int]:
     """Start services side by side; Prefect, which keeps its data in Postgres, as soon as that is ready."""
     if not services:
         return {}
@@ -236,7 +245,7 @@ def _start_together(services: list[Service], home: Home, cancelled: threading.Ev
     def begin(service: Service) -> int:
         if service.name == ServiceName.PREFECT:
             futures[ServiceName.POSTGRES].result()
-        return ensure_started(service, home, cancelled)
+        return ensure_started(service, home, cancelled, as_json=as_json)
 
     with ThreadPoolExecutor(len(services), thread_name_prefix="start") as pool:
         try:

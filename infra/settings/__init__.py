@@ -1,6 +1,6 @@
 """Settings: `REELABEL_*` environment variables over `reelabel.toml` over defaults."""
 
-from infra.settings.model import PromptOptions
+from infra.settings.model import PromptOptions, VideoPruningRate
 from infra.settings.sections import (
     CONFIG_VARIABLE,
     DatabaseSettings,
@@ -20,6 +20,7 @@ __all__ = [
     "RunSettings",
     "Settings",
     "StoreSettings",
+    "VideoPruningRate",
     "WebSettings",
     "load_settings",
 ]

@@ -12,6 +12,17 @@ from infra.settings.backends import add_backend_names, check_backend_name
 from infra.settings.base import SettingsSection
 from infra.settings.template import check_template
 
+# Shared by the setting and by the option of a run, which may turn it off.
+VideoPruningRate = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        lt=1,
+        description="Fraction of a video's tokens that vLLM leaves out where they repeat earlier frames (EVS), such as "
+        "0.5; for models that support it, off (0) by default.",
+    ),
+]
+
 
 class PromptOptions(SettingsSection):
     """Prompt options; those left empty are taken from the settings."""
@@ -69,6 +80,7 @@ class ModelSettings(PromptOptions):
         Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
         Field(description="Engines to run in parallel, each on its own GPUs; auto uses all visible GPUs."),
     ] = 1
+    video_pruning_rate: VideoPruningRate = None
     max_model_len: Annotated[
         int | None, Field(ge=128, description="Longest prompt, in tokens; defaults to the model's limit.")
     ] = None

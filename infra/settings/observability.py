@@ -14,7 +14,10 @@ class LogSettings(SettingsSection):
 
     format: Annotated[
         Literal["text", "json"],
-        Field(description="text is for people; json writes one object per line, with run, shard and job if known."),
+        Field(
+            description="text is for people; json writes one object per line, with run, plan, shard, stage and job "
+            "if known."
+        ),
     ] = "text"
 
 

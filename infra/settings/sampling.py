@@ -8,19 +8,39 @@ from pydantic import Field
 
 from infra.settings.base import SettingsSection
 from reelabel.sampling import options
-from reelabel.sampling.options import HOW_CHOSEN, HOW_MANY, MaxPixels, NumFrames, SamplerName
+from reelabel.sampling.fields import (
+    HOW_CHOSEN,
+    HOW_MANY,
+    AskedDenseSamplerName,
+    AskedSamplerName,
+    MaxPixels,
+    NumFrames,
+    is_unset,
+)
 
 
 class SamplingOptions(SettingsSection, options.SamplingOptions):
-    """Sampling options; those left empty are taken from the settings, or from the sampler's defaults."""
+    """Sampling options; those left empty are taken from the settings, or from the sampler's defaults.
 
+    Here a model is known, so that `native` can stand for the sampler that it was trained with.
+    """
+
+    sampler: Annotated[AskedSamplerName | None, HOW_CHOSEN] = None
     num_frames: Annotated[NumFrames | None, HOW_MANY] = None
+    dense_sampler: Annotated[
+        AskedDenseSamplerName | None,
+        Field(
+            exclude_if=is_unset,
+            description="Sampler to use where keyframes are not enough; defaults to native, the one that the model "
+            "was trained with.",
+        ),
+    ] = None
 
 
 class SamplingSettings(SamplingOptions):
     """Which frames the model sees."""
 
-    sampler: Annotated[SamplerName, HOW_CHOSEN] = "keyframes"
+    sampler: Annotated[AskedSamplerName, HOW_CHOSEN] = "keyframes"
     num_frames: Annotated[NumFrames, HOW_MANY] = 16
     max_pixels: Annotated[
         MaxPixels | None, Field(description="Maximum pixels per frame; defaults to the model's limit.")

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_up_to
+from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_first_packet, read_up_to
 from reelabel.containers.demux import SILENT_CONCEALERS, check_frame_count, read_packets
-from reelabel.containers.ffmpeg_index import read_first_packet
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 

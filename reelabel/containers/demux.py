@@ -11,9 +11,13 @@ import av
 import av.error
 from av.stream import Disposition
 
-from reelabel.containers.duration_guard import check_duration
-from reelabel.containers.frame_size_guard import check_declared_size, check_frame_size, decoder_limit_options
-from reelabel.containers.stream_properties import StreamProperties
+from reelabel.containers.stream_properties import (
+    StreamProperties,
+    check_declared_size,
+    check_duration,
+    check_frame_size,
+    decoder_limit_options,
+)
 from reelabel.errors import (
     NoVideoStreamError,
     VideoEmptyError,

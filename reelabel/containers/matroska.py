@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 import av.error
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, FrameIndex, KeyframeIndex
+from reelabel.containers.container_index import (
+    ContainerIndex,
+    FrameIndex,
+    KeyframeIndex,
+    demux_only,
+    list_keyframes,
+    read_first_packet,
+    require_sought,
+    seek_packet,
+)
 from reelabel.containers.demux import check_frame_count, read_packets
-from reelabel.containers.ffmpeg_index import demux_only, list_keyframes, read_first_packet, require_sought, seek_packet
 from reelabel.containers.packet_info import packet_info
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -83,12 +91,14 @@ def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
     if index.first_pts is None:
         raise FastPathUnavailableError("frames precede the first keyframe in the index")
     start_pts, end_pts = segment.bounds(index.first_pts, video.stream.time_base)
-    number = max(0, bisect_right(index.pts, start_pts) - 1)
+    number, after = max(0, bisect_right(index.pts, start_pts) - 1), bisect_right(index.pts, end_pts)
     if isinstance(video.file, SparseFile):
         video.file.begin_media()
-        end = next((int(pos) for pos in index.pos[bisect_right(index.pts, end_pts) :]), video.size_bytes)
+        end = int(index.pos[after]) if after < len(index.pos) else video.size_bytes
         video.file.prefetch([ByteRange(int(index.pos[number]), end - int(index.pos[number]))])
     listed = list(_list_packets(video, int(index.pts[number]), end_pts))
+    if not {*index.pts[number:after].tolist()} <= {info.pts for info in listed if info.is_keyframe}:
+        raise IndexMismatchError("the clusters lack a keyframe of the cues")
     return FrameIndex(
         pts=np.array([info.pts for info in listed], np.int64),
         is_keyframe=np.array([info.is_keyframe for info in listed]),

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, FrameIndex, KeyframeIndex
+from reelabel.containers.container_index import (
+    ContainerIndex,
+    FrameIndex,
+    KeyframeIndex,
+    demux_only,
+    list_keyframes,
+    read_first_packet,
+    require_sought,
+    seek_packet,
+)
 from reelabel.containers.demux import check_frame_count, read_packets
-from reelabel.containers.ffmpeg_index import demux_only, list_keyframes, read_first_packet, require_sought, seek_packet
-from reelabel.containers.mp4_boxes import read_box, walk_boxes
-from reelabel.containers.mp4_sample_table import read_track
+from reelabel.containers.mp4_sample_table import read_box, read_track, walk_boxes
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
@@ -24,13 +31,13 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from reelabel.containers.container_index import BinaryFile, OpenVideo
-    from reelabel.containers.ffmpeg_index import IndexEntry
+    from reelabel.containers.container_index import BinaryFile, IndexEntry, OpenVideo
     from reelabel.containers.mp4_sample_table import Mp4Track
     from reelabel.segment import Segment
 
 _FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 _MAX_ENTRIES_READ = 2000
+_TAIL_BYTES = 2 * 1024**2
 # In these codecs, every sample is exactly one presented frame.
 _FRAME_CODECS = frozenset({"h264", "hevc", "vp9", "av1"})
 # A single edit hides frames only at the ends of the track, so those are checked.
@@ -44,6 +51,9 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 def _prepare(file: BinaryFile, size_bytes: int) -> None:
     """Fetch the header in one request; refuse a fragmented file."""
     for box in walk_boxes(file, size_bytes):
+        left = ByteRange(box.span.end, size_bytes - box.span.end)
+        if isinstance(file, SparseFile) and box.kind == b"mdat" and 0 < left.size <= min(_TAIL_BYTES, size_bytes // 8):
+            file.prefetch([left])  # most probably the header
         if box.kind == b"moof":
             raise FastPathUnavailableError("a fragmented MP4 has no single index")
         if box.kind == b"moov" and isinstance(file, SparseFile):

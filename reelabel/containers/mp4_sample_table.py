@@ -1,19 +1,25 @@
-"""Presentation times of an MP4's samples, computed from its header (ISO/IEC 14496-12, sections 8.6 and 8.3.2)."""
+"""An MP4's boxes, and the presentation times of its samples (ISO/IEC 14496-12, sections 4.2, 8.3.2 and 8.6)."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.containers.mp4_boxes import inner_boxes
+from reelabel.containers.container_index import read_up_to
+from reelabel.sources.sparse_file import ByteRange
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
+    from reelabel.containers.container_index import BinaryFile
 
+_HEADER_BYTES, _LARGE_HEADER_BYTES = 8, 16
+_MAX_BOXES = 1000
 _TRACK_ID_OFFSET = {0: 12, 1: 20}  # by version of the tkhd box
 _STTS = np.dtype([("count", ">u4"), ("value", ">u4")])
 _CTTS = np.dtype([("count", ">u4"), ("value", ">i4")])
@@ -26,6 +32,59 @@ _ELST = {
 _EMPTY_EDIT, _NORMAL_RATE = -1, 0x10000
 _HEADER = struct.Struct(">II")
 _STSZ_HEADER = struct.Struct(">III")
+
+
+class Box(NamedTuple):
+    """One box: its four-character type, and its span in the file, header included."""
+
+    kind: bytes
+    span: ByteRange
+
+
+def walk_boxes(file: BinaryFile, size_bytes: int) -> Iterator[Box]:
+    """Yield the top-level boxes, up to the end of the file or the first malformed one."""
+    start = 0
+    for _ in range(_MAX_BOXES):
+        file.seek(start)
+        head = read_up_to(file, _LARGE_HEADER_BYTES)
+        if len(head) < _HEADER_BYTES:
+            return
+        size, kind = struct.unpack(">I4s", head[:_HEADER_BYTES])
+        if size == 1 and len(head) == _LARGE_HEADER_BYTES:
+            size = struct.unpack(">Q", head[_HEADER_BYTES:])[0]
+        if size == 0:  # extends to the end of the file
+            size = size_bytes - start
+        if size < _HEADER_BYTES:
+            return
+        yield Box(kind, ByteRange(start, size))
+        start += size
+
+
+def read_box(file: BinaryFile, box: Box) -> memoryview:
+    """Read the payload of a box."""
+    file.seek(box.span.start)
+    data = memoryview(read_up_to(file, box.span.size))
+    return data[_header_bytes(data) :]
+
+
+def inner_boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield type and payload of each child box, up to the first malformed one."""
+    start = 0
+    for _ in range(_MAX_BOXES):
+        rest = data[start:]
+        if len(rest) < _HEADER_BYTES:
+            return
+        size, kind = struct.unpack_from(">I4s", rest)
+        if size == 1 and len(rest) >= _LARGE_HEADER_BYTES:
+            size = struct.unpack_from(">Q", rest, _HEADER_BYTES)[0]
+        if not _HEADER_BYTES <= size <= len(rest):
+            return
+        yield kind, rest[_header_bytes(rest) : size]
+        start += size
+
+
+def _header_bytes(data: memoryview) -> int:
+    return _LARGE_HEADER_BYTES if bytes(data[:4]) == b"\0\0\0\1" else _HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "reelabel.containers"
 
-_CONTAINERS: dict[str, ContainerIndex] = {each.name: each for each in (MATROSKA, AVI, MP4)}
+# Files are probed in this order, the commonest format first.
+_CONTAINERS: dict[str, ContainerIndex] = {each.name: each for each in (MP4, MATROSKA, AVI)}
 
 
 def register(container: ContainerIndex) -> None:

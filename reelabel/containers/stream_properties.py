@@ -1,23 +1,42 @@
-"""Properties of a video stream, as declared by its container."""
+"""Properties of a video stream, and the limits on its duration and frame size.
+
+Both are checked when they are declared, before anything is allocated for them, and of the frames themselves.
+"""
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import av
+import av.error
+import av.logging
 import numpy as np
 
+from reelabel.errors import VideoTooLargeError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
     from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
+    from reelabel.limits import Limits
+    from reelabel.sampled_frames import SampledFrames
 
-_LATEST_MS = 2.0**53  # differences of larger numbers are inexact, and may exceed 64 bits
+# Differences of larger numbers are inexact, and may exceed 64 bits; as seconds, they no longer resolve milliseconds.
+_LATEST_MS = 2.0**53
+# FFmpeg requests buffers of this size even for tiny frames.
+_MIN_PIXELS = 65_536
+# Logged by `av_image_check_size2` in FFmpeg's libavutil/imgutils.c, and by dav1d. Only the message distinguishes
+# this error from others.
+_SIZE_REJECTED = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +90,98 @@ def one_pts_to_ms(pts: int | None, time_base: Fraction | None) -> int | None:
     """Convert one PTS to milliseconds; None if it or the time base is unknown."""
     times_ms = pts_to_ms([pts], time_base)
     return None if times_ms is None else int(times_ms[0])
+
+
+def check_duration(duration_s: float, limits: Limits, *, what: str = "duration") -> None:
+    """Raise if a duration exceeds the limit.
+
+    Args:
+        duration_s: Duration in seconds.
+        limits: Limits on the video's size.
+        what: What lasts that long, for the message.
+
+    Raises:
+        VideoTooLargeError: It exceeds `limits.max_duration_s`, or is not a number.
+    """
+    if not duration_s <= limits.max_duration_s:
+        raise VideoTooLargeError(
+            f"The video's {what} is {duration_s:,.0f} s, which exceeds extract.max_duration_s "
+            f"({limits.max_duration_s:,.0f} s)."
+        )
+
+
+def check_frame_times(frames: SampledFrames, limits: Limits) -> SampledFrames:
+    """Return the frames if their times, and all that is known of the others', are within the limit.
+
+    Times count from the first frame: recordings of live streams start anywhere.
+
+    Raises:
+        VideoTooLargeError: The first and the last frame are more than `limits.max_duration_s` apart, or would be at
+            the video's frame rate; or times are too large to be exact.
+    """
+    ends_ms = [] if frames.keyframe_ms is None else [*frames.keyframe_ms[:1], *frames.keyframe_ms[-1:]]
+    first_ms = [] if frames.first_ms is None else [frames.first_ms]
+    times_s = np.concatenate([frames.time_s, np.array([*ends_ms, *first_ms]) / 1e3])
+    if not np.abs(times_s).max() < _LATEST_MS / 1e3:
+        raise VideoTooLargeError(
+            f"The video's frame times reach {np.abs(times_s).max():,.0f} s, where they are no longer exact; remux it "
+            "so that it starts at 0."
+        )
+    check_duration(float(np.ptp(times_s)), limits, what="span of frame times")
+    check_duration(frames.duration_s, limits)
+    if frames.fps:
+        count = frames.total_frames or int(frames.frame_index.max()) + 1
+        check_duration(count / frames.fps, limits, what=f"length of {count:,} frames at {frames.fps:g} fps")
+    return frames
+
+
+def decoder_limit_options(limits: Limits) -> dict[str, str]:
+    """Return the FFmpeg options that make a decoder reject frames over the limit."""
+    return {"max_pixels": str(max(limits.max_frame_pixels, _MIN_PIXELS))}
+
+
+def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
+    """Raise if a frame size exceeds the limit.
+
+    Raises:
+        VideoTooLargeError: The size exceeds `limits.max_frame_pixels`.
+    """
+    if width_px * height_px > limits.max_frame_pixels:
+        raise VideoTooLargeError(
+            f"Frames of {width_px}x{height_px} exceed extract.max_frame_pixels ({limits.max_frame_pixels:,}).",
+        )
+
+
+def check_declared_size(codec: VideoCodecContext, packet: Packet[VideoStream] | None, limits: Limits) -> None:
+    """Raise if a decoder rejected a packet because of its declared frame size.
+
+    Not all decoders keep the size they rejected. So the packet is decoded again by a fresh decoder, whose log is
+    searched for the size; the original decoder must not receive it twice.
+
+    Raises:
+        VideoTooLargeError: The declared size exceeds `limits.max_frame_pixels`.
+    """
+    check_frame_size(codec.width, codec.height, limits)
+    if packet is None:
+        return
+    fresh: VideoCodecContext = av.CodecContext.create(codec.name, "r")  # type: ignore[assignment]
+    fresh.extradata, fresh.thread_count, fresh.options = codec.extradata, 1, decoder_limit_options(limits)
+    with _captured_log() as messages, suppress(MemoryError, av.error.FFmpegError):
+        fresh.decode(packet)
+    for _, _, message in messages:
+        if rejected := _SIZE_REJECTED.match(message):
+            check_frame_size(int(rejected[1]), int(rejected[2]), limits)
+
+
+@contextmanager
+def _captured_log() -> Iterator[list[tuple[int, str, str]]]:
+    """Capture the errors that FFmpeg logs in this thread."""
+    before = av.logging.get_level(), av.logging.get_skip_repeated()
+    av.logging.set_level(av.logging.ERROR)
+    av.logging.set_skip_repeated(False)
+    try:
+        with av.logging.Capture() as messages:
+            yield messages
+    finally:
+        av.logging.set_level(before[0])
+        av.logging.set_skip_repeated(before[1])

@@ -11,6 +11,7 @@ from reelabel.containers.stream_properties import one_pts_to_ms, pts_to_ms
 from reelabel.decode.render import Renderer
 from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.sampled_frames import NO_PTS, SampledFrames
+from reelabel.sampling.spec import EVERY
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import WHOLE, Segment, select_segment
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from reelabel.containers.stream_properties import StreamProperties
     from reelabel.limits import Limits
-    from reelabel.orientation import Orientation
+    from reelabel.sampled_frames import Orientation
     from reelabel.sampling.options import Sampling
     from reelabel.sources.sparse_file import SparseFile
     from reelabel.sources.video_file import VideoFile
@@ -90,9 +91,9 @@ class ExtractionRequest:
         if not len(pts):
             raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
         numbers = self._candidates(pts, time_base, pts[0] if first_pts is None else first_pts)
-        return (
-            numbers if self.every else [numbers[pick] for pick in pick_evenly(len(numbers), self.sampling.num_frames)]
-        )
+        if self.every or self.sampling.num_frames == EVERY:
+            return numbers
+        return [numbers[pick] for pick in pick_evenly(len(numbers), self.sampling.num_frames)]
 
     def _candidates(
         self, pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None, first_pts: int | None

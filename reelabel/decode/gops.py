@@ -6,7 +6,7 @@ video has; what it decodes is compared with that, and anything else than the fra
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -101,7 +101,8 @@ def decode_chosen(
         yield from decode_in_parallel(runs, videos, make_decoder, request.stats)
 
 
-def _split_into_runs(chosen: Sequence[FrameInfo], keyframes: Sequence[int]) -> list[list[FrameInfo]]:
+def _split_into_runs(chosen: Sequence[FrameInfo], keyframes: Sequence[int]) -> list[Sequence[FrameInfo]]:
     """Split the chosen frames into runs between which the decoder can seek to a keyframe."""
-    spans = spans_to_decode((info.position for info in chosen), keyframes)
-    return [[info for info in chosen if first <= info.position <= last] for first, last in spans]
+    positions = [info.position for info in chosen]
+    spans = spans_to_decode(positions, keyframes)
+    return [chosen[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]

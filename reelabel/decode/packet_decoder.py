@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import av
 
-from reelabel.containers.frame_size_guard import decoder_limit_options
+from reelabel.containers.stream_properties import decoder_limit_options
 from reelabel.decode.keyframe_check import decode_single_packet
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from reelabel.containers.frame_size_guard import check_frame_size
+from reelabel.containers.stream_properties import check_frame_size
 from reelabel.errors import VideoUnreadableError
-from reelabel.orientation import Orientation, orientation_of
+from reelabel.sampled_frames import Orientation, orientation_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
-from reelabel.frames.file_seal import embed_seal
+from reelabel.frames.cache_key import archive_index_key
 from reelabel.frames.frame_file import decode_sealed
 from reelabel.frames.index_file import decode_index, encode_index
-from reelabel.seal import NO_KEY
+from reelabel.seal import NO_KEY, embed_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,13 +101,28 @@ class FrameCache:
         data = self._seal.wrap(key, encode_index(index))
         return self._write(key, data, check=partial(self._fetch_index, key))
 
+    def find_archive_index(self, *, uri: str, fingerprint: str, part: str) -> memoryview | None:
+        """Look up an index of an archive; return None if it is missing or must not be used."""
+        try:
+            return self._fetch_sealed(archive_index_key(source_uri=uri, fingerprint=fingerprint, part=part))
+        except (ObjectMissingError, FrameFileError):
+            return None
+
+    def write_archive_index(self, data: bytes, *, uri: str, fingerprint: str, part: str) -> None:
+        """Write an index of an archive, unless there is one that `find_archive_index` accepts."""
+        key = archive_index_key(source_uri=uri, fingerprint=fingerprint, part=part)
+        self._write(key, self._seal.wrap(key, data), check=partial(self._fetch_sealed, key))
+
     def _fetch(self, identity: FrameIdentity) -> FrameFile:
         return decode_sealed(self._objects.read(self.uri_of(identity.key)), identity, self._seal)
 
     def _fetch_index(self, key: str) -> SavedIndex:
+        return decode_index(self._fetch_sealed(key))
+
+    def _fetch_sealed(self, key: str) -> memoryview:
         data = self._objects.read(self.uri_of(key))
         try:
-            return decode_index(self._seal.unwrap(key, data))
+            return self._seal.unwrap(key, data)
         except SealError as error:
             raise FrameFileError(error.message) from None
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 4
 _TABLE_VERSION = 3
+_ARCHIVE_INDEX_VERSION = 1
 
 
 def decoder_versions() -> dict[str, str]:
@@ -87,4 +88,11 @@ def index_key(*, source_uri: str, fingerprint: str) -> str:
     digest = json_digest(
         {"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION, "table": _TABLE_VERSION}
     )
+    return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"
+
+
+def archive_index_key(*, source_uri: str, fingerprint: str, part: str) -> str:
+    """Derive the key of an index of an archive, or of a part of it: a path as of `index_key`."""
+    archive = {"archive_uri": source_uri, "fingerprint": fingerprint, "part": part}
+    digest = json_digest(archive | {"schema": SCHEMA_VERSION, "index": _ARCHIVE_INDEX_VERSION})
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

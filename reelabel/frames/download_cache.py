@@ -9,7 +9,7 @@ import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from reelabel.disk import is_full
 from reelabel.errors import DiskFullError, DiskUnavailableError
@@ -19,7 +19,14 @@ from reelabel.sources.object_info import redact_uri
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.object_store import ObjectInfo
+
+
+class Downloads(Protocol):
+    """What copies videos: an `ObjectStore`, or a member of an archive that is open."""
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
+        """Download an object as `ObjectStore.download` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,7 @@ class DownloadCache:
     folder: Path | None = None
 
     @contextmanager
-    def hold(self, objects: ObjectStore, info: ObjectInfo, *, max_bytes: int) -> Iterator[LocalCopy]:
+    def hold(self, objects: Downloads, info: ObjectInfo, *, max_bytes: int) -> Iterator[LocalCopy]:
         """Provide a local copy of one version of a video for the duration of a `with` block.
 
         Copies in the download cache are reused; concurrent requests for the same one download it once.
@@ -97,7 +104,7 @@ def _unnamed_file(*, in_memory: bool) -> Iterator[Path]:
         yield Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
 
 
-def _cached_copy(objects: ObjectStore, info: ObjectInfo, folder: Path, *, max_bytes: int) -> LocalCopy:
+def _cached_copy(objects: Downloads, info: ObjectInfo, folder: Path, *, max_bytes: int) -> LocalCopy:
     key = Path(index_key(source_uri=info.uri, fingerprint=info.fingerprint))
     video_folder = folder / key.with_suffix("")
     video_folder.mkdir(parents=True, exist_ok=True)

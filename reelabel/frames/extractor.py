@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,8 +14,11 @@ from typing import TYPE_CHECKING
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import (
     ConfigurationError,
+    MemberMissingError,
+    ObjectChangedError,
     ObjectMissingError,
     ObjectTooLargeError,
+    VideoChangedError,
     VideoError,
     VideoMissingError,
     VideoRefusedError,
@@ -23,14 +29,13 @@ from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, isolate_web_ou
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import with_packets
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.frames.turns import Turns
 from reelabel.sampling.passes import dense_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable, Iterator
     from pathlib import Path
 
     from reelabel.coverage import CoverageThresholds
@@ -49,6 +54,60 @@ if TYPE_CHECKING:
 _NO_PACKETS = (
     "packets were requested, but no keyframe table lists them, or they do not decode to these pixels by themselves"
 )
+
+
+class Turns:
+    """Turns at a video: threads that want the same frames wait for the first one, instead of decoding them again.
+
+    Has a lock for each key in use, and the errors of the videos that failed last. Thread-safe.
+    """
+
+    def __init__(self, *, keep_faults: int = 0) -> None:
+        """Start with no key.
+
+        Args:
+            keep_faults: Number of errors kept; who asks for such a video gets the error without another attempt.
+        """
+        self._keep_faults = keep_faults
+        self._faults: dict[Hashable, VideoError] = {}
+        self._locks: dict[Hashable, tuple[threading.Lock, int]] = {}
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def at(self, key: Hashable) -> Iterator[None]:
+        """Wait until no other thread holds the key, and hold it while the body runs.
+
+        Raises:
+            VideoError: The body's own, or a kept one.
+        """
+        with self._locked(key):
+            if fault := self._faults.get(key):
+                raise copy(fault)  # raised again, it would hold ever more frames of the stack
+            try:
+                yield
+            except VideoError as error:
+                self._keep(key, copy(error))
+                raise
+
+    @contextmanager
+    def _locked(self, key: Hashable) -> Iterator[None]:
+        with self._guard:
+            lock, users = self._locks.get(key, (threading.Lock(), 0))
+            self._locks[key] = lock, users + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                _, users = self._locks.pop(key)
+                if users > 1:
+                    self._locks[key] = lock, users - 1
+
+    def _keep(self, key: Hashable, fault: VideoError) -> None:
+        with self._guard:
+            self._faults[key] = fault
+            if len(self._faults) > self._keep_faults:
+                del self._faults[next(iter(self._faults))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +265,7 @@ class FrameExtractor:
             lookup_ms=lookup_ms,
             provenance=replace(
                 self._provenance(info, keyframes, frames_used=len(keyframes.images)),
-                decode_note="; ".join(filter(None, (keyframes.reason, *remade))),
+                decode_note="; ".join(filter(None, (info.note, keyframes.reason, *remade))),
                 bytes_fetched=fetched.bytes_fetched,
                 fetch_ms=fetched.fetch_ms,
                 decode_ms=keyframes.decode_ms,
@@ -259,6 +318,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         VideoRefusedError: The video may not be read, or the URI is not a valid source.
         VideoTooLargeError: The server reports no length, and the video is too large to be read to find out.
         VideoUnavailableError: The web server does not serve it.
+        ArchiveUnreadableError: Its archive is damaged, or it cannot be read from there.
+        VideoChangedError: Its archive was replaced while its index was being read.
     """
     try:
         if objects.local_path(uri) is not None:
@@ -266,6 +327,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
                 return file.info
         with isolate_web_outage(uri):
             return objects.stat(uri)
+    except MemberMissingError as error:
+        raise VideoMissingError(error.message) from None
     except ObjectMissingError:
         path = objects.local_path(uri)
         if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
@@ -273,6 +336,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         raise VideoMissingError(f"There is no video at {redact_uri(uri)}; check the path or URI.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
+    except ObjectChangedError as error:
+        raise VideoChangedError(error.message) from None
     except (ConfigurationError, ValueError) as error:
         # Caused by this video alone: access to the frame cache was checked before the run.
         raise VideoRefusedError(f"{redact_uri(uri)} cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""Fetch a video's keyframes from wherever it is: by ranges where that reads less, otherwise whole."""
+"""Fetch a video's frames from wherever it is: by ranges where that reads less, otherwise whole."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets
 from reelabel.segment import WHOLE
-from reelabel.sources.local_file import LocalFile
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.sources.video_file import LocalFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from reelabel.frames.cache import FrameCache
+    from reelabel.frames.download_cache import Downloads
     from reelabel.frames.packets import StoredPackets
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
+    from reelabel.sources.archives.content import ArchiveMember
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.video_file import VideoFile
 
@@ -158,7 +160,7 @@ class FrameFetcher:
                 file.require_unchanged()
                 return fetched
 
-    def _fetch(self, info: ObjectInfo, video: RemoteVideo | LocalFile) -> FetchedFrames:
+    def _fetch(self, info: ObjectInfo, video: RemoteVideo | LocalFile | ArchiveMember) -> FetchedFrames:
         wasted_bytes = wasted_frames = 0
         if self._should_use_ranges(info, is_local=isinstance(video, LocalFile)):
             try:
@@ -170,7 +172,7 @@ class FrameFetcher:
         if isinstance(video, LocalFile):
             fetched = self._decode(video.as_video(), bytes_fetched=info.size_bytes)
         else:
-            fetched = self._fetch_whole(info, wasted_bytes)
+            fetched = self._fetch_whole(info, video.objects, wasted_bytes)
         return _with_wasted_frames(fetched, wasted_frames)
 
     def _check_size(self, info: ObjectInfo) -> None:
@@ -185,9 +187,10 @@ class FrameFetcher:
     def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
         if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
             return False
-        return self.keep_packets or (not is_local and info.size_bytes >= self.ranges_min_bytes)
+        may_keep = self.keep_packets and self.sampling.sampler in {"keyframes", "auto"}
+        return may_keep or (not is_local and info.size_bytes >= self.ranges_min_bytes)
 
-    def _fetch_ranges(self, info: ObjectInfo, video: RemoteVideo | LocalFile) -> FetchedFrames:
+    def _fetch_ranges(self, info: ObjectInfo, video: RemoteVideo | LocalFile | ArchiveMember) -> FetchedFrames:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
         keyframes, index = self.pool.extract_by_ranges(
@@ -208,9 +211,9 @@ class FrameFetcher:
         is_exact = verify_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
         return stored if is_exact else None
 
-    def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> FetchedFrames:
+    def _fetch_whole(self, info: ObjectInfo, objects: Downloads, wasted_bytes: int) -> FetchedFrames:
         started = time.perf_counter()
-        with isolate_refusal(), self.copies.hold(self.objects, info, max_bytes=self.limits.max_video_bytes) as copy:
+        with isolate_refusal(), self.copies.hold(objects, info, max_bytes=self.limits.max_video_bytes) as copy:
             fetch_ms = (time.perf_counter() - started) * 1e3
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 

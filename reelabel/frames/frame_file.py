@@ -21,9 +21,9 @@ import pyarrow as pa
 from reelabel.coverage import measure_coverage
 from reelabel.errors import FrameFileError
 from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
-from reelabel.frames.file_seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
 from reelabel.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
 from reelabel.sampled_frames import NO_PTS, UNKNOWN_POSITION
+from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
 from reelabel.segment import Segment
 
 if TYPE_CHECKING:

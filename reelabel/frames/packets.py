@@ -19,6 +19,7 @@ from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.pixels import encode_pixels
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.spec import EVERY
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
 
@@ -91,7 +92,7 @@ def decode_packets(
         VideoError: As `DecodePool.extract` does.
     """
     size = {"max_pixels": sampling.max_pixels, "size_multiple_px": sampling.size_multiple_px}
-    every = Sampling(num_frames=len(stored.packets), **size)
+    every = Sampling(num_frames=EVERY, **size)
     keyframes, _ = pool.extract_by_ranges(stored, sampling=every, limits=limits, known=stored.table)
     return keyframes.images
 

@@ -13,6 +13,7 @@ import os
 import pickle
 import signal
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reelabel.containers.registry import load_installed
@@ -26,7 +27,7 @@ from reelabel.sources.sparse_file import ByteRange
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from reelabel.pool.messages import Answer, Request, Setup
     from reelabel.sampled_frames import SampledFrames
@@ -99,7 +100,10 @@ def extract(connection: socket.socket, request: Request, descriptor: int | None)
     wanted: dict[str, Any] = {name: getattr(request, name) for name in ("sampling", "limits", "threads", "segment")}
     if descriptor is None:
         source = _PoolSource(connection, request.size_bytes)
-        return extract_keyframes_by_ranges(source, known=request.known or (), **wanted)
+        try:
+            return extract_keyframes_by_ranges(source, known=request.known or (), **wanted)
+        finally:
+            source.settle()
     file = VideoFile(descriptor, request.size_bytes, request.suffix)
     return extract_keyframes_of_file(file, native=request.native, every=request.every, **wanted), ()
 
@@ -112,14 +116,27 @@ class _PoolSource:
     def __init__(self, connection: socket.socket, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self._connection = connection
+        self._arriving: Iterator[bytes] = iter(())
 
     def read(self, start: int, size: int) -> bytes:
         """Read one range."""
-        return self.read_many([ByteRange(start, size)])[0]
+        return next(self.read_many([ByteRange(start, size)]))
 
-    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool = True) -> list[bytes]:
+    def settle(self) -> None:
+        """Receive what is still to come, before anything else is said."""
+        with suppress(ReadFailedError):
+            for _ in self._arriving:
+                pass
+
+    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
         """Read ranges, which the pool does concurrently."""
+        self.settle()
         say(self._connection, Reads(spans=tuple(spans), is_kept=is_kept))
-        if receive_bytes(self._connection, 1) != READ:
-            raise ReadFailedError
-        return [receive_bytes(self._connection, span.size) for span in spans]
+        self._arriving = self._receive(spans)
+        return self._arriving
+
+    def _receive(self, spans: Sequence[ByteRange]) -> Iterator[bytes]:
+        for span in spans:
+            if receive_bytes(self._connection, 1) != READ:
+                raise ReadFailedError
+            yield receive_bytes(self._connection, span.size)

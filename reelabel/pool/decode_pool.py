@@ -12,9 +12,8 @@ from reelabel.cores import usable_cores
 from reelabel.errors import DecoderCrashedError
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.pool.messages import Request, Setup
-from reelabel.pool.modules import Modules
 from reelabel.pool.process import TimeLimits
-from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost
+from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
 from reelabel.pool.reading import RangeReader
 from reelabel.pool.transfer import sampled_frames, unpack_frames, with_ranges
 from reelabel.sandbox.lockdown import check_mode
@@ -23,7 +22,6 @@ from reelabel.sources.video_file import VideoFile, open_video_file
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from reelabel.limits import Limits
     from reelabel.pool.process import DecodingProcess
@@ -87,12 +85,7 @@ class DecodePool:
         """Return the pool itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Stop all processes."""
         self.close()
 

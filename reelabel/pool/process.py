@@ -203,15 +203,17 @@ class DecodingProcess:
     def _read(self, wanted: Reads, reader: RangeReader) -> None:
         batch = reader.start(wanted.spans, is_kept=wanted.is_kept)
         try:
-            while not batch.done.wait(min(self._channel.watch(), _NOTICE_S)):
-                if self._process.poll() is not None:
-                    raise ProcessDiedError
+            for number in range(len(wanted.spans)):
+                while not batch.wait(number, min(self._channel.watch(), _NOTICE_S)):
+                    if self._process.poll() is not None:
+                        raise ProcessDiedError
+                piece = reader.take(batch, number)
+                self._channel.send_bytes(NOT_READ if piece is None else READ)
+                if piece is None:
+                    return
+                self._channel.send_bytes(piece)
         finally:
-            batch.done.set()  # if a limit was reached, no further range is read
-        pieces = reader.finish(batch)
-        self._channel.send_bytes(NOT_READ if pieces is None else READ)
-        for piece in pieces or ():
-            self._channel.send_bytes(piece)
+            batch.stop()  # if a limit was reached, no further range is read
 
     def _receive(self) -> tuple[Answer, int | None]:
         data, descriptor = self._channel.receive()

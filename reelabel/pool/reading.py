@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -52,9 +53,9 @@ class RangeReader:
             raise InvalidAnswerError("reads outside the video, or more often than it has bytes")
         return Batch(self._source, wanted, is_kept=is_kept)
 
-    def finish(self, batch: Batch) -> list[bytes] | None:
-        """Take over what a finished batch has read; None if it has failed, or its source is too slow."""
-        self.wait_s += batch.ended_s - batch.started_s
+    def take(self, batch: Batch, number: int) -> bytes | None:
+        """Take over one of the ranges of a batch, in order; None if one has failed, or the source is too slow."""
+        self.wait_s += batch.waited_s()
         if batch.failure is None and self.wait_s > self._source.max_wait_s:
             # Before the decoding time limit, which would blame the video for a slow store.
             batch.failure = StoreUnavailableError(
@@ -64,10 +65,11 @@ class RangeReader:
         self.failure = self.failure or batch.failure
         if self.failure:
             return None
-        extents = batch.extents()
-        self.bytes_fetched += sum(len(extent.data) for extent in extents)
-        self.extents += extents if batch.is_kept else ()
-        return [extent.data for extent in extents]
+        extent = batch.take(number)
+        self.bytes_fetched += len(extent.data)
+        if batch.is_kept:
+            self.extents.append(extent)
+        return extent.data
 
     def index(self, known: SavedIndex, reads: int) -> tuple[CachedRange, ...]:
         """Return the known extents and the first ones that were read.
@@ -87,49 +89,68 @@ class Batch:
 
     Attributes:
         is_kept: Whether what is read is kept.
-        done: Set once all are read, or one has failed.
         failure: Why one failed.
-        started_s: When reading began.
-        ended_s: When it ended.
     """
 
     def __init__(self, source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool) -> None:
         """Start reading."""
         self.is_kept = is_kept
-        self.done = threading.Event()
         self.failure: Exception | None = None
-        self.started_s = self.ended_s = time.monotonic()
         self._source = source
         self._spans = spans
         self._pieces: dict[int, bytes] = {}
         self._waiting = iter(range(len(spans)))
-        self._lock = threading.Lock()
+        self._unread = len(spans)
+        self._changed = threading.Condition()
+        self._noted_s = time.monotonic()
+        self._ended_s = math.inf
         for _ in range(min(MAX_CONCURRENT_READS, len(spans))):
             threading.Thread(target=self._work, name="read-ranges", daemon=True).start()
 
-    def extents(self) -> list[CachedRange]:
-        """Return what was read, in order."""
-        return [CachedRange(span.start, self._pieces[number]) for number, span in enumerate(self._spans)]
+    def wait(self, number: int, timeout_s: float) -> bool:
+        """Wait until a range is read, or one has failed; return whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: number in self._pieces or self.failure is not None, timeout_s)
+
+    def take(self, number: int) -> CachedRange:
+        """Return a range that was read, and forget it."""
+        with self._changed:
+            return CachedRange(self._spans[number].start, self._pieces.pop(number))
+
+    def waited_s(self) -> float:
+        """Return the seconds spent reading since the last call."""
+        until_s = min(time.monotonic(), self._ended_s)
+        waited_s, self._noted_s = max(0.0, until_s - self._noted_s), max(until_s, self._noted_s)
+        return waited_s
+
+    def stop(self) -> None:
+        """Read no further range."""
+        with self._changed:
+            self._waiting = iter(())
 
     def _work(self) -> None:
-        while not self.done.is_set():
-            with self._lock:
+        while True:
+            with self._changed:
                 number = next(self._waiting, None)
             if number is None:
                 return
             try:
-                piece = read_exactly(self._source, self._spans[number])
+                self._add(number, read_exactly(self._source, self._spans[number]))
             except Exception as error:  # noqa: BLE001 - whatever a source raises is raised again by the caller
-                self._end(error)
+                self._fail(error)
                 return
-            with self._lock:
-                self._pieces[number] = piece
-                is_last = len(self._pieces) == len(self._spans)
-            if is_last:
-                self._end(None)
 
-    def _end(self, failure: Exception | None) -> None:
-        with self._lock:
-            if not self.done.is_set():
-                self.failure, self.ended_s = failure, time.monotonic()
-                self.done.set()
+    def _add(self, number: int, piece: bytes) -> None:
+        with self._changed:
+            self._pieces[number] = piece
+            self._unread -= 1
+            if not self._unread:
+                self._ended_s = time.monotonic()
+            self._changed.notify_all()
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self.failure = self.failure or error
+            self._waiting = iter(())
+            self._ended_s = min(self._ended_s, time.monotonic())
+            self._changed.notify_all()

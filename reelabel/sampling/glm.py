@@ -1,4 +1,4 @@
-"""The native sampler of GLM-4.6V."""
+"""The native samplers of GLM-4.6V and its successors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.spec import SamplerSpec
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ _FPS_UP_TO_S = ((30.0, 3.0), (300.0, 1.0), (2400.0, 0.5))  # lower frame rates f
 _MAX_DURATION_S = _FPS_UP_TO_S[-1][0]
 _MAX_FRAMES = 640
 _TEMPORAL_PATCH = 2  # frames per temporal patch of the model
+_FPS = 2.0
+_MAX_FPS = 30.0  # of GLM-GA
+_NEXT_MAX_FRAMES = 2048
 
 
 def sample_glm46v(sampling: Sampling, facts: VideoProperties) -> Indices:  # noqa: ARG001 - the model leaves no choice
@@ -30,22 +34,79 @@ def sample_glm46v(sampling: Sampling, facts: VideoProperties) -> Indices:  # noq
     length_s = min(facts.length_s, _MAX_DURATION_S)
     fps = next(fps for up_to_s, fps in _FPS_UP_TO_S if length_s <= up_to_s)
     count = min(int(length_s * fps * _TEMPORAL_PATCH), _MAX_FRAMES)
-    indices = _walk(facts, step_s=1 / (_TEMPORAL_PATCH * fps))
-    if facts.total_frames < count or len(indices) > count:
-        indices = np.linspace(0, facts.total_frames - 1, count, dtype=np.int64)
-    elif len(indices) < count:
-        indices = np.linspace(indices[0], indices[-1], count, dtype=np.int64)
+    if facts.total_frames < count:
+        return _paired(np.linspace(0, facts.total_frames - 1, count, dtype=np.int64))
+    walked = _walk(facts, step_s=1 / (_TEMPORAL_PATCH * fps), end_s=int(facts.length_s))
+    return _paired(_respread(walked, count, facts))
+
+
+def sample_glm5_next(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Sample at `fps`, an even number of frames up to `max_frames`.
+
+    Equivalent to vLLM's loader `glm5next`. It walks the video at twice that rate, for pairs of frames, and so nearly
+    always finds too many, which it spreads evenly.
+
+    Returns:
+        Frame indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than
+        one step.
+
+    Raises:
+        SamplingRefusedError: The frame rate is unknown.
+    """
+    _require_rate("glm5_next", facts)
+    fps, total = sampling.fps or _FPS, facts.total_frames
+    count = min(int(facts.length_s * fps), sampling.max_frames or _NEXT_MAX_FRAMES)
+    if total < count:
+        return _paired(np.arange(count) * total // count)
+    walked = _walk(facts, step_s=1 / (_TEMPORAL_PATCH * fps), end_s=int(facts.length_s))
+    return _paired(_respread(walked, count, facts))
+
+
+def sample_glmga(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Sample at `fps`, at most 30, an even number of frames up to `max_frames`.
+
+    Equivalent to vLLM's loader `glmga`.
+
+    Returns:
+        Frame indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than
+        one step.
+
+    Raises:
+        SamplingRefusedError: The frame rate is unknown.
+    """
+    _require_rate("glmga", facts)
+    fps = min(sampling.fps or _FPS, _MAX_FPS)
+    count = min(int(facts.length_s * fps), sampling.max_frames or _MAX_FRAMES, facts.total_frames)
+    walked = _walk(facts, step_s=1 / fps, end_s=facts.length_s - 1 / fps)
+    return _paired(_respread(walked, count, facts))
+
+
+def _require_rate(name: str, facts: VideoProperties) -> None:
+    if facts.fps == 0:
+        raise SamplingRefusedError(
+            f"The sampler {name} needs a frame rate, which the video lacks; use the sampler num_frames."
+        )
+
+
+def _respread(walked: Indices, count: int, facts: VideoProperties) -> Indices:
+    """Spread the frames evenly if the walk found too many or too few."""
+    if len(walked) > count:
+        return np.linspace(0, facts.total_frames - 1, count, dtype=np.int64)
+    return walked if len(walked) == count else np.linspace(walked[0], walked[-1], count, dtype=np.int64)
+
+
+def _paired(indices: Indices) -> Indices:
+    """Drop repeated frames, then repeat the last one if their number is odd."""
     unique = np.unique(indices)
     return np.append(unique, unique[-1:]) if len(unique) % _TEMPORAL_PATCH else unique
 
 
-def _walk(facts: VideoProperties, *, step_s: float) -> Indices:
-    """Take the first frame, then for each step the first unused frame at or after it.
+def _walk(facts: VideoProperties, *, step_s: float, end_s: float) -> Indices:
+    """Take the first frame, then for each step up to the end the first unused frame at or after it.
 
     Returns:
         Frame indices; shape (M,), M >= 1, strictly ascending.
     """
-    end_s = int(facts.length_s)
     most = min(facts.total_frames, int(end_s / step_s) + 2)
     # Accumulated rather than multiplied, to reproduce the original's rounding errors.
     due_s = np.cumsum(np.r_[0.0, np.full(most - 1, step_s)])
@@ -64,5 +125,27 @@ GLM46V = SamplerSpec(
     choose=sample_glm46v,
     takes_num_frames=False,
     processors=("Glm46VVideoProcessor",),
+    model_types=("glm46v",),
     source="vLLM's loader glm46v",
+)
+GLM5_NEXT = SamplerSpec(
+    name="glm5_next",
+    summary="as GLM-5.3-Flash was trained",
+    choose=sample_glm5_next,
+    options=frozenset({"fps", "max_frames"}),
+    takes_num_frames=False,
+    processors=("Glm5NextVideoProcessor", "Glm5nextVideoProcessor"),
+    model_types=("glm5_next",),
+    source="vLLM's loader glm5next",
+)
+GLMGA = SamplerSpec(
+    name="glmga",
+    summary="as GLM-GA was trained",
+    choose=sample_glmga,
+    options=frozenset({"fps", "max_frames"}),
+    takes_num_frames=False,
+    at_most=(("max_frames", _MAX_FRAMES),),
+    processors=("GlmgaVideoProcessor",),
+    model_types=("glmga",),
+    source="vLLM's loader glmga",
 )

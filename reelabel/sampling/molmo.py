@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
-from reelabel.sampling.spec import SamplerSpec
+from reelabel.sampling.spec import EVERY, SamplerSpec
 
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
@@ -20,9 +20,10 @@ _MIN_SPACED_FRAMES = 3  # shorter videos are sampled whole
 
 
 def sample_molmo2(sampling: Sampling, facts: VideoProperties) -> Indices:
-    """Sample up to `num_frames` frames, at most `fps` per second, according to `frame_sample_mode`.
+    """Sample up to `num_frames` frames according to `frame_sample_mode`, or every frame.
 
-    Equivalent to vLLM's loader `molmo2`, which follows Molmo 2's video processor.
+    Equivalent to vLLM's loader `molmo2`, which follows Molmo 2's video processor. `fps` is its `max_fps` in the mode
+    `uniform_last_frame`, where `EVERY` stands for none, and its `sampling_fps` in the mode `fps`: each mode reads one.
 
     Returns:
         Frame indices; shape (M,), M >= 1, ascending.
@@ -30,6 +31,8 @@ def sample_molmo2(sampling: Sampling, facts: VideoProperties) -> Indices:
     Raises:
         SamplingRefusedError: The frame rate is unknown or incompatible with `fps`.
     """
+    if sampling.frame_sample_mode == "every_frame":
+        return np.arange(facts.total_frames)
     if sampling.frame_sample_mode == "fps":
         return _sample_by_divisor(sampling, facts)
     return _sample_to_last_frame(sampling, facts)
@@ -38,9 +41,9 @@ def sample_molmo2(sampling: Sampling, facts: VideoProperties) -> Indices:
 def _sample_to_last_frame(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample every 1 / `fps` seconds and add the last frame; if those are too many, spread `num_frames` evenly."""
     fps, last = sampling.fps or _FPS, facts.total_frames - 1
-    if facts.total_frames < _MIN_SPACED_FRAMES:
+    if facts.total_frames < _MIN_SPACED_FRAMES and fps != EVERY:
         return np.arange(facts.total_frames)
-    if facts.duration_s > (sampling.num_frames - 1) / fps:
+    if fps == EVERY or facts.duration_s > (sampling.num_frames - 1) / fps:
         return np.linspace(0, last, min(sampling.num_frames, facts.total_frames), dtype=np.int64)
     if facts.fps == 0:
         raise SamplingRefusedError("The sampler molmo2 needs a frame rate, which the video lacks; use the sampler fps.")
@@ -64,7 +67,7 @@ def _sample_by_divisor(sampling: Sampling, facts: VideoProperties) -> Indices:
     Candidate rates are the multiples of `fps` that divide the video's own frame rate, all truncated to integers. At
     the lowest rate, frames beyond `num_frames` are dropped.
     """
-    own, lowest = int(facts.fps), int(sampling.fps or _FPS)
+    own, lowest = int(facts.fps), int(sampling.fps or _FPS)  # `EVERY` is refused below: it is less than 1
     if own < 1 or lowest < 1 or own % lowest:
         raise SamplingRefusedError(
             f"The sampler molmo2 needs an fps that divides the video's frame rate ({facts.fps:g}), and "
@@ -87,6 +90,7 @@ MOLMO2 = SamplerSpec(
     summary="as Molmo 2 was trained",
     choose=sample_molmo2,
     options=frozenset({"fps", "frame_sample_mode"}),
+    unlimited=frozenset({"fps"}),
     processors=("Molmo2VideoProcessor",),
     source="vLLM's loader molmo2",
 )

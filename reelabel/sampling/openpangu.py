@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.sampling.spec import SamplerSpec
+from reelabel.sampling.spec import EVERY, SamplerSpec
 
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
@@ -16,7 +16,7 @@ _FPS = 2.0
 
 
 def sample_openpangu(sampling: Sampling, facts: VideoProperties) -> Indices:
-    """Sample at `fps` from the first frame; if that exceeds `num_frames`, spread `num_frames` evenly.
+    """Sample at `fps` from the first frame; if that exceeds `num_frames`, or has no limit, spread `num_frames` evenly.
 
     Equivalent to vLLM's loader `openpangu`.
 
@@ -27,7 +27,7 @@ def sample_openpangu(sampling: Sampling, facts: VideoProperties) -> Indices:
     last = facts.total_frames - 1
     last_s = last / facts.fps if facts.fps else 0.0
     count = sampling.num_frames
-    if count >= int(last_s * fps) + 1:
+    if fps != EVERY and count >= int(last_s * fps) + 1:
         count = int(last_s * fps) + 1
         last_s = min(last_s, (count - 1) / fps)
     positions = np.rint(np.linspace(0, last_s, count) * facts.fps)
@@ -40,6 +40,7 @@ OPENPANGU = SamplerSpec(
     summary="as openPangu was trained",
     choose=sample_openpangu,
     options=frozenset({"fps"}),
+    unlimited=frozenset({"fps"}),
     model_types=("openpangu_vl",),
     source="vLLM's loader openpangu",
 )

@@ -2,74 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import core_schema
 
+from reelabel.sampling.fields import (
+    HOW_CHOSEN,
+    HOW_MANY,
+    DenseSamplerName,
+    FrameRate,
+    MaxPixels,
+    NumFrames,
+    SamplerName,
+    is_not_false,
+    is_unset,
+)
 from reelabel.sampling.registry import (
     BUILT_IN,
     DEFAULT_DENSE_SAMPLER,
     SAMPLER_OPTIONS,
-    dense_samplers,
     find_dense_sampler,
     find_sampler,
     register,
     samplers,
 )
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-    from pydantic.config import JsonDict
-    from pydantic.json_schema import JsonSchemaValue
+from reelabel.sampling.spec import EVERY, SamplerSpec
 
 FITTED: Literal["fitted"] = "fitted"
-_IGNORE_NUM_FRAMES = [name for name, spec in BUILT_IN.items() if not spec.takes_num_frames]
+DEFAULT_NUM_FRAMES = 16
 
 
-class _Registered:
-    """Annotation of a sampler's name: validated against the registry, and an enum in the JSON schema."""
-
-    def __init__(self, *, dense: bool) -> None:
-        self._is_dense = dense
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:  # noqa: ANN401
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return handler(schema) | {"enum": [*(dense_samplers() if self._is_dense else samplers())]}
-
-    def _check(self, name: str) -> str:
-        return (find_dense_sampler(name) if self._is_dense else find_sampler(name)).name
-
-
-SamplerName = Annotated[str, _Registered(dense=False)]
-DenseSamplerName = Annotated[str, _Registered(dense=True)]
-
-
-def _list_samplers(schema: JsonDict) -> None:
-    schema["description"] = f"{schema['description']} {describe_samplers()}"
-
-
-def describe_samplers() -> str:
-    """Return the samplers with their summaries, as a sentence for help and forms."""
-    return f"One of {', '.join(f'{name} ({spec.summary})' for name, spec in samplers().items())}."
-
-
-# Shared by the models that have these fields, with different defaults.
-HOW_CHOSEN = Field(description="How frames are chosen.", json_schema_extra=_list_samplers)
-HOW_MANY = Field(
-    description="Frames per video; the maximum for uniform, molmo2 and openpangu; "
-    f"ignored by {', '.join(_IGNORE_NUM_FRAMES[:-1])} and {_IGNORE_NUM_FRAMES[-1]}."
-)
-NumFrames = Annotated[int, Field(ge=1, le=512)]
-MaxPixels = Annotated[int, Field(ge=784, le=16_777_216)]
-
-
-def _is_unset(value: object) -> bool:
-    return value is None
+def estimate_frames(num_frames: int) -> int:
+    """Return a number of frames by which to size a model's inputs, where the video decides how many there are."""
+    return DEFAULT_NUM_FRAMES if num_frames == EVERY else num_frames
 
 
 class SamplingOptions(BaseModel):
@@ -83,12 +48,11 @@ class SamplingOptions(BaseModel):
 
     sampler: Annotated[SamplerName | None, HOW_CHOSEN] = None
     fps: Annotated[
-        float | None,
+        FrameRate | None,
         Field(
-            gt=0,
-            le=240,
-            exclude_if=_is_unset,
-            description="Frames per second; defaults to 2, and for uniform to no limit.",
+            exclude_if=is_unset,
+            description="Frames per second, or -1 for the rate of the video itself; defaults to 2, for uniform to no "
+            "limit, and for llava_onevision2, minimax_m3_vl and embedding_gemma2 to 1.",
         ),
     ] = None
     max_duration_s: Annotated[
@@ -96,33 +60,42 @@ class SamplingOptions(BaseModel):
         Field(
             gt=0,
             le=86_400,
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Longest video, in seconds, that dynamic samples at fps; defaults to 300.",
         ),
     ] = None
     min_frames: Annotated[
         int | None,
-        Field(ge=1, le=768, exclude_if=_is_unset, description="Minimum frames for Qwen's samplers; defaults to 4."),
+        Field(ge=1, le=768, exclude_if=is_unset, description="Minimum frames for Qwen's samplers; defaults to 4."),
     ] = None
     max_frames: Annotated[
         int | None,
         Field(
             ge=2,
-            le=768,
-            exclude_if=_is_unset,
-            description="Maximum frames for fps and Qwen's samplers; defaults to 768.",
+            le=2048,
+            exclude_if=is_unset,
+            description="Maximum frames; defaults to 768, for glmga to 640, for glm5_next to 2048, and for "
+            "embedding_gemma2 to 32.",
         ),
     ] = None
     frame_sample_mode: Annotated[
-        Literal["uniform_last_frame", "fps"] | None,
-        Field(exclude_if=_is_unset, description="How molmo2 samples; defaults to uniform_last_frame."),
+        Literal["uniform_last_frame", "fps", "every_frame"] | None,
+        Field(exclude_if=is_unset, description="How molmo2 samples; defaults to uniform_last_frame."),
+    ] = None
+    frame_recovery: Annotated[
+        bool | None,
+        Field(
+            exclude_if=is_not_false,
+            description="Show the next good frame in place of one that does not decode; on by default, for dense "
+            "samplers.",
+        ),
     ] = None
     drop_similar: Annotated[
         float | None,
         Field(
             gt=0,
             lt=1,
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Drop frames more similar than this to the last frame kept, such as 0.95; off by default.",
         ),
     ] = None
@@ -131,21 +104,21 @@ class SamplingOptions(BaseModel):
         Field(
             ge=1,
             le=100,
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Store frames, and show them to the model, as JPEG of this quality, such as 90 (lossy); "
             "by default every pixel is kept.",
         ),
     ] = None
     dense_sampler: Annotated[
         DenseSamplerName | None,
-        Field(exclude_if=_is_unset, description="Sampler to use where keyframes are not enough; defaults to uniform."),
+        Field(exclude_if=is_unset, description="Sampler to use where keyframes are not enough; defaults to uniform."),
     ] = None
     min_keyframes: Annotated[
         int | None,
         Field(
             ge=1,
             le=512,
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Minimum keyframes for a video to be answered from them; defaults to 4.",
         ),
     ] = None
@@ -154,7 +127,7 @@ class SamplingOptions(BaseModel):
         Field(
             gt=0,
             le=86_400,
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Longest time without a keyframe, in seconds; defaults to 2.5.",
         ),
     ] = None
@@ -163,7 +136,7 @@ class SamplingOptions(BaseModel):
         Field(
             gt=0,
             le=86_400,
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Seconds before and after a keyframe that it covers; defaults to 0.5.",
         ),
     ] = None
@@ -172,25 +145,25 @@ class SamplingOptions(BaseModel):
         Field(
             ge=0,
             le=1,
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Smallest fraction of a video that keyframes must cover; defaults to 0.4.",
         ),
     ] = None
     motion_tasks: Annotated[
         tuple[str, ...] | None,
-        Field(exclude_if=_is_unset, description="Tasks or subtasks whose jobs always use the dense sampler."),
+        Field(exclude_if=is_unset, description="Tasks or subtasks whose jobs always use the dense sampler."),
     ] = None
     still_tasks: Annotated[
         tuple[str, ...] | None,
         Field(
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Tasks or subtasks whose jobs always use keyframes, however few.",
         ),
     ] = None
     escalate_below: Annotated[
         float | Literal["fitted"] | None,
         Field(
-            exclude_if=_is_unset,
+            exclude_if=is_unset,
             description="Ask again with the dense sampler if the margin of the first answer is below this, 0 to 1; "
             "fitted uses the margin found by `reelabel route fit`, 0 turns this off.",
         ),
@@ -201,7 +174,7 @@ class Sampling(SamplingOptions):
     """Which frames of a video the model sees, and at what size."""
 
     sampler: Annotated[SamplerName, HOW_CHOSEN] = "keyframes"
-    num_frames: Annotated[NumFrames, HOW_MANY] = 16
+    num_frames: Annotated[NumFrames, HOW_MANY] = DEFAULT_NUM_FRAMES
     max_pixels: Annotated[MaxPixels, Field(description="Maximum pixels per frame; larger frames are scaled down.")] = (
         602_112
     )
@@ -218,6 +191,7 @@ class Sampling(SamplingOptions):
             supporting = [name for name, spec in samplers().items() if spec.options.issuperset(unsupported)]
             hint = f", or choose the sampler {' or '.join(supporting)}" if supporting else ""
             raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(unsupported)}; leave it out{hint}")
+        self._reject_values_out_of_range()
         if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
             raise ValueError(f"min_frames ({self.min_frames}) exceeds max_frames ({self.max_frames})")
         if both := sorted({*(self.motion_tasks or ())} & {*(self.still_tasks or ())}):
@@ -228,13 +202,36 @@ class Sampling(SamplingOptions):
             )
         return self
 
+    def _reject_values_out_of_range(self) -> None:
+        """Reject values that the samplers in use do not take."""
+        for spec in self._samplers:
+            for name in ("num_frames", "fps"):
+                takes = name in spec.options or (name == "num_frames" and spec.takes_num_frames)
+                takes &= self.frame_sample_mode != "every_frame"
+                if takes and getattr(self, name) == EVERY and name not in spec.unlimited:
+                    raise ValueError(f"the sampler {spec.name} takes no {name} of -1; use a number greater than 0")
+            for name, most in spec.at_most:
+                if (value := getattr(self, name)) is not None and value > most:
+                    raise ValueError(f"the sampler {spec.name} takes a {name} of at most {most:g}, not {value:g}")
+        if self.frame_recovery is False and all(spec.choose is None for spec in self._samplers):
+            raise ValueError(f"the sampler {self.sampler} replaces no frames; leave out frame_recovery")
+        if self.frame_sample_mode == "every_frame" and self.fps is not None:
+            raise ValueError("the frame_sample_mode every_frame takes no fps; leave it out")
+        if self.frame_sample_mode == "fps" and self.fps == EVERY:
+            raise ValueError("the frame_sample_mode fps takes no fps of -1; use a number greater than 0")
+
     @property
     def _options(self) -> frozenset[str]:
-        options: frozenset[str] = find_sampler(self.sampler).options
-        if self.sampler == "auto" or (self.escalate_below is not None and "escalate_below" in options):
-            dense = find_dense_sampler(self.dense_sampler or DEFAULT_DENSE_SAMPLER)
-            return options | {"dense_sampler"} | dense.options
-        return options
+        options = frozenset[str]().union(*(spec.options for spec in self._samplers))
+        return options | {"dense_sampler"} if len(self._samplers) > 1 else options
+
+    @property
+    def _samplers(self) -> tuple[SamplerSpec, ...]:
+        """The sampler, and the dense one if it is in use."""
+        spec = find_sampler(self.sampler)
+        if self.sampler == "auto" or (self.escalate_below is not None and "escalate_below" in spec.options):
+            return spec, find_dense_sampler(self.dense_sampler or DEFAULT_DENSE_SAMPLER)
+        return (spec,)
 
     # A process that receives a sampling may not have imported the package that registered its samplers.
     def __getstate__(self) -> dict[Any, Any]:

@@ -76,5 +76,8 @@ def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
 
 def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
     """Return a sampling with one sampler only, and only the options that it takes."""
-    excluded = SAMPLER_OPTIONS - find_sampler(sampler).options | {"escalate_below"}
+    spec = find_sampler(sampler)
+    excluded = SAMPLER_OPTIONS - spec.options | {"escalate_below"}
+    if spec.choose is None:
+        excluded |= {"frame_recovery"}
     return Sampling(**sampling.model_dump(exclude=set(excluded)) | {"sampler": sampler})

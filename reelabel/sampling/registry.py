@@ -16,16 +16,18 @@ import numpy as np
 
 from reelabel.errors import ConfigurationError, SamplingRefusedError
 from reelabel.sampling.dynamic import DYNAMIC
-from reelabel.sampling.glm import GLM46V
+from reelabel.sampling.glm import GLM5_NEXT, GLM46V, GLMGA
+from reelabel.sampling.llava import LLAVA_ONEVISION2
 from reelabel.sampling.molmo import MOLMO2
 from reelabel.sampling.openpangu import OPENPANGU
+from reelabel.sampling.paced import CLEF_OMNI, EMBEDDING_GEMMA2, MINIMAX_M3_VL
 from reelabel.sampling.qwen import QWEN2_VL, QWEN3_VL
 from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
 from reelabel.sampling.timeline import FPS, NUM_FRAMES, nearest_frames, presentation_times_s
 from reelabel.sampling.uniform import UNIFORM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
@@ -44,11 +46,13 @@ KEYFRAMES = SamplerSpec(
     name="keyframes",
     summary="keyframes alone, the only frames that decode by themselves",
     options=frozenset({"escalate_below"}),
+    unlimited=frozenset({"num_frames"}),
 )
 AUTO = SamplerSpec(
     name="auto",
     summary="keyframes where they cover the video, else the dense sampler",
     options=frozenset(get_args(RoutingOption)),
+    unlimited=frozenset({"num_frames"}),
 )
 BUILT_IN: Mapping[str, SamplerSpec] = {
     spec.name: spec
@@ -60,8 +64,14 @@ BUILT_IN: Mapping[str, SamplerSpec] = {
         QWEN2_VL,
         QWEN3_VL,
         GLM46V,
+        GLM5_NEXT,
+        GLMGA,
         MOLMO2,
         OPENPANGU,
+        LLAVA_ONEVISION2,
+        MINIMAX_M3_VL,
+        EMBEDDING_GEMMA2,
+        CLEF_OMNI,
         FPS,
         NUM_FRAMES,
     )
@@ -117,6 +127,8 @@ def find_sampler(name: str) -> SamplerSpec:
     spec = _registered.get(name) or samplers().get(name)
     if spec:
         return spec
+    if name == NATIVE:
+        raise ValueError(f"{NATIVE} stands for a model's sampler, and no model is known here; name that sampler")
     near = get_close_matches(name, _registered, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(_registered)}"
     raise ValueError(f"Unknown sampler {name}; {hint}")
@@ -194,18 +206,14 @@ def deviations_s(sampling: Sampling, facts: VideoProperties) -> npt.NDArray[np.f
     return deviations
 
 
-def native_sampler(*, processors: Iterable[str] = (), model_type: str | None = None) -> str:
-    """Return the name of the sampler that a model was trained with.
-
-    vLLM chooses a loader by the model's video processor, and samples uniformly if none is registered for it.
+def native_sampler(*, processor: str | None = None, model_type: str | None = None) -> SamplerSpec | None:
+    """Return the sampler that a model was trained with, as vLLM chooses its loader; None if no sampler is known.
 
     Args:
-        processors: Hugging Face classes of its video processors; the first with a sampler decides.
-        model_type: `model_type` of its configuration, for configurations that name no registered processor.
+        processor: Hugging Face class of its video processor.
+        model_type: `model_type` of its configuration, which decides if that names no video processor.
     """
     known = samplers().values()
-    for cls in processors:
-        for spec in known:
-            if cls in spec.processors:
-                return spec.name
-    return next((spec.name for spec in known if model_type in spec.model_types), UNIFORM.name)
+    if processor:
+        return next((spec for spec in known if processor in spec.processors), None)
+    return next((spec for spec in known if model_type in spec.model_types), None)

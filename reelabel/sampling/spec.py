@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 ChooseFrames: TypeAlias = "Callable[[Sampling, VideoProperties], Indices]"
 TargetInstants: TypeAlias = "Callable[[Sampling, _FloatArray], _FloatArray]"
 
+# Value of `num_frames`, or of `fps`, that sets no limit: every frame, or the rate of the video itself.
+EVERY = -1
+Unlimited = Literal["num_frames", "fps"]
+
 # Fields of `SamplingOptions` that only some samplers take.
 DenseOption = Literal["fps", "max_duration_s", "min_frames", "max_frames", "frame_sample_mode"]
 RoutingOption = Literal[
@@ -46,10 +50,14 @@ class SamplerSpec:
             choose from all frames; the samplers with a function are the dense samplers.
         options: Names of the options that `choose` reads, besides `num_frames`; other options are refused.
         takes_num_frames: Whether `choose` reads `num_frames`.
+        unlimited: Which of `num_frames` and `fps` may be `EVERY`.
+        at_most: The largest value of an option, where the sampler allows less than others.
         instants_s: Return the instants that the sampler targets, given the frames' presentation times, in the order
             of the chosen frames; both in seconds, float64. Frames then come with their deviations from it.
         processors: Hugging Face classes of the video processors of models trained with the sampler.
         model_types: `model_type` of such models whose configuration names no video processor.
+        yields_to_num_frames: Whether such a model whose processor states `num_frames` was trained with that many
+            uniform frames instead.
         source: What it reproduces, such as "vLLM's loader qwen2_vl"; empty if it is original.
     """
 
@@ -58,7 +66,10 @@ class SamplerSpec:
     choose: ChooseFrames | None = None
     options: frozenset[DenseOption | RoutingOption] = frozenset()
     takes_num_frames: bool = True
+    unlimited: frozenset[Unlimited] = frozenset()
+    at_most: tuple[tuple[DenseOption, float], ...] = ()
     instants_s: TargetInstants | None = None
     processors: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
+    yields_to_num_frames: bool = False
     source: str = ""

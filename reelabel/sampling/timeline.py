@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.sampling.spec import SamplerSpec
+from reelabel.sampling.spec import EVERY, SamplerSpec
 from reelabel.sampling.uniform import sample_uniformly
 
 if TYPE_CHECKING:
@@ -25,41 +25,65 @@ _TOLERANCE = 1e-6  # of a step, for rounding: the last instant may fall just pas
 def sample_at_rate(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Take the frame nearest to each instant of a fixed rate.
 
-    Instants start at the first frame; if there are more than `max_frames`, that many are spread over the video. If the
-    video has neither timestamps nor a frame rate, frames are sampled uniformly.
+    Instants start at the first frame; if there are more than `max_frames`, that many are spread over the video. With
+    `EVERY` as the rate, each frame's own time is an instant. If the video has neither timestamps nor a frame rate,
+    frames are sampled uniformly.
 
     Returns:
         Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
     """
+    if sampling.fps == EVERY and facts.total_frames <= _most(sampling):
+        return _every_frame(facts)
     return _sample_at(_instants_of_rate_s, sampling, facts)
 
 
 def sample_count(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Take the frame nearest to each of `num_frames` instants, spread from the first frame to the last.
 
-    If the video has neither timestamps nor a frame rate, frames are sampled uniformly.
+    With `EVERY`, take every frame. If the video has neither timestamps nor a frame rate, frames are sampled uniformly.
 
     Returns:
         Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
     """
+    if sampling.num_frames == EVERY:
+        return _every_frame(facts)
     return _sample_at(_spread_instants_s, sampling, facts)
+
+
+def _every_frame(facts: VideoProperties) -> Indices:
+    # Not by time: of frames that share one, only the first would be nearest to it.
+    return np.arange(facts.total_frames) if facts.times_s is None else np.argsort(facts.times_s, kind="stable")
+
+
+def _most(sampling: Sampling) -> int:
+    return sampling.max_frames or _MAX_FRAMES
 
 
 def _sample_at(instants_s: TargetInstants, sampling: Sampling, facts: VideoProperties) -> Indices:
     times_s = presentation_times_s(facts)
     if times_s is None:
-        return sample_uniformly(sampling.model_copy(update={"fps": None}), facts)
+        return sample_uniformly(_without_rate(sampling), facts)
     return nearest_frames(times_s, instants_s(sampling, times_s))
+
+
+def _without_rate(sampling: Sampling) -> Sampling:
+    """Return a sampling of as many frames, for a video without times."""
+    most = {"num_frames": _most(sampling)} if sampling.fps == EVERY else {}
+    return sampling.model_copy(update={"fps": None, **most})
 
 
 def _instants_of_rate_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     first_s, last_s = float(times_s.min()), float(times_s.max())
-    fps, most = sampling.fps or _FPS, sampling.max_frames or _MAX_FRAMES
+    fps, most = sampling.fps or _FPS, _most(sampling)
+    if fps == EVERY:
+        return np.sort(times_s) if len(times_s) <= most else np.linspace(first_s, last_s, most)
     count = math.floor((last_s - first_s) * fps + _TOLERANCE) + 1
     return first_s + np.arange(count) / fps if count <= most else np.linspace(first_s, last_s, most)
 
 
 def _spread_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if sampling.num_frames == EVERY:
+        return np.sort(times_s)
     return np.linspace(float(times_s.min()), float(times_s.max()), sampling.num_frames)
 
 
@@ -87,11 +111,13 @@ FPS = SamplerSpec(
     choose=sample_at_rate,
     options=frozenset({"fps", "max_frames"}),
     takes_num_frames=False,
+    unlimited=frozenset({"fps"}),
     instants_s=_instants_of_rate_s,
 )
 NUM_FRAMES = SamplerSpec(
     name="num_frames",
     summary="the frames nearest to evenly spread instants, also of a variable frame rate",
     choose=sample_count,
+    unlimited=frozenset({"num_frames"}),
     instants_s=_spread_instants_s,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.sampling.spec import SamplerSpec
+from reelabel.sampling.spec import EVERY, SamplerSpec
 
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
@@ -41,15 +41,17 @@ def pick_evenly(available: int, wanted: int) -> list[int]:
 
 
 def sample_uniformly(sampling: Sampling, facts: VideoProperties) -> Indices:
-    """Sample `num_frames` frames, or as many as `fps` yields if that is fewer.
+    """Sample `num_frames` frames, or as many as `fps` yields if that is fewer; without either limit, every frame.
 
-    Equivalent to vLLM's loader `opencv`.
+    Equivalent to vLLM's loader `opencv`, and to `nemotron_vl` and `pynvvideocodec`, which choose the same frames.
 
     Returns:
         Frame indices; shape (M,), M >= 1, ascending, without repeats.
     """
-    count = min(sampling.num_frames, facts.total_frames)
-    if sampling.fps is not None:
+    count = facts.total_frames
+    if sampling.num_frames != EVERY:
+        count = min(sampling.num_frames, count)
+    if sampling.fps is not None and sampling.fps != EVERY:
         count = min(count, math.floor(facts.duration_s * sampling.fps))
     return np.linspace(0, facts.total_frames - 1, max(1, count), dtype=np.int64)
 
@@ -59,5 +61,6 @@ UNIFORM = SamplerSpec(
     summary="frames spread evenly over the video",
     choose=sample_uniformly,
     options=frozenset({"fps"}),
+    unlimited=frozenset({"num_frames", "fps"}),
     source="vLLM's loader opencv",
 )

@@ -21,7 +21,8 @@ from reelabel.errors import (
     ReelabelError,
     StoreUnavailableError,
 )
-from reelabel.sources.local_file import LocalFile, describe, open_local
+from reelabel.sources.archives.member_uri import unescape_name
+from reelabel.sources.video_file import LocalFile, describe, open_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ class FileStore:
             ConfigurationError: A `file://` URI names a host or a relative path.
         """
         if not uri.startswith(_SCHEME):
-            return Path(uri)
+            return Path(unescape_name(uri))
         path = Path(unquote(uri.removeprefix(_SCHEME)))
         if not path.is_absolute():
             raise ConfigurationError(f"{uri} is not an absolute path; write file:///folder/file, with three slashes.")

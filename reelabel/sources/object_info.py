@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
+from reelabel.sources.archives.member_uri import split_member
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,11 +42,17 @@ def absolute_uri(uri: str) -> str:
 
     Manifests are stored with runs, and read by workers and later commands in other folders.
     """
-    return uri if scheme_of(uri) else os.path.abspath(Path(uri).expanduser())  # noqa: PTH100 - resolves .. but not links
+    if scheme_of(uri):
+        return uri
+    path, member = split_member(uri) or (uri, None)
+    path = os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - resolves .. but not links
+    return path if member is None else f"{path}#{member}"
 
 
 def redact_uri(uri: str) -> str:
     """Shorten a URI for a message, without embedded data, user name, password and query."""
+    if place := split_member(uri):
+        return f"{redact_uri(place.archive)}#{_CONTROL.sub('', place.fragment)}"
     scheme = scheme_of(uri)
     if scheme == INLINE_SCHEME and len(uri) > _SHOWN_CHARACTERS:
         return f"{uri[:_SHOWN_CHARACTERS]}... ({len(uri):,} characters)"
@@ -73,12 +80,14 @@ class ObjectInfo:
         fingerprint: Changes if the content changes: ETag and size on S3, size and modification time (in
             nanoseconds) in a file system.
         modified: Time of the last change, in UTC; None if the store does not report it.
+        note: What it costs to read, as a clause, if that is unusual.
     """
 
     uri: str
     size_bytes: int
     fingerprint: str
     modified: datetime | None = field(default=None, compare=False)
+    note: str = field(default="", compare=False)
 
     def require(self, *, fingerprint: str | None, max_bytes: int | None) -> None:
         """Check that the object is unchanged, and not too large.

@@ -1,13 +1,18 @@
-"""One interface to objects of all kinds: `s3://`, `file://` and paths, and read-only `http(s)://` and `data:`."""
+"""One interface to objects of all kinds: `s3://`, `file://` and paths, and read-only `http(s)://` and `data:`.
+
+A member of an archive (`s3://bucket/shard.tar#clip.mp4`) is read as an object of its own.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
 
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.optional import require
+from reelabel.sources.archives.archives import Archives
+from reelabel.sources.archives.member_uri import split_member
 from reelabel.sources.data_uri import DataUri
 from reelabel.sources.folder import FileStore
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo, redact_uri, scheme_of
@@ -15,26 +20,31 @@ from reelabel.sources.options import S3Options, WebOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from reelabel.sources.local_file import LocalFile
+    from reelabel.sources.archives.content import ArchiveMember
+    from reelabel.sources.archives.member_index import MemberIndex
+    from reelabel.sources.archives.saved_indexes import IndexStore
     from reelabel.sources.s3 import S3
+    from reelabel.sources.video_file import LocalFile
     from reelabel.sources.web import Web
 
 __all__ = ["ObjectInfo", "ObjectStore"]
 
 
 class _Readable(Protocol):
-    @property
-    def max_wait_s(self) -> float: ...
     def stat(self, uri: str) -> ObjectInfo: ...
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes: ...
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int: ...
 
 
-class _Writable(_Readable, Protocol):
+class _Store(_Readable, Protocol):
+    @property
+    def max_wait_s(self) -> float: ...
+
+
+class _Writable(_Store, Protocol):
     def write_new(self, uri: str, data: bytes) -> bool: ...
     def replace(self, uri: str, data: bytes) -> None: ...
     def list(self, uri: str) -> Iterator[ObjectInfo]: ...
@@ -53,14 +63,27 @@ class ObjectStore:
     """
 
     def __init__(
-        self, s3: S3Options | None = None, web: WebOptions | None = None, *, buckets: Iterable[str] = ()
+        self,
+        s3: S3Options | None = None,
+        web: WebOptions | None = None,
+        *,
+        buckets: Iterable[str] = (),
+        archive_indexes: IndexStore | None = None,
     ) -> None:
-        """Store the options, and the S3 buckets that may be used, all if empty; no connection is opened yet."""
+        """Store the options; no connection is opened yet.
+
+        Args:
+            s3: How S3 is reached.
+            web: How the web is reached.
+            buckets: The S3 buckets that may be used; all if empty.
+            archive_indexes: Where indexes of archives are kept for other processes; None keeps them in memory only.
+        """
         self._folder = FileStore()
         self._inline = DataUri()
         self._s3_options = s3 or S3Options()
         self._web_options = web or WebOptions()
         self._buckets = frozenset(buckets)
+        self._archives = Archives(self, archive_indexes)
 
     @cached_property
     def _s3(self) -> S3:
@@ -86,8 +109,20 @@ class ObjectStore:
         Returns:
             The objects found this way, by URI; call `stat` for the others.
         """
-        listed = [uri for uri in uris if uri.startswith("s3://")]
-        return self._s3.stat_many_near(listed) if listed else {}
+        on_s3 = [uri for uri in uris if uri.startswith("s3://")]
+        members = [uri for uri in on_s3 if split_member(uri)]
+        files = [uri for uri in on_s3 if not split_member(uri)]
+        found = self._s3.stat_many_near(files) if files else {}
+        return found | self._archives.stat_many(members)
+
+    def member_index(self, archive: str) -> MemberIndex:
+        """Return the members of a tar or zip.
+
+        Raises:
+            ObjectMissingError: There is no archive at the URI.
+            VideoRefusedError: Its server sends no ranges.
+        """
+        return self._archives.index_of(archive)
 
     def reach(self, uris: Iterable[str]) -> None:
         """Check that S3 responds for the buckets of some objects, even with an error; other URIs are ignored.
@@ -132,7 +167,8 @@ class ObjectStore:
 
     def max_wait_s(self, uri: str) -> float:
         """Return the most seconds that a request can take, including retries, before it fails."""
-        return self._readable(uri).max_wait_s
+        place = split_member(uri)
+        return self._store(place.archive if place else uri).max_wait_s
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
         """Download an object to the file `path`, which is removed on failure.
@@ -169,30 +205,40 @@ class ObjectStore:
         """Create the bucket of `uri`, or the folder `uri`, if it does not exist."""
         self._writable(uri).ensure_root(uri)
 
-    def open_local(self, uri: str, roots: Sequence[Path] = ()) -> AbstractContextManager[LocalFile]:
+    @contextmanager
+    def open_local(self, uri: str, roots: Sequence[Path] = ()) -> Iterator[LocalFile | ArchiveMember]:
         """Open a local file, one for which `local_path` returns a path, for the duration of a `with` block.
 
         Args:
-            uri: The file.
+            uri: The file, or a member of it.
             roots: Folders that it must lie in, with symlinks resolved; empty allows every folder.
 
         Raises:
             VideoRefusedError: It lies in none of the folders.
             ObjectMissingError: There is no regular file at `uri`.
         """
-        return self._folder.open(uri, roots)
+        place = split_member(uri)
+        with self._folder.open(place.archive if place else uri, roots) as file:
+            yield self._archives.open(file, uri) if place else file
 
     def local_path(self, uri: str) -> Path | None:
-        """Return the path of a `file://` URI or plain path; None for other URIs."""
-        return self._folder.path(uri) if self._readable(uri) is self._folder else None
+        """Return the path of a `file://` URI or plain path, of the archive if it is a member; None for other URIs."""
+        place = split_member(uri)
+        file = place.archive if place else uri
+        return self._folder.path(file) if self._store(file) is self._folder else None
 
     def _readable(self, uri: str) -> _Readable:
+        return self._archives if split_member(uri) else self._store(uri)
+
+    def _store(self, uri: str) -> _Store:
         scheme = scheme_of(uri)
         if scheme in WEB_SCHEMES:
             return self._web
         return self._inline if scheme == INLINE_SCHEME else self._writable(uri)
 
     def _writable(self, uri: str) -> _Writable:
+        if split_member(uri):
+            raise ConfigurationError(f"{redact_uri(uri)} is a member of an archive, which is read-only.")
         scheme = scheme_of(uri)
         if scheme is None or scheme == "file":
             return self._folder

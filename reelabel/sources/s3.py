@@ -6,7 +6,9 @@ import os
 import shutil
 import ssl
 from contextlib import closing, suppress
-from functools import lru_cache
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 from itertools import groupby
@@ -18,12 +20,14 @@ import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import IncompleteReadError
+from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
+from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, check_range
 from reelabel.sources.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
-from reelabel.sources.s3_listing import FEWEST, list_neighbours, parse_time
+from reelabel.sources.s3_listing import FEWEST, list_neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32
+_TIME_FORMS = (datetime.fromisoformat, parsedate_to_datetime)  # in listings, and in headers
 _client_lock = Lock()
 _T = TypeVar("_T")
 
@@ -200,7 +205,7 @@ def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
     bucket, _, key = uri.removeprefix(_SCHEME).partition("/")
     if not bucket or (needs_key and not key):
         raise ConfigurationError(f"{uri} does not name an object; write s3://bucket/key.")
-    return bucket, key
+    return bucket, unescape_name(key)
 
 
 def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
@@ -269,10 +274,26 @@ def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
     )
 
 
+def parse_time(text: str) -> datetime:
+    """Parse a time. botocore's parser guesses the format, which takes most of the time of parsing a listing."""
+    for read in _TIME_FORMS:
+        with suppress(ValueError):
+            return read(text)
+    time: datetime = parse_timestamp(text)
+    return time
+
+
 def _session() -> boto3.session.Session:
     core = botocore.session.get_session()
+    core.register_component("data_loader", _loader())
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     return boto3.session.Session(botocore_session=core)
+
+
+@cache
+def _loader() -> Any:  # noqa: ANN401 - botocore has no types
+    """Return botocore's descriptions of S3: reading them takes most of the time in which a client is created."""
+    return botocore.session.get_session().get_component("data_loader")
 
 
 def _authority(settings: S3Options) -> str | None:

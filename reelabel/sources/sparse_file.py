@@ -6,7 +6,9 @@ import io
 import threading
 import time
 from bisect import bisect_right, insort
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
@@ -45,8 +47,8 @@ class ByteSource(Protocol):
 class BatchSource(ByteSource, Protocol):
     """A source that reads several ranges at once by itself."""
 
-    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool) -> list[bytes]:
-        """Read ranges as `read` does; only what is kept will be asked of the source again."""
+    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool) -> Iterator[bytes]:
+        """Start reading ranges, and yield each as `read` returns it; only what is kept will be asked for again."""
 
 
 class ByteRange(NamedTuple):
@@ -73,20 +75,27 @@ class CachedRange(NamedTuple):
         return self.start + len(self.data)
 
 
-def read_ranges(source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool = True) -> list[bytes]:
-    """Read ranges of a source concurrently; `is_kept` is for a source that reads several ranges by itself.
+def read_ranges(source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
+    """Start reading ranges of a source concurrently.
 
-    Raises:
-        EOFError: The source ends early.
-        Exception: Whatever `source.read` raises.
+    Args:
+        source: The source.
+        spans: The ranges.
+        is_kept: As for `BatchSource.read_many`.
+
+    Returns:
+        The ranges in order, each as soon as it is there. Iterating raises EOFError if the source ends early, and
+        whatever `source.read` raises.
     """
     if isinstance(source, BatchSource):
         return source.read_many(spans, is_kept=is_kept)
     read = partial(read_exactly, source)
     if len(spans) == 1:
-        return [read(spans[0])]
-    with ThreadPoolExecutor(min(MAX_CONCURRENT_READS, len(spans))) as threads:
-        return list(threads.map(read, spans))
+        return map(read, spans)
+    threads = ThreadPoolExecutor(min(MAX_CONCURRENT_READS, len(spans)), thread_name_prefix="read-ranges")
+    pieces = threads.map(read, spans)
+    threads.shutdown(wait=False)  # once all is read
+    return pieces
 
 
 def read_exactly(source: ByteSource, span: ByteRange) -> bytes:
@@ -107,7 +116,7 @@ class SparseFile:
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
     than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
     of the file raises FastPathUnavailableError, as one download is then faster. `read_at` is thread-safe, so a file may
-    be opened by several demuxers.
+    be opened by several demuxers; it waits for a range that is being fetched ahead only when it comes to it.
 
     Attributes:
         size_bytes: Total length in bytes.
@@ -127,13 +136,16 @@ class SparseFile:
         self._source = source
         self._extents = sorted(known)
         self._index: tuple[CachedRange, ...] | None = None
+        self._ahead: deque[ByteRange] = deque()  # that are being fetched
+        self._arriving: Iterator[bytes] = iter(())
         self._position = 0
         self._block_bytes = BLOCK_BYTES
         self._lock = threading.Lock()
 
     @property
     def extents(self) -> tuple[CachedRange, ...]:
-        """The cached extents, in order and without overlap."""
+        """The cached extents, in order and without overlap, with those that are being fetched."""
+        self.settle()
         return tuple(self._extents)
 
     @property
@@ -160,7 +172,7 @@ class SparseFile:
         if position >= self.size_bytes or size == 0:
             return b""
         with self._lock:
-            extent = self._extent_at(position) or self._fetch_block(position)
+            extent = self._extent_at(position) or self._await(position) or self._fetch_block(position)
         offset = position - extent.start
         return extent.data[offset:] if size < 0 else extent.data[offset : offset + size]
 
@@ -187,11 +199,33 @@ class SparseFile:
         return True
 
     def prefetch(self, spans: Iterable[ByteRange]) -> None:
-        """Fetch ranges concurrently, except for bytes already cached."""
+        """Start fetching ranges concurrently, except for bytes already cached."""
         with self._lock:
+            self._settle()
             gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
             if gaps:
-                self._fetch(list(_pieces(gaps)))
+                self._start(list(_pieces(gaps)))
+
+    def settle(self) -> None:
+        """Wait until all that is being fetched is there.
+
+        Raises:
+            Exception: Whatever the source raises.
+        """
+        with self._lock:
+            self._settle()
+
+    def _settle(self) -> None:
+        while self._ahead:
+            self._receive()
+
+    def _await(self, position: int) -> CachedRange | None:
+        """Return the extent at a position if it is being fetched."""
+        if not any(span.start <= position < span.end for span in self._ahead):
+            return None
+        while (extent := self._extent_at(position)) is None:
+            self._receive()
+        return extent
 
     def _extent_at(self, position: int) -> CachedRange | None:
         before = bisect_right(self._extents, position, key=lambda extent: extent.start) - 1
@@ -203,8 +237,9 @@ class SparseFile:
         before = self._extent_at(position - 1)
         least_bytes = BLOCK_BYTES if self._index is None else _MEDIA_BLOCK_BYTES
         self._block_bytes = min(max(2 * self._block_bytes, least_bytes), _MAX_BLOCK_BYTES) if before else least_bytes
-        gap = next(self._gaps(ByteRange(position, self._block_bytes)))
-        return self._fetch([gap])[0]
+        self._settle()
+        self._start([next(self._gaps(ByteRange(position, self._block_bytes)))])
+        return self._receive()
 
     def _gaps(self, span: ByteRange) -> Iterator[ByteRange]:
         """Yield the parts of a range that are not cached."""
@@ -219,25 +254,32 @@ class SparseFile:
             else:
                 position = extent.end
 
-    def _fetch(self, gaps: Sequence[ByteRange]) -> list[CachedRange]:
+    def _start(self, gaps: Sequence[ByteRange]) -> None:
+        with self._waiting():
+            if self.bytes_fetched + sum(gap.size for gap in gaps) > self.max_bytes:
+                raise FastPathUnavailableError("the required ranges cover most of the file")
+            self._arriving = read_ranges(self._source, gaps, is_kept=self._index is None)
+        self._ahead.extend(gaps)
+
+    def _receive(self) -> CachedRange:
+        """Take over the next range that is being fetched."""
+        with self._waiting():
+            extent = CachedRange(self._ahead.popleft().start, next(self._arriving))
+        insort(self._extents, extent, key=lambda known: known.start)
+        self.bytes_fetched += len(extent.data)
+        return extent
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
         started = time.perf_counter()
         try:
-            self._require_allowed(gaps)
-            read = read_ranges(self._source, gaps, is_kept=self._index is None)
-            extents = [CachedRange(gap.start, data) for gap, data in zip(gaps, read, strict=True)]
+            yield
         except Exception as error:
             self.failure = error
+            self._ahead.clear()
             raise
         finally:
             self.wait_s += time.perf_counter() - started
-        for extent in extents:
-            insort(self._extents, extent, key=lambda known: known.start)
-            self.bytes_fetched += len(extent.data)
-        return extents
-
-    def _require_allowed(self, gaps: Sequence[ByteRange]) -> None:
-        if self.bytes_fetched + sum(gap.size for gap in gaps) > self.max_bytes:
-            raise FastPathUnavailableError("the required ranges cover most of the file")
 
 
 def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.containers.container_index import demux_only
 from reelabel.containers.demux import open_video
-from reelabel.containers.ffmpeg_index import demux_only
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
@@ -85,8 +85,8 @@ def _extract(
 ) -> tuple[SampledFrames, SavedIndex]:
     opened = video.container, video.stream
     numbers, keyframes = presentation_order(index)
+    choice = choose_positions(request, index.pts[numbers], video.stream, first_pts=index.first_pts)
     times = index.pts[numbers].tolist()
-    choice = choose_positions(request, times, video.stream, first_pts=index.first_pts)
     unique = list(dict.fromkeys(choice.positions))
     if unique[0] < keyframes[0]:  # an edit list hides the keyframe they depend on
         raise NoFrameIndexError("frames precede the first presented keyframe")

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import av
 
-from reelabel.containers.frame_size_guard import check_frame_size
-from reelabel.containers.stream_properties import StreamProperties
+from reelabel.containers.stream_properties import StreamProperties, check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.keyframe_check import keeps_decode_position
 from reelabel.decode.packet_decoder import CodecParameters, decode_packets_independently
 from reelabel.fast_path import FastPathUnavailableError
-from reelabel.orientation import Orientation
-from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.sampled_frames import UNKNOWN_POSITION, Orientation
 from reelabel.sources.sparse_file import ByteRange, CachedRange
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 This is the fallback for `reelabel.strategies.gop`, which decodes only the GOPs needed. It is used when the packets are
 not sufficient or a GOP does not decode as they announce. A chosen frame that the decoder never outputs is replaced
-by the next one it does, if that precedes the next chosen frame, as in vLLM's loaders; otherwise it is left out, and the
-note says so.
+by the next one it does, if that precedes the next chosen frame, as in vLLM's loaders with `frame_recovery`; or left
+out, if the sampling says so.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
 
 
+_NAMED = 60  # of each kind, so that a note stays within what a decoding process may say
+
+
 def extract_dense_linear(request: ExtractionRequest) -> SampledFrames:
     """Decode the whole video twice: once to list its frames, once to keep the chosen ones.
 
@@ -53,8 +56,9 @@ def extract_dense_linear(request: ExtractionRequest) -> SampledFrames:
         if announced is None:
             choice, note = choose_positions(request, [info.pts for info in shown], stream), ""
         else:
-            wanted = choose_positions(request, announced, stream)
-            choice, note = _map_to_decoded(wanted, announced, [info.pts or 0 for info in shown])
+            wanted, decoded = choose_positions(request, announced, stream), [info.pts or 0 for info in shown]
+            recovers = request.sampling.frame_recovery is not False
+            choice, note = _map_to_decoded(wanted, announced, decoded, recovers=recovers)
     infos = {position: shown[position] for position in choice.positions}
     pts = [info.pts for info in shown if info.is_keyframe]
     summary = IndexSummary(
@@ -87,7 +91,11 @@ class SampledPositions(NamedTuple):
 
 
 def choose_positions(
-    request: ExtractionRequest, times: Sequence[int | None], stream: VideoStream, *, first_pts: int | None = None
+    request: ExtractionRequest,
+    times: Sequence[int | None] | npt.NDArray[np.int64],
+    stream: VideoStream,
+    *,
+    first_pts: int | None = None,
 ) -> SampledPositions:
     """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do.
 
@@ -97,11 +105,11 @@ def choose_positions(
         stream: Their stream.
         first_pts: PTS of the video's first frame; None uses the first of `times`.
     """
-    if not times:
+    if not len(times):
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
     fps = frame_rate(stream)
-    known = [pts for pts in times if pts is not None]
-    times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
+    known = times if isinstance(times, np.ndarray) else [pts for pts in times if pts is not None]
+    times_s = np.asarray(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
     first_s = None if first_pts is None else first_pts * float(stream.time_base or 0)
     numbers = _segment_positions(request, times_s, len(times), fps, first_s=first_s)
     facts = VideoProperties(
@@ -150,33 +158,47 @@ def _announced_pts(container: InputContainer, stream: VideoStream, limits: Limit
         return None
 
 
-def _map_to_decoded(wanted: SampledPositions, announced: list[int], shown: list[int]) -> tuple[SampledPositions, str]:
+def _map_to_decoded(
+    wanted: SampledPositions, announced: list[int], shown: list[int], *, recovers: bool
+) -> tuple[SampledPositions, str]:
     """Map positions among the announced frames to positions among the decoded ones.
 
     Returns:
-        The mapped choice, and a note of the picks that were replaced by a later frame or left out; empty if none was.
+        The mapped choice, and a note on the frames that are missing from it; empty if there are none.
 
     Raises:
         NoFramesError: Neither the chosen frames nor any replacement could be decoded.
     """
-    chosen, instants_s, replaced = [], [], 0
+    chosen, instants_s = [], []
+    replaced, lost = dict[int, int](), dict[int, None]()
     unique = list(dict.fromkeys(wanted.positions))
     limits = dict(zip(unique, [announced[position] for position in unique[1:]] + [announced[-1] + 1], strict=True))
     for row, position in enumerate(wanted.positions):
         found = bisect_left(shown, announced[position])
-        if found < len(shown) and shown[found] < limits[position]:
-            chosen.append(found)
-            instants_s += wanted.instants_s[row : row + 1] if wanted.instants_s else []
-            replaced += shown[found] != announced[position]
+        limit = limits[position] if recovers else announced[position] + 1
+        if found == len(shown) or shown[found] >= limit:
+            lost[position] = None
+            continue
+        chosen.append(found)
+        instants_s += wanted.instants_s[row : row + 1] if wanted.instants_s else []
+        if shown[found] != announced[position]:
+            replaced[position] = bisect_left(announced, shown[found])
     if not chosen:
         raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
-    return SampledPositions(chosen, instants_s or None), _note(replaced, len(wanted.positions) - len(chosen))
+    return SampledPositions(chosen, instants_s or None), _note(replaced, lost)
 
 
-def _note(replaced: int, left_out: int) -> str:
+def _note(replaced: dict[int, int], lost: dict[int, None]) -> str:
+    """Name the frames that do not decode, by their positions among those that the file announces."""
     notes = []
     if replaced:
-        notes.append(f"{pluralize(replaced, 'broken frame')} replaced by the next good one")
-    if left_out:
-        notes.append(f"{pluralize(left_out, 'picked frame')} left out: not decodable, and without a replacement")
+        pairs = _listed([f"{broken} by {good}" for broken, good in replaced.items()])
+        notes.append(f"{pluralize(len(replaced), 'broken frame')} replaced by the next good one: {pairs}")
+    if lost:
+        notes.append(f"{pluralize(len(lost), 'broken frame')} left out: {_listed([str(each) for each in lost])}")
     return "; ".join(notes)
+
+
+def _listed(names: list[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,7 +1,8 @@
 -- Drops all tables, including the results. The schema itself stays, with the rights granted by roles.sql.
 -- Locks: ACCESS EXCLUSIVE on all of Reelabel's tables.
 
-DROP TABLE reelabel.arrival, reelabel.evaluation, reelabel.route, reelabel.calibration, reelabel.shard, reelabel.plan;
+DROP TABLE reelabel.arrival, reelabel.evaluation, reelabel.route, reelabel.calibration, reelabel.worker;
+DROP TABLE reelabel.shard, reelabel.plan;
 DROP SEQUENCE reelabel.fence;
 DROP VIEW reelabel.job_state;
 DROP TABLE reelabel.failure, reelabel.result_history, reelabel.result, reelabel.run_spec, reelabel.run, reelabel.spec;

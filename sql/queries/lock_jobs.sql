@@ -1,6 +1,5 @@
 -- Lock jobs against other writers until the transaction ends, in the order of their keys to avoid deadlocks.
--- Locks are per job rather than per dataset, so that writers of different jobs can commit at the same time. The caller
--- first takes a shared lock on the dataset; a writer of too many jobs locks the dataset exclusively instead.
+-- Locks are per job rather than per dataset, so that writers of different jobs can commit at the same time.
 -- Parameters: dataset, spec_id, job_ids.
 SELECT pg_advisory_xact_lock(key)
 FROM (

@@ -49,11 +49,6 @@ def copy_rows(
             copy.write_row((*values, *row))
 
 
-def array_literal(elements: Iterable[str]) -> str:
-    """Return an array literal of Postgres; psycopg's own conversion takes several times as long."""
-    return f"{{{','.join(elements)}}}"
-
-
 ASKED = Table(
     "asked",
     MetaData(),

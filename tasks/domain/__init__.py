@@ -1,16 +1,17 @@
 """Shared types. Imports no other package of Reelabel."""
 
-from reelabel.sampling.options import SamplerName, Sampling
+from reelabel.sampling.fields import SamplerName
+from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
 from tasks.domain.cost import RunCost
-from tasks.domain.job import Job, Shard
+from tasks.domain.job import MAX_JOBS, Job, Shard, View, group_by_view
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
 from tasks.domain.spec import ModelIdentity, RunSpec
-from tasks.domain.view import View, group_by_view
 from tasks.domain.wall_clock import RunPhase, WallClockProfile
 
 __all__ = [
+    "MAX_JOBS",
     "ROUTING_OPTIONS",
     "SAMPLER_OPTIONS",
     "WHOLE",

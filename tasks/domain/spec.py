@@ -69,7 +69,15 @@ class RunSpec(BaseModel):
             "probabilities are averaged over them.",
         ),
     ] = 1
-
+    video_pruning_rate: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            exclude_if=_is_unset,
+            description="Fraction of a video's tokens that the model leaves out as redundant; None leaves out none.",
+        ),
+    ] = None
     frames_as: Annotated[
         Literal["video", "images"],
         Field(

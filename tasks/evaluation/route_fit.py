@@ -17,30 +17,13 @@ from tasks.evaluation.route_proof import prove_loss, prove_margin
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.evaluation.route_proof import RouteProof
+    from tasks.evaluation.route_proof import RouteProof, Target
     from tasks.evaluation.route_sample import PairedAnswers
 
 FEWEST_JOBS = 100
 FEWEST_VIDEOS = 10
 _CURVE_POINTS = 20
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The accuracy to reach.
-
-    Attributes:
-        within: Accuracy that may be lost against the dense sampler, 0 to 1.
-        accuracy: Accuracy to reach instead; None uses `within`.
-    """
-
-    within: float = 0.01
-    accuracy: float | None = None
-
-    def of(self, sample: PairedAnswers) -> float:
-        """Return the accuracy to reach on a sample."""
-        return float(sample.second_right.mean()) - self.within if self.accuracy is None else self.accuracy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,24 @@ from tasks.evaluation.significance import Z, paired_low, wilson_low
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.evaluation.route_fit import Target
     from tasks.evaluation.route_sample import PairedAnswers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The accuracy to reach.
+
+    Attributes:
+        within: Accuracy that may be lost against the dense sampler, 0 to 1.
+        accuracy: Accuracy to reach instead; None uses `within`.
+    """
+
+    within: float = 0.01
+    accuracy: float | None = None
+
+    def of(self, sample: PairedAnswers) -> float:
+        """Return the accuracy to reach on a sample."""
+        return float(sample.second_right.mean()) - self.within if self.accuracy is None else self.accuracy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
@@ -39,6 +39,21 @@ def cached_files(objects: ObjectStore, root_uri: str) -> Iterator[ObjectInfo]:
     return (info for info in objects.list(root_uri) if _CACHE_FILE.search(info.uri))
 
 
+def remove_files(
+    objects: ObjectStore, root_uri: str, is_removed: Callable[[ObjectInfo], bool], *, dry_run: bool
+) -> EvictionResult:
+    """Remove the cache's files that `is_removed` accepts, which is called once per file in order of name."""
+    kept = removed = kept_bytes = removed_bytes = 0
+    for info in cached_files(objects, root_uri):
+        if is_removed(info):
+            removed, removed_bytes = removed + 1, removed_bytes + info.size_bytes
+            if not dry_run:
+                objects.remove(info.uri)
+        else:
+            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
+    return EvictionResult(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
+
+
 def evict(
     objects: ObjectStore,
     root_uri: str,
@@ -64,20 +79,17 @@ def evict(
         The files kept and removed.
     """
     hour, excess_bytes = _boundary_hour(objects, root_uri, written_before, max_bytes)
-    kept = removed = kept_bytes = removed_bytes = 0
-    for info in cached_files(objects, root_uri):
-        written_hour = _hour(info)
-        is_evicted = _is_before(info, written_before) or (hour is not None and written_hour < hour)
-        if not is_evicted and written_hour == hour and excess_bytes > 0:
-            excess_bytes -= info.size_bytes
-            is_evicted = True
-        if is_evicted:
-            removed, removed_bytes = removed + 1, removed_bytes + info.size_bytes
-            if not dry_run:
-                objects.remove(info.uri)
-        else:
-            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
-    return EvictionResult(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
+
+    def is_evicted(info: ObjectInfo) -> bool:
+        nonlocal excess_bytes
+        if _is_before(info, written_before) or (hour is not None and _hour(info) < hour):
+            return True
+        if _hour(info) != hour or excess_bytes <= 0:
+            return False
+        excess_bytes -= info.size_bytes
+        return True
+
+    return remove_files(objects, root_uri, is_evicted, dry_run=dry_run)
 
 
 def _boundary_hour(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from reelabel.errors import ConfigurationError, ObjectError, ObjectMissingError
+from reelabel.errors import ConfigurationError, ObjectError, ObjectMissingError, VideoError
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
-from tasks.frame_cache.eviction import EvictionResult, cached_files
+from tasks.frame_cache.eviction import EvictionResult, remove_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,15 +45,7 @@ def remove_orphans(
         The files kept and removed.
     """
     fingerprint_of = lru_cache(_MAX_CACHED_FINGERPRINTS)(lambda uri: _fingerprint(videos, uri))
-    kept = removed = kept_bytes = removed_bytes = 0
-    for info in cached_files(objects, root_uri):
-        if _is_orphan(objects, info, fingerprint_of):
-            removed, removed_bytes = removed + 1, removed_bytes + info.size_bytes
-            if not dry_run:
-                objects.remove(info.uri)
-        else:
-            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
-    return EvictionResult(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
+    return remove_files(objects, root_uri, lambda info: _is_orphan(objects, info, fingerprint_of), dry_run=dry_run)
 
 
 def _is_orphan(objects: ObjectStore, info: ObjectInfo, fingerprint_of: Callable[[str], str | None]) -> bool:
@@ -85,5 +77,5 @@ def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
         return objects.stat(uri).fingerprint
     except ObjectMissingError:
         return None
-    except ConfigurationError:  # access is denied, so the video may still exist
+    except (ConfigurationError, VideoError):  # access is denied, or its archive damaged, so the video may still exist
         return _UNKNOWN

@@ -33,8 +33,16 @@ def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
 
 
 def video_store(settings: Settings) -> ObjectStore:
-    """Return the object store that reads videos: with keys and buckets of their own, if set."""
-    return ObjectStore(settings.store.for_videos(), settings.web, buckets=settings.store.read_buckets)
+    """Return the object store that reads videos: with keys and buckets of their own, if set.
+
+    Indexes of archives are kept in the frame cache, where workers and later runs find them.
+    """
+    return ObjectStore(
+        settings.store.for_videos(),
+        settings.web,
+        buckets=settings.store.read_buckets,
+        archive_indexes=frame_cache(settings) if settings.store.uri else None,
+    )
 
 
 def video_limits(settings: Settings) -> Limits:

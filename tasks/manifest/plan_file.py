@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import ForeignSealError, ObjectChangedError, ObjectMissingError, SealError
-from tasks.domain import Job, Shard
+from tasks.domain import MAX_JOBS, Job, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,7 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
     uri = _file_uri(plan_uri, index)
     try:
         sealed = _read_sealed(objects, uri, index % SHARDS_PER_FILE)
-        [batch] = pa.ipc.open_stream(seal.unwrap(_shard_name(plan_uri, index), sealed))
+        batch = _read_jobs(seal.unwrap(_shard_name(plan_uri, index), sealed))
     except (ObjectMissingError, ObjectChangedError):
         raise PlanLostError(
             f"The plan's file {uri} is gone or was replaced; run again to plan the unfinished jobs again."
@@ -144,6 +144,13 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
             "can write to the store, and run again to plan the unfinished jobs again."
         ) from None
     return Shard(index=index, jobs=tuple(Job(**row | {"choices": tuple(row["choices"])}) for row in batch.to_pylist()))
+
+
+def _read_jobs(stream: memoryview) -> pa.RecordBatch:
+    [batch] = pa.ipc.open_stream(stream)
+    if batch.num_rows > MAX_JOBS:
+        raise SealError("It has more jobs than a shard.")
+    return batch
 
 
 def _read_sealed(objects: ObjectStore, uri: str, place: int) -> bytes:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
+from infra.formulas import without_formulas
 from tasks.manifest.check import check_manifest, check_rows, conform_columns, find_later_duplicates
 from tasks.manifest.schema import COLUMNS, ROW, row_fault
-from tasks.results.formulas import without_formulas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,7 +72,7 @@ class ImportedRows:
         notes: What was changed or left out, as sentences.
     """
 
-    source: Path
+    source: Path | str
     columns: Sequence[str]
     rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
     places: list[str] = field(default_factory=list, repr=False)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tasks.domain import MAX_JOBS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _SMALLEST_JOBS = 50
-_LARGEST_JOBS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +75,9 @@ def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[l
     for jobs in videos:
         video = range(place, place + jobs)
         place += jobs
-        if jobs > _LARGEST_JOBS:
+        if jobs > MAX_JOBS:
             shards += [[piece] for piece in _pieces(video, target_jobs=target_jobs)]
-        elif size + jobs <= _LARGEST_JOBS:
+        elif size + jobs <= MAX_JOBS:
             group.append(video)
             size += jobs
         elif size >= _SMALLEST_JOBS:
@@ -92,7 +93,7 @@ def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[l
 
 def _pieces(video: range, *, target_jobs: int) -> Iterator[range]:
     """Split the rows of a large video into pieces of nearly the same size, for a shard each."""
-    count = max(len(video) // target_jobs, math.ceil(len(video) / _LARGEST_JOBS))
+    count = max(len(video) // target_jobs, math.ceil(len(video) / MAX_JOBS))
     edges = [video.start + len(video) * piece // count for piece in range(count + 1)]
     return starmap(range, pairwise(edges))
 

@@ -11,7 +11,6 @@ from reelabel.errors import ConfigurationError, ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
@@ -26,12 +25,7 @@ class InferenceBackend(Protocol):
         """Start."""
         ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Close."""
         ...
 
@@ -82,10 +76,12 @@ class Backend(ABC):
 
     Attributes:
         name: Value of `model.backend`.
+        prunes_videos: Whether it leaves out tokens of videos by `model.video_pruning_rate`.
         takes_hub_models: Whether a backfill loads the earlier run's model from the hub, whatever `model.name` is.
     """
 
     name: ClassVar[str]
+    prunes_videos: ClassVar[bool] = False
     takes_hub_models: ClassVar[bool] = False
 
     @abstractmethod

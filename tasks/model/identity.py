@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ModelError
 from reelabel.disk import disk_errors, is_full
+from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
+from reelabel.wording import printable
 from tasks.domain import ModelIdentity
 from tasks.model.written_folders import written_folders
 
@@ -30,6 +32,7 @@ _WHOLE_FILE_BYTES = 64 * 1024**2
 _STRIDE_BYTES = 2 * 1024**2
 _SAMPLE_BYTES = 4096
 _READERS = 16
+_MAX_NAME = 100  # of what a model's files name
 # Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
 _MAX_PIXELS = 602_112
 _PATCH_PX = 14  # of Qwen2-VL, whose first configurations left it out
@@ -49,8 +52,9 @@ class ModelCard:
             processor; 1 if the processor scales all frames to one fixed size.
         max_pixels: The model's limit per frame; None without one.
         max_video_pixels: The model's limit for all frames of a video together; None without one.
-        native_sampler: The sampler that the model was trained with.
+        native_sampler: The sampler that the model was trained with; uniform if unknown, as in vLLM.
         native_frames: Number of frames it was trained with; None if the sampler or the settings decide.
+        native_doubt: Why the native sampler is unknown, without a final period; empty if it is known.
     """
 
     identity: ModelIdentity
@@ -61,9 +65,11 @@ class ModelCard:
     revision: str | None = None
     native_sampler: str = "uniform"
     native_frames: int | None = None
+    native_doubt: str = "its files are not at hand to name its video processor"
 
     def pixels_per_frame(self, num_frames: int) -> int | None:
         """Return the model's limit per frame for a given number of frames; None without one."""
+        num_frames = estimate_frames(num_frames)
         # Frames are processed in pairs; the last of an odd number is repeated.
         share = self.max_video_pixels and self.max_video_pixels // (num_frames + num_frames % 2)
         return min(filter(None, (self.max_pixels, share)), default=None)
@@ -74,13 +80,12 @@ def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) ->
     return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MAX_PIXELS, _MAX_PIXELS)
 
 
-def read_model_card(name: str | None, *, revision: str | None = None, dtype: str = "auto") -> ModelCard:
+def read_model_card(name: str | None, *, revision: str | None = None) -> ModelCard:
     """Read a model's configuration.
 
     Args:
         name: Folder or hub name; None is the tiny model that ships with Reelabel.
         revision: Hub revision.
-        dtype: Numeric type of the weights as served.
 
     Raises:
         ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be
@@ -88,23 +93,23 @@ def read_model_card(name: str | None, *, revision: str | None = None, dtype: str
     """
     folder = TINY_MODEL if name is None else Path(name).expanduser()
     if folder.is_dir():
-        return _folder_card(folder.resolve(), dtype)
+        return _folder_card(folder.resolve())
     if name is not None and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise ModelError(
             f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."
         )
     with disk_errors(*written_folders(os.environ)):
-        return _hub_card(str(name), revision, dtype)
+        return _hub_card(str(name), revision)
 
 
-def _folder_card(folder: Path, dtype: str) -> ModelCard:
+def _folder_card(folder: Path) -> ModelCard:
     config = _read_json(folder / "config.json")
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
         raise ModelError(f"Model folder {folder} contains no weights (*.safetensors); copy them there.")
     processors = [_read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
     max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(
-        identity=ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder), dtype=dtype),
+        identity=ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder)),
         location=str(folder),
         size_multiple_px=_size_multiple_px(config),
         max_pixels=max_pixels,
@@ -113,7 +118,7 @@ def _folder_card(folder: Path, dtype: str) -> ModelCard:
     )
 
 
-def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
+def _hub_card(name: str, revision: str | None) -> ModelCard:
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
     except ImportError:
@@ -142,7 +147,7 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
     config = _read_json(path)
     max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(
-        identity=ModelIdentity(name=name, revision=commit, dtype=dtype),
+        identity=ModelIdentity(name=name, revision=commit),
         location=name,
         revision=commit,
         size_multiple_px=_size_multiple_px(config),
@@ -225,7 +230,15 @@ def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[st
     """Find the sampler and the number of frames that the model was trained with."""
     videos = [processor.get("video_processor") or processor for processor in processors]
     frames = next((int(video["num_frames"]) for video in videos if video.get("num_frames")), None)
-    if frames:
-        return {"native_sampler": "uniform", "native_frames": frames}
-    classes = [name for video in videos if (name := video.get("video_processor_type"))]
-    return {"native_sampler": native_sampler(processors=classes, model_type=config.get("model_type"))}
+    processor = next((str(name) for video in videos if (name := video.get("video_processor_type"))), None)
+    found = native_sampler(processor=processor, model_type=config.get("model_type"))
+    if found is None:
+        named = f"video processor {processor}" if processor else f"model type {config.get('model_type')}"
+        return {"native_frames": frames, "native_doubt": f"no sampler is known for its {printable(named[:_MAX_NAME])}"}
+    if frames and found.yields_to_num_frames:
+        return {"native_frames": frames, "native_doubt": ""}
+    return {
+        "native_sampler": found.name,
+        "native_frames": frames if found.takes_num_frames else None,
+        "native_doubt": "",
+    }

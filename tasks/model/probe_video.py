@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from reelabel.frames.frame_file import encode_frame_file
-from reelabel.orientation import Orientation
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 
 _SIDE_PX = 56  # a multiple of all common patch sizes

@@ -54,6 +54,7 @@ class EngineConfig:
         tensor_parallel_size: GPUs that the model is sharded over.
         devices: Those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses all visible ones.
         render_processes: Worker processes that render prompts and videos.
+        video_pruning_rate: Fraction of a video's tokens that the model leaves out as redundant; 0 leaves out none.
     """
 
     model: str
@@ -72,6 +73,7 @@ class EngineConfig:
     tensor_parallel_size: int = 1
     devices: tuple[str, ...] = ()
     render_processes: int = 1
+    video_pruning_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

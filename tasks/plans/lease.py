@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import select, text, update
 
 from infra.database.connect import database_errors
+from infra.embedded import uninterrupted
 from infra.errors import LeaseLostError
 from reelabel.errors import TransientError
 from sql.queries import read_query
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _CLAIM = text(read_query("claim_shards"))
 _FREE = text(read_query("free_shards"))
 _RENEW = text(read_query("renew_leases"))
+_RELEASE_ALL = text(read_query("release_leases"))
 
 
 class Work(StrEnum):
@@ -113,6 +115,16 @@ def release(engine: Engine, lease: Lease, *, message: str = "") -> None:
         connection.execute(update(SHARD).where(_held(lease)).values(columns))
 
 
+def release_all(engine: Engine, holder: str) -> None:
+    """Release all leases of a holder, those included that were claimed without its knowing: the reply was lost.
+
+    Raises:
+        DatabaseUnavailableError: Nothing was released; the leases expire.
+    """
+    with database_errors(), engine.begin() as connection:
+        connection.execute(_RELEASE_ALL, {"holder": holder})
+
+
 def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) -> bool:  # noqa: ANN401 - column values
     """Move a shard to its next state, in the transaction that writes its results.
 
@@ -175,7 +187,7 @@ class LeaseKeeper:
 
         Args:
             engine: The database.
-            holder: Name of this worker, for display.
+            holder: Name of this worker, which no other keeper has at the same time.
             lease_s: Seconds after which a lease that is not renewed expires.
         """
         self._engine = engine
@@ -193,14 +205,15 @@ class LeaseKeeper:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Stop renewing, and release the remaining leases, so that no one has to wait for them to expire."""
-        self._ended.set()
-        self._thread.join()
-        with self._lock:
-            held = list(self._held.values())
-        with suppress(TransientError):
-            for lease in held:
-                release(self._engine, lease)
+        """Stop renewing, and release the remaining leases, so that no one has to wait for them to expire.
+
+        A claim may have been interrupted, as by SIGTERM, after the database had made it: that lease is released, too.
+        """
+        with uninterrupted():
+            self._ended.set()
+            self._thread.join()
+            with suppress(TransientError):
+                release_all(self._engine, self._holder)
 
     def claim(self, plan_id: UUID, work: Work) -> Lease | None:
         """Lease the next shard of a plan; None if there is none at the moment.

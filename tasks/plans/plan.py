@@ -138,6 +138,12 @@ def open_plans(engine: Engine, *, spec_id: str | None = None, run_id: UUID | Non
         return [Plan(**row) for row in connection.execute(query.order_by(PLAN.c.created_at)).mappings()]
 
 
+def plan_dataset(engine: Engine, plan_id: UUID) -> str | None:
+    """Return the dataset of a plan; None if there is no such plan."""
+    with database_errors(), engine.connect() as connection:
+        return connection.execute(select(PLAN.c.dataset).where(PLAN.c.plan_id == plan_id)).scalar_one_or_none()
+
+
 def plan_state(engine: Engine, plan_id: UUID) -> PlanState:
     """Count a plan's shards by state."""
     shards = {state: func.count().filter(SHARD.c.state == state) for state in (*_UNDONE, "done", "failed")}

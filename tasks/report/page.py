@@ -16,6 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from reelabel.coverage import DOCS_PAGE
+from reelabel.sampling.options import DEFAULT_NUM_FRAMES, estimate_frames
 from reelabel.wording import pluralize, printable
 from tasks.evaluation.scores import format_p_value
 from tasks.report.jobs import drop_strips
@@ -159,7 +160,7 @@ def _data(report: Report) -> dict[str, Any]:
         "jobs": jobs,
         "texts": texts,
         "strips": report.shown.strips,
-        "num_frames": report.sampling.get("num_frames", 16),
+        "num_frames": estimate_frames(int(str(report.sampling.get("num_frames", DEFAULT_NUM_FRAMES)))),
         "native_sampler": report.native_sampler,
         "trade": _trade(report.trade) if report.trade else None,
     }

@@ -34,6 +34,7 @@ class RunStatus:
     run_id: UUID
     kind: str
     dataset: str
+    spec_id: str
     manifest_uri: str
     started_at: datetime
     state: str
@@ -64,6 +65,7 @@ class PlanStatus:
 
     plan_id: UUID
     dataset: str
+    spec_id: str
     planned: int
     extracted: int
     done: int
@@ -94,7 +96,7 @@ def list_runs(engine: Engine, *, limit: int) -> list[RunStatus]:
 
 def _runs(state: Label[str]) -> Select[Any]:
     ended_at = func.coalesce(RUN.c.ended_at, case((state == "lost", RUN.c.seen_at), else_=func.now()))
-    columns = ("run_id", "kind", "dataset", "manifest_uri", "started_at", "shards_total", "shards_done")
+    columns = ("run_id", "kind", "dataset", "spec_id", "manifest_uri", "started_at", "shards_total", "shards_done")
     return select(
         *(RUN.c[name] for name in columns),
         state,
@@ -132,7 +134,7 @@ def list_plans(engine: Engine) -> list[PlanStatus]:
     counts["extracting"] = func.count().filter(is_leased & SHARD.c.claimed_for.in_(["extract", "both"]))
     counts["inferring"] = func.count().filter(is_leased & SHARD.c.claimed_for.in_(["infer", "both"]))
     query = (
-        select(PLAN.c.plan_id, PLAN.c.dataset, *(count.label(name) for name, count in counts.items()))
+        select(PLAN.c.plan_id, PLAN.c.dataset, PLAN.c.spec_id, *(count.label(name) for name, count in counts.items()))
         .join(SHARD, SHARD.c.plan_id == PLAN.c.plan_id)
         .where(PLAN.c.state == "open")
         .group_by(PLAN.c.plan_id)

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from infra.database.connect import database_errors
 from infra.process_identity import has_ended, own_process
 from reelabel.errors import ConfigurationError
+from reelabel.sampling.spec import EVERY
 from tasks.database.tables import RUN, RUN_SPEC, SPEC
 from tasks.domain import RunSpec
 
@@ -177,7 +178,8 @@ def require_only_spec(engine: Engine, manifest_uri: str) -> RowMapping:
 def describe_run(run: RowMapping) -> str:
     """Describe a run, given its row and the `body` of its spec, in a few words."""
     sampling = run["body"]["sampling"]
-    how = f"{sampling['sampler']}, {sampling['num_frames']} frames, {run['body']['model']['name']}"
+    frames = "every frame" if sampling["num_frames"] == EVERY else f"{sampling['num_frames']} frames"
+    how = f"{sampling['sampler']}, {frames}, {run['body']['model']['name']}"
     return f"{str(run['run_id'])[:8]} ({run['dataset']}: {how})"
 
 

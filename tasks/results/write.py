@@ -10,19 +10,19 @@ from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import String, bindparam, delete, func, insert, literal, select, text, tuple_
+from sqlalchemy import delete, func, insert, literal, select, text, tuple_
 
 from infra.database.connect import database_errors
 from reelabel.errors import TransientError
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.tables import FAILURE, RESULT, RESULT_HISTORY
-from tasks.database.temp_table import array_literal, copy_rows
-from tasks.domain import Answer
+from tasks.database.temp_table import copy_rows
+from tasks.domain import MAX_JOBS, Answer
 from tasks.plans.lease import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from sqlalchemy import ColumnElement, Connection, Engine, Row, Table
@@ -38,14 +38,8 @@ _answer_values = reader_of(Answer)
 _FAILURE_COLUMNS = ("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index", "stage", "message", "attempts")
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
 _LOCK, _CURRENT_ROWS = text(read_query("lock_jobs")), text(read_query("current_rows"))
-_DATASET_KEY = func.hashtextextended(
-    func.concat_ws("/", *(bindparam(name, type_=String) for name in ("dataset", "spec_id"))), 0
-)
-_LOCK_SHARED = select(func.pg_advisory_xact_lock_shared(_DATASET_KEY))
-_LOCK_ALL = select(func.pg_advisory_xact_lock(_DATASET_KEY))
-# Each job is locked until its transaction ends, and Postgres has one lock table of a few thousand entries: larger
-# transactions lock the dataset instead.
-MAX_LOCKS = 400
+# Each job is locked until its transaction ends, and Postgres has one lock table of a few thousand entries.
+_MAX_LOCKS = 2 * MAX_JOBS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +88,7 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
     Args:
         engine: The database.
         run: The values that all rows share.
-        shards: The shards; no job occurs in two of them.
+        shards: The shards, together of a few hundred jobs; no job occurs in two of them.
 
     Raises:
         LeaseLostError: Another worker holds one of the shards; nothing was written.
@@ -151,12 +145,8 @@ class _CurrentRows:
     def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
         """Lock jobs until the transaction ends, and read their rows."""
         # Without the lock, two writers could give a job a label and a failure at once.
-        key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_literal(map(_quoted, job_ids))}
-        if len(job_ids) <= MAX_LOCKS:
-            connection.execute(_LOCK_SHARED, key)
-            connection.execute(_LOCK, key)
-        else:
-            connection.execute(_LOCK_ALL, key)
+        key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": _array_literal(map(_quoted, job_ids))}
+        connection.execute(_LOCK, key)
         rows = sorted(connection.execute(_CURRENT_ROWS, key).all(), key=attrgetter("fence"))
         return cls(
             labels={row.job_id: row for row in rows if row.is_label},
@@ -219,11 +209,16 @@ def _result_row(result: JobResult) -> tuple[Any, ...]:
     return (
         *(*_job_values(result.job), result.job.answer),
         *(result.label, result.shard_index, result.routed_by),
-        *(array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
+        *(_array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
         *((order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)),
         *(_storable(value) if isinstance(value, str) else value for value in seen),
         *((first.label, first.margin, first.below) if first else (None, None, None)),
     )
+
+
+def _array_literal(elements: Iterable[str]) -> str:
+    """Return an array literal of Postgres; psycopg's own conversion takes several times as long."""
+    return f"{{{','.join(elements)}}}"
 
 
 def _quoted(text: str) -> str:
@@ -286,7 +281,7 @@ class ShardWriter:
     def _take(self) -> list[_Waiting]:
         """Take waiting shards in order: one, and as many more as fit into a transaction."""
         group: list[_Waiting] = []
-        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= MAX_LOCKS):
+        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= _MAX_LOCKS):
             group.append(self._gathered.popleft())
         return group
 

@@ -3,9 +3,8 @@
 from contextlib import suppress
 
 from reelabel.errors import ReelabelError
-from reelabel.frames.file_seal import embed_seal
 from reelabel.frames.frame_file import decode_frame_file
-from reelabel.seal import NO_KEY
+from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.eviction import cached_files
 from tests.reelabel.frames.rewrite import rewrite

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.xdist_group("matrix")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
 
 
-def test_the_document_says_what_the_matrix_shows(verdict_of):
+def test_the_document_matches_the_matrix(verdict_of):
     document = conformance_document({cell: verdict_of(cell) for cell in matrix()})
 
     assert DOCUMENT.read_text() == document, "run `make conformance`"

@@ -11,11 +11,11 @@ pytestmark = pytest.mark.xdist_group("matrix")
 
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in matrix()])
-def test_frames_are_those_of_the_linear_decode(cell, verdict_of):
+def test_frames_equal_those_of_a_linear_decode(cell, verdict_of):
     assert verdict_of(cell).faults == ()
 
 
-def test_no_cell_stands_twice():
+def test_no_cell_occurs_twice():
     assert len(set(matrix())) == len(matrix())
 
 
@@ -24,7 +24,7 @@ def test_every_container_and_structure_has_cells():
     assert {cell.structure for cell in matrix()} == {"plain", *STRUCTURES}
 
 
-def test_an_encoder_leaves_the_scheduling_of_its_caller_alone():
+def test_an_encoder_does_not_change_the_scheduling_policy_of_its_caller():
     policy = os.sched_getscheduler(0)
 
     make_clip(Cell("webm", "av1").recipe)

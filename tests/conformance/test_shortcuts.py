@@ -18,13 +18,13 @@ def shortcut_of(file_of):
 
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])
-def test_parts_tables_and_threads_show_what_the_file_shows(cell, shortcut_of):
+def test_ranges_tables_and_threads_give_the_frames_of_the_whole_file(cell, shortcut_of):
     _, faults = shortcut_of(cell)
 
     assert faults == []
 
 
-def test_tables_are_made_of_plain_mp4(shortcut_of):
+def test_keyframe_tables_cover_plain_mp4(shortcut_of):
     plain = [cell for cell in CELLS if cell.container == "mp4" and cell.structure == "plain"]
 
     served = {cell.codec for cell in plain if shortcut_of(cell)[0]}

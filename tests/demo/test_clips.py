@@ -1,4 +1,4 @@
-"""The demo's clips are real videos with the keyframes that were asked for."""
+"""The demo's clips are real videos with the requested keyframes."""
 
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ def decode(path):
 @pytest.mark.parametrize(
     "encoding", ENCODINGS, ids=lambda each: f"{each.container}-{each.codec}-gop{each.gop}-b{each.b_frames}"
 )
-def test_every_encoding_puts_a_keyframe_at_each_gop_and_nowhere_else(tmp_path, encoding):
+def test_every_encoding_starts_each_gop_with_its_only_keyframe(tmp_path, encoding):
     path = tmp_path / f"clip.{encoding.container}"
     _, pixels = draw_clip(np.random.default_rng(0))
     write_clip(path, pixels, encoding)
@@ -63,7 +63,7 @@ def test_demo_clips_last_three_to_six_seconds(tmp_path):
         assert all(later - earlier == pytest.approx(1 / FPS, abs=2e-3) for earlier, later in pairwise(times_s))
 
 
-def test_two_demos_of_one_seed_are_equal_to_the_byte_so_that_the_second_finds_its_frames_cached(tmp_path):
+def test_two_demos_with_one_seed_are_byte_identical_so_the_second_finds_its_frames_cached(tmp_path):
     first = make_demo(tmp_path / "a", seed=3, clips=8, uri_prefix="s3://x")
     second = make_demo(tmp_path / "b", seed=3, clips=8, uri_prefix="s3://x")
 

@@ -1,4 +1,4 @@
-"""Clips of moving shapes say what they show."""
+"""Clips of moving shapes show what their questions ask about."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ def test_frames_are_square_rgb_bytes():
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_shape_moves_steadily_in_its_direction(direction):
+def test_a_shape_moves_steadily_in_the_stated_direction(direction):
     shape = shape_with(direction=direction, shape="square", rgb=(250, 250, 250), across_px=28.0)
 
     x, y = centres(render_frames(shape, INSTANTS, np.random.default_rng(0)))
@@ -49,7 +49,7 @@ def test_a_drawn_shape_has_the_colour_it_is_named_after(colour):
     assert np.abs(np.array(drawn) - COLOURS[colour]).max() <= 25
 
 
-def test_every_shape_covers_another_area():
+def test_no_two_shapes_cover_the_same_area():
     frames = [
         render_frames(shape_with(shape=name, rgb=(250, 250, 250)), INSTANTS[:1], np.random.default_rng(0))
         for name in SHAPES

@@ -1,4 +1,4 @@
-"""The model that ships is complete, small, and asked in the words it was trained on."""
+"""The model that ships is complete, small, and asked with the wording of its training."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_every_letter_is_one_token_with_and_without_a_space(tokenizer):
     assert [len(tokens) for tokens in found] == [2] * 26
 
 
-def test_a_rendered_chat_ends_where_the_answer_begins():
+def test_a_rendered_chat_ends_right_before_the_answer():
     chat = render_chat("Which?", "Be brief.")
 
     assert chat == (

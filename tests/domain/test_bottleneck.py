@@ -50,25 +50,25 @@ def test_a_run_with_idle_cores_is_told_to_decode_on_them():
 
 
 @pytest.mark.parametrize("part", ["decode", "fetch", "cache write", "cache read"])
-def test_a_run_whose_own_process_is_busy_is_not_told_of_more_cores(part):
+def test_a_run_whose_own_process_is_busy_is_not_advised_to_add_cores(part):
     got = describe_bottleneck(cost({"answer": 40, part: 60}), processes=8, cores=16, own_cores=1.02)
 
     assert "extract in several flows (run.executor, run.extract_flows)." in got
     assert "extract.processes" not in got
 
 
-def test_a_busy_process_is_no_matter_where_the_engine_waits_for_something_else():
+def test_a_busy_process_is_not_blamed_if_the_engine_waits_for_something_else():
     got = describe_bottleneck(cost({"answer": 40, "database": 60}), processes=8, cores=16, own_cores=1.02)
 
     assert "raise shard.target_jobs" in got
 
 
-def test_a_busy_gpu_is_told_of_larger_ones():
+def test_a_run_with_a_busy_gpu_is_advised_to_use_a_larger_one():
     assert "a larger or faster GPU, or fewer frames" in sentence({"answer": 1}, gpus=1)
 
 
 @given(st.dictionaries(st.sampled_from(RunPhase), st.floats(0.001, 1e9)), st.integers(0, 8))
-def test_whatever_the_parts_there_is_at_most_one_sentence_with_shares_up_to_all(wall_ms, gpus):
+def test_for_any_parts_there_is_at_most_one_sentence_and_no_share_exceeds_100_percent(wall_ms, gpus):
     got = sentence(wall_ms, gpus=gpus)
 
     assert (got == "") == (cost(wall_ms).loaded_ms == 0)
@@ -78,7 +78,7 @@ def test_whatever_the_parts_there_is_at_most_one_sentence_with_shares_up_to_all(
 
 
 @given(st.sampled_from(RunPhase), st.integers(1, 64))
-def test_every_setting_that_it_names_exists(part, processes):
+def test_every_setting_it_names_exists(part, processes):
     got = sentence({part: 1.0}, processes=processes, cores=8)
 
     named = [word.strip("(),.:").split(".") for word in got.split() if "." in word.strip("(),.:")]

@@ -15,7 +15,7 @@ def cost(wall_ms, *, jobs=100, **engines):
 WALL_MS = {"setup": 500, "engine start": 8000, "answer": 6000, "decode": 3000, "fetch": 1000, "engine end": 2000}
 
 
-def test_the_engine_is_held_from_its_start_to_its_end():
+def test_an_engine_counts_from_its_start_to_its_end():
     got = cost(WALL_MS)
 
     assert got.held_ms == 20_000
@@ -24,20 +24,20 @@ def test_the_engine_is_held_from_its_start_to_its_end():
     assert got.jobs_per_hour_held == pytest.approx(18_000)
 
 
-def test_every_gpu_is_held_for_itself():
+def test_every_gpu_counts_separately():
     assert cost(WALL_MS, gpus=4).jobs_per_hour_held == pytest.approx(4_500)
 
 
-def test_every_engine_is_held_for_itself():
+def test_every_engine_counts_separately():
     assert cost(WALL_MS, engines=2).jobs_per_hour_held == pytest.approx(9_000)
     assert cost(WALL_MS, engines=2, gpus=4).jobs_per_hour_held == pytest.approx(4_500)
 
 
-def test_time_in_which_others_work_is_no_engine_s():
+def test_time_in_which_only_others_work_is_not_charged_to_the_engine():
     assert cost(WALL_MS | {"work elsewhere": 9000}).held_ms == 20_000
 
 
-def test_shares_are_of_the_time_in_which_the_engine_could_answer():
+def test_shares_refer_to_the_time_for_which_the_engine_was_loaded():
     got = cost(WALL_MS)
 
     assert got.busy == 0.6

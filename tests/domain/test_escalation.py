@@ -1,4 +1,4 @@
-"""A job that is asked twice has one row, which tells of both answers and of what both took."""
+"""A job that is asked twice has one row with both answers and the cost of both."""
 
 from dataclasses import replace
 
@@ -13,13 +13,13 @@ def first():
     return result(job("a"), (0.4, 0.6), frames_decoded=4, bytes_fetched=100, keyframe_coverage=0.2)
 
 
-def test_only_what_keyframes_were_shown_for_is_asked_again_where_its_margin_is_small(first):
+def test_only_jobs_answered_from_keyframes_with_a_low_margin_are_escalated(first):
     assert needs_escalation(first, below=0.3)
     assert not needs_escalation(first, below=0.1)
     assert not needs_escalation(result(first.job, (0.4, 0.6), sampler="uniform"), below=0.3)
 
 
-def test_the_second_answer_stands_and_both_are_paid_for(first):
+def test_the_second_answer_counts_and_the_cost_includes_both(first):
     second = result(first.job, (0.1, 0.9), sampler="uniform", frames_decoded=48, bytes_fetched=1000)
 
     row = merge_answers(first, second, below=0.3)
@@ -36,7 +36,7 @@ def test_the_second_answer_stands_and_both_are_paid_for(first):
     assert (row.first.label, row.first.margin, row.first.below) == ("no", pytest.approx(0.2), 0.3)
 
 
-def test_a_sure_answer_stands_and_says_below_what_it_would_not_have(first):
+def test_a_confident_answer_is_kept_with_the_margin_it_had_to_reach(first):
     row = merge_answers(first, None, below=0.1)
 
     assert row.first.below == 0.1
@@ -50,7 +50,7 @@ def test_a_sure_answer_stands_and_says_below_what_it_would_not_have(first):
         (result(job("a"), fingerprint="e2"), "the video was replaced meanwhile"),
     ],
 )
-def test_where_the_second_answer_is_none_the_first_one_stands_and_says_why(first, ending, why):
+def test_if_the_second_pass_fails_the_first_answer_is_kept_with_the_reason(first, ending, why):
     row = merge_answers(first, ending, below=0.3)
 
     assert (row.answer, row.provenance.decode_note) == (first.answer, f"not asked again: {why}")

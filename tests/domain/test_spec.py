@@ -6,7 +6,7 @@ from reelabel.sampling.options import Sampling
 from tasks.domain import ModelIdentity, RunSpec
 
 
-def test_options_left_empty_are_not_in_the_serialised_form():
+def test_options_left_at_their_default_are_not_serialised():
     assert Sampling().model_dump(mode="json") == {
         "sampler": "keyframes",
         "num_frames": 16,
@@ -15,11 +15,11 @@ def test_options_left_empty_are_not_in_the_serialised_form():
     }
 
 
-def test_the_identity_of_a_spec_by_keyframes_stays_the_same():
+def test_the_id_of_a_keyframes_spec_is_stable():
     assert RunSpec(model=ModelIdentity(name="m")).spec_id == "95a56f15d2f2da6c"
 
 
-def test_examples_change_the_identity_only_where_there_are_some():
+def test_examples_change_the_id_only_if_there_are_any():
     plain = RunSpec(model=ModelIdentity(name="m"))
     shown = RunSpec(model=ModelIdentity(name="m"), examples="Q: ...")
 
@@ -28,14 +28,14 @@ def test_examples_change_the_identity_only_where_there_are_some():
     assert RunSpec.model_validate_json(shown.model_dump_json()) == shown
 
 
-def test_an_option_changes_the_identity():
+def test_every_option_changes_the_id():
     sampling = Sampling(sampler="fps", fps=3)
 
     assert sampling.model_dump(mode="json")["fps"] == 3
     assert Sampling.model_validate_json(sampling.model_dump_json()) == sampling
 
 
-def test_frames_seen_through_jpeg_make_another_spec_which_says_so():
+def test_jpeg_frames_give_a_different_spec_that_says_so():
     sampling = Sampling(jpeg_quality=90)
 
     assert sampling.model_dump(mode="json")["jpeg_quality"] == 90
@@ -45,7 +45,7 @@ def test_frames_seen_through_jpeg_make_another_spec_which_says_so():
     )
 
 
-def test_only_a_spec_with_several_orders_of_choices_says_so():
+def test_only_a_spec_with_several_choice_orders_says_so():
     once, thrice = (RunSpec(model=ModelIdentity(name="m"), permutations=number) for number in (1, 3))
 
     assert "permutations" not in once.model_dump(mode="json")
@@ -65,7 +65,7 @@ def test_only_a_spec_with_several_orders_of_choices_says_so():
         ({"sampler": "qwen4_vl"}, "Unknown sampler qwen4_vl; did you mean qwen"),
     ],
 )
-def test_numbers_without_an_effect_are_refused(options, message):
+def test_numbers_that_would_have_no_effect_are_refused(options, message):
     with pytest.raises(ValidationError, match=message):
         Sampling(**options)
 
@@ -106,6 +106,6 @@ def test_settings_have_every_option_of_sampling_with_its_default():
         ({"sampler": "num_frames", "num_frames": 8}, "c6cc948fb73b0b27"),
     ],
 )
-def test_the_ids_of_specs_stay_the_same(options, spec_id):
+def test_spec_ids_are_stable(options, spec_id):
     """Results are stored under these ids: a changed id would ask every question again."""
     assert RunSpec(model=ModelIdentity(name="m"), sampling=Sampling(**options)).spec_id == spec_id

@@ -21,7 +21,7 @@ def ledger_of(*instants_s):
     PARTS,
     MADE_OF,
 )
-def test_the_parts_add_up_to_the_whole_whatever_goes_on(begin_s, done, made_of):
+def test_the_parts_add_up_to_the_whole_whatever_happens(begin_s, done, made_of):
     waits_s = [wait_s for _, before_s, during_s in done for wait_s in (before_s, during_s)]
     instants = list(accumulate([begin_s, *waits_s, 0.0]))
     ledger = ledger_of(*instants)
@@ -38,7 +38,7 @@ def test_the_parts_add_up_to_the_whole_whatever_goes_on(begin_s, done, made_of):
     assert all(ms > 0 for ms in spent_ms.values())
 
 
-def test_time_is_charged_to_what_is_nearest_to_the_engine():
+def test_time_is_charged_to_the_stage_nearest_to_the_engine():
     ledger = ledger_of(0, 1, 3, 6, 10, 15)
 
     with ledger.doing(RunPhase.DATABASE), ledger.doing(RunPhase.ANSWER):  # from 1 to 10, and from 3 to 6
@@ -47,7 +47,7 @@ def test_time_is_charged_to_what_is_nearest_to_the_engine():
     assert ledger.spent_ms == {"schedule": 6000, "database": 6000, "answer": 3000}
 
 
-def test_a_part_is_shared_out_among_what_it_was_made_of():
+def test_a_part_is_divided_among_its_components():
     ledger = ledger_of(0, 0, 1, 1)
 
     with ledger.doing(RunPhase.DECODE):
@@ -56,7 +56,7 @@ def test_a_part_is_shared_out_among_what_it_was_made_of():
     assert ledger.spent_ms == {"fetch": 250, "decode": 750}
 
 
-def test_threads_that_do_the_same_charge_it_once():
+def test_threads_doing_the_same_thing_are_charged_once():
     ledger = WallClockProfile()
     gate = threading.Barrier(4)
 
@@ -80,7 +80,7 @@ def test_threads_that_do_the_same_charge_it_once():
     assert after_ms["answer"] > before_ms["answer"]
 
 
-def test_laps_add_up_to_what_was_spent():
+def test_laps_add_up_to_the_time_spent():
     ledger = ledger_of(*range(0, 50, 5))
 
     laps = []
@@ -101,7 +101,7 @@ def test_laps_add_up_to_what_was_spent():
     )
 
 
-def test_a_lap_that_is_given_back_is_part_of_the_next_one():
+def test_a_returned_lap_is_part_of_the_next_one():
     ledger = ledger_of(*range(0, 40, 5))
     with ledger.doing(RunPhase.DECODE):
         pass

@@ -46,7 +46,7 @@ def evaluation():
     )
 
 
-def test_accuracy_is_a_share_of_the_labels_whose_answer_is_known(evaluation):
+def test_accuracy_is_the_share_of_correct_labels_among_those_with_known_answers(evaluation):
     keyframes, faithful = evaluation.specs
 
     assert (evaluation.jobs, evaluation.known) == (5, 4)
@@ -56,7 +56,7 @@ def test_accuracy_is_a_share_of_the_labels_whose_answer_is_known(evaluation):
     assert keyframes.calibration_error == pytest.approx(0.75 - 2 / 3)
 
 
-def test_a_difference_is_over_the_jobs_that_both_have_labelled(evaluation):
+def test_a_difference_covers_the_jobs_that_both_specs_labelled(evaluation):
     keyframes, faithful = evaluation.specs
 
     assert faithful.difference is None
@@ -64,7 +64,7 @@ def test_a_difference_is_over_the_jobs_that_both_have_labelled(evaluation):
     assert keyframes.difference.value == pytest.approx(-1 / 3)
 
 
-def test_scores_stand_by_task_and_by_subtask(evaluation):
+def test_scores_are_given_by_task_and_subtask(evaluation):
     assert [(group.title, group.spec, group.correct, group.jobs) for group in evaluation.tasks] == [
         ("motion", "keyframes", 0, 1),
         ("motion", "faithful", 2, 2),
@@ -79,7 +79,7 @@ def test_scores_stand_by_task_and_by_subtask(evaluation):
     assert [group.title for group in evaluation.by_difference("keyframes")] == ["motion / order", "scene / colour"]
 
 
-def test_tests_of_one_spec_are_adjusted_for_each_other():
+def test_p_values_of_one_spec_are_adjusted_for_multiple_tests():
     labels = {f"j{number}": "yes" for number in range(40)}
     wrong = {job: "no" if number < 20 else label for number, (job, label) in enumerate(labels.items())}
     known = pl.DataFrame(
@@ -98,7 +98,7 @@ def test_tests_of_one_spec_are_adjusted_for_each_other():
     assert got.spec("other").difference.p_holm == got.spec("other").difference.p_value
 
 
-def test_jobs_without_task_give_no_groups():
+def test_jobs_without_a_task_form_no_groups():
     got = compare_candidates(jobs({}), [results("only", {"a": "yes"})], baseline="only")
 
     assert (got.tasks, got.subtasks, got.by_difference("only")) == ((), (), [])
@@ -112,7 +112,7 @@ def test_a_spec_without_a_label_has_no_accuracy():
     assert (got.spec("none").accuracy, got.spec("none").difference, got.spec("none").failures) == (None, None, 4)
 
 
-def test_an_evaluation_survives_json(evaluation):
+def test_an_evaluation_survives_a_json_round_trip(evaluation):
     assert Evaluation.from_json(evaluation.to_json()) == evaluation
     with pytest.raises(ValueError, match="manifest_uri"):
         Evaluation.from_json("{}")

@@ -1,4 +1,4 @@
-"""A margin is fitted on known answers, and judged on those that it was not fitted on."""
+"""A margin is fitted on known answers and judged on held-out ones."""
 
 from dataclasses import replace
 
@@ -7,7 +7,8 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.digest import hash64
-from tasks.evaluation.route_fit import Target, fit_margin, fit_route
+from tasks.evaluation.route_fit import fit_margin, fit_route
+from tasks.evaluation.route_proof import Target
 from tasks.evaluation.route_sample import PairedAnswers
 
 
@@ -31,7 +32,7 @@ def asked(jobs=400, seed=1):
     )
 
 
-def test_the_least_margin_is_taken_from_which_on_the_target_is_reached():
+def test_the_smallest_margin_that_reaches_the_target_is_chosen():
     few = PairedAnswers(
         videos=np.arange(4, dtype=np.uint64),
         tasks=np.full(4, ""),
@@ -52,14 +53,14 @@ def test_the_least_margin_is_taken_from_which_on_the_target_is_reached():
     assert fit_margin(few, Target(accuracy=0.8)) > 0.4  # all are right below 0.3, but not from there on
 
 
-def test_jobs_that_were_shown_everything_are_never_asked_again():
+def test_jobs_that_were_shown_every_frame_are_never_escalated():
     sample = asked()
     routed = replace(sample, margins=np.where(np.arange(400) % 2, np.inf, sample.margins))
 
     assert fit_route(routed, Target(within=0)).curve[-1].asked_again == 0.5
 
 
-def test_a_fit_says_what_is_saved_and_what_is_spent():
+def test_a_fit_reports_what_is_saved_and_spent():
     fit = fit_route(asked(), Target(within=0.02))
 
     assert fit.held_out.accuracy == pytest.approx(fit.dense.accuracy, abs=0.04)
@@ -72,7 +73,7 @@ def test_a_fit_says_what_is_saved_and_what_is_spent():
     assert [point.frames_decoded for point in fit.curve] == sorted(point.frames_decoded for point in fit.curve)
 
 
-def test_what_is_reported_was_measured_on_jobs_that_had_no_part_in_the_choice():
+def test_the_reported_figures_come_from_held_out_jobs():
     sample = asked()
     first, second = sample.halves()
 
@@ -101,12 +102,12 @@ def test_what_is_reported_was_measured_on_jobs_that_had_no_part_in_the_choice():
         ),
     ],
 )
-def test_a_sample_that_cannot_tell_is_refused(sample, target, message):
+def test_an_inconclusive_sample_is_refused(sample, target, message):
     with pytest.raises(ManifestError, match=message):
         fit_route(sample, target)
 
 
-def test_each_view_of_a_video_counts_with_the_frames_that_were_decoded_for_it():
+def test_each_view_of_a_video_counts_the_frames_decoded_for_it():
     views = np.arange(400, dtype=np.uint64)
     sample = replace(asked(), first_views=views // 2, second_views=views, first_frames=np.repeat([4, 7], 200))
     again = np.arange(400) < 3

@@ -1,4 +1,4 @@
-"""Kinds of question stay on keyframes where their loss is surely small."""
+"""Tasks stay on keyframes only if their loss is certainly small."""
 
 import numpy as np
 import pytest
@@ -52,29 +52,29 @@ def test_tasks_that_lose_nothing_stay_on_keyframes(needs):
     assert not needs["late"].is_still
 
 
-def test_too_few_jobs_prove_nothing(needs):
+def test_too_few_jobs_keep_no_task_on_keyframes(needs):
     assert needs["few"].difference.value == 0
     assert not needs["few"].is_still
 
 
-def test_a_task_does_not_hide_a_subtask_that_loses(needs):
+def test_a_task_does_not_hide_a_losing_subtask(needs):
     assert needs["look"].difference.low > -0.05
     assert not needs["look"].is_still
     assert needs["plain"].is_still
 
 
-def test_subtasks_of_a_task_that_stays_are_not_named_again():
+def test_subtasks_of_a_task_that_stays_on_keyframes_are_not_listed():
     assert fit_still_tasks(asked()).tasks == ("scene", "plain")
 
 
-def test_the_choice_is_judged_on_jobs_that_it_was_not_made_on():
+def test_the_choice_is_judged_on_held_out_jobs():
     held_out = fit_still_tasks(asked()).held_out
 
     assert held_out.jobs > 900
     assert -0.01 < held_out.value <= 0
 
 
-def test_where_nothing_stays_nothing_is_judged():
+def test_nothing_is_judged_if_no_task_stays_on_keyframes():
     fit = fit_still_tasks(asked({("motion", "late"): (80, 120)}))
 
     assert (fit.tasks, fit.held_out) == ((), None)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.evaluation.route_fit import Target, fit_margin, fit_route
-from tasks.evaluation.route_proof import prove_loss, prove_margin
+from tasks.evaluation.route_fit import fit_margin, fit_route
+from tasks.evaluation.route_proof import Target, prove_loss, prove_margin
 from tasks.evaluation.route_sample import PairedAnswers
 from tasks.evaluation.significance import Z, paired_low, proportion, wilson_low
 
@@ -48,7 +48,7 @@ def true_loss():
     return lambda below: kept[np.searchsorted(margins, below)]
 
 
-def test_a_small_sample_proves_no_point():
+def test_a_small_sample_proves_no_margin():
     """An estimate on 160 jobs promises one point, and is wrong about it half of the time."""
     sample = draw(np.random.default_rng(3), 160)
 
@@ -75,7 +75,7 @@ def test_a_proven_margin_misses_its_target_at_most_as_often_as_promised(jobs_per
     assert estimated / 150 > 0.3
 
 
-def test_a_task_that_loses_is_not_hidden_by_the_others():
+def test_a_losing_task_is_not_hidden_by_the_others():
     sample = draw(np.random.default_rng(5), 3000)
     counting = sample.tasks == "counting"
     lost = counting & (np.arange(3000) % 60 == 0)
@@ -90,11 +90,11 @@ def test_a_task_that_loses_is_not_hidden_by_the_others():
     assert counting_loss.at_least > 0.01
 
 
-def test_nothing_but_the_dense_sampler_loses_nothing():
+def test_no_margin_is_proven_lossless():
     assert prove_margin(draw(np.random.default_rng(5), 3000), Target(within=0)).below is None
 
 
-def test_an_accuracy_is_proven_by_its_lower_end():
+def test_an_accuracy_is_proven_by_the_lower_end_of_its_interval():
     sample = draw(np.random.default_rng(5), 3000)
 
     assert prove_margin(sample, Target(accuracy=0.93)).below is None
@@ -103,7 +103,7 @@ def test_an_accuracy_is_proven_by_its_lower_end():
     assert prove_margin(sample, Target(accuracy=0.8)).below < below
 
 
-def test_the_interval_is_the_one_of_the_score():
+def test_the_interval_is_the_score_interval():
     low = paired_low(gained=np.array([0.0, 0.0]), lost=np.array([0.0, 1.0]), jobs=44.0)
 
     assert low[0] == pytest.approx(-(Z**2) / (44 + Z**2))

@@ -4,21 +4,21 @@ import pytest
 from tasks.evaluation.significance import adjust_by_holm, paired_difference, paired_interval, proportion
 
 
-def test_a_share_has_wilsons_interval():
+def test_the_interval_of_a_share_is_wilsons():
     # Newcombe 1998, "Two-sided confidence intervals for the single proportion", method 3.
     share = proportion(81, 263)
 
     assert (share.value, share.low, share.high) == pytest.approx((0.3080, 0.2553, 0.3662), abs=5e-5)
 
 
-def test_an_interval_has_a_width_where_every_answer_is_right():
+def test_an_interval_has_a_width_even_if_every_answer_is_correct():
     assert proportion(20, 20).high == 1
     assert 0.8 < proportion(20, 20).low < 0.9
     low, high = paired_interval(both=20, gained=0, lost=0, jobs=20)
     assert -0.2 < low < 0 < high < 0.2
 
 
-def test_a_paired_difference_has_newcombes_interval():
+def test_the_interval_of_a_paired_difference_is_newcombes():
     # Altman et al., "Statistics with Confidence", 2000, table 6.2.
     assert paired_interval(both=14, gained=5, lost=0, jobs=41) == pytest.approx((0.011, 0.226), abs=5e-4)
 
@@ -27,7 +27,7 @@ def test_a_paired_difference_has_newcombes_interval():
     ("both", "gained", "lost", "neither", "p_value"),  # statsmodels.stats.contingency_tables.mcnemar, exact
     [(101, 59, 121, 33, 4.4344492637551645e-06), (14, 5, 0, 22, 0.0625), (10, 15, 5, 20, 0.04138946533203125)],
 )
-def test_paired_difference_matches_the_exact_mcnemar_test(both, gained, lost, neither, p_value):
+def test_a_paired_difference_matches_the_exact_mcnemar_test(both, gained, lost, neither, p_value):
     here = np.repeat([True, True, False, False], [both, gained, lost, neither])
     there = np.repeat([True, False, True, False], [both, gained, lost, neither])
 
@@ -39,13 +39,13 @@ def test_paired_difference_matches_the_exact_mcnemar_test(both, gained, lost, ne
     assert got.low < got.value < got.high
 
 
-def test_ways_that_agree_on_every_job_cannot_be_told_apart():
+def test_specs_that_agree_on_every_job_do_not_differ_significantly():
     answers = np.array([True, False, True])
 
     assert paired_difference(answers, answers).p_value == 1
 
 
-def test_the_other_way_round_is_the_same_difference_with_its_sign_turned():
+def test_swapping_the_specs_negates_the_difference():
     here, there = np.array([True] * 9 + [False] * 4), np.array([True] * 5 + [False] * 8)
 
     one, other = paired_difference(here, there), paired_difference(there, here)
@@ -54,7 +54,7 @@ def test_the_other_way_round_is_the_same_difference_with_its_sign_turned():
     assert one.p_value == other.p_value
 
 
-def test_holm_adjusts_in_the_given_order():
+def test_holms_adjustment_keeps_the_given_order():
     # statsmodels.stats.multitest.multipletests, method="holm".
     assert adjust_by_holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert adjust_by_holm([0.5, 0.9]) == [1, 1]

@@ -1,4 +1,4 @@
-"""The temperature that makes probabilities as sure as they are right."""
+"""The temperature that calibrates probabilities."""
 
 import numpy as np
 import pytest
@@ -35,11 +35,11 @@ def draw_known(sharpness, *, jobs=4000, seed=0):
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 3.0])
-def test_the_temperature_undoes_how_much_too_sure_the_model_is(sharpness):
+def test_the_temperature_undoes_overconfidence(sharpness):
     assert fit_temperature(draw_known(sharpness)) == pytest.approx(sharpness, rel=0.1)
 
 
-def test_no_other_temperature_makes_the_answers_likelier():
+def test_no_other_temperature_makes_the_answers_more_likely():
     known = draw_known(2.0, jobs=300)
 
     def likelihood(temperature):
@@ -49,13 +49,13 @@ def test_no_other_temperature_makes_the_answers_likelier():
     assert likelihood(fitted) >= max(likelihood(other) for other in np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 500))
 
 
-def test_where_every_answer_is_right_the_temperature_stops_at_its_bound():
+def test_if_every_answer_is_correct_the_temperature_stops_at_its_lower_bound():
     assert fit_temperature(KnownAnswers.of([([0.6, 0.4], 0, "a"), ([0.3, 0.7], 1, "b")])) == pytest.approx(
         MIN_TEMPERATURE
     )
 
 
-def test_where_every_answer_is_wrong_it_stops_at_the_other():
+def test_if_every_answer_is_wrong_it_stops_at_its_upper_bound():
     assert fit_temperature(KnownAnswers.of([([0.6, 0.4], 1, "a"), ([0.3, 0.7], 0, "b")])) == pytest.approx(
         MAX_TEMPERATURE
     )
@@ -79,14 +79,14 @@ def test_a_probability_of_zero_can_be_calibrated():
     assert np.isfinite(log_table([[1.0, 0.0]])).all()
 
 
-def test_the_error_is_the_gap_of_each_bin_weighted_by_its_share():
+def test_the_error_is_the_gap_of_each_bin_weighted_by_its_size():
     confidences = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55])
     is_right = np.array([True, True, False, False, True, False])
 
     assert expected_calibration_error(confidences, is_right) == pytest.approx(4 / 6 * 0.45 + 2 / 6 * 0.05)
 
 
-def test_a_bin_holds_its_upper_edge():
+def test_a_bin_includes_its_upper_edge():
     # 2/3 and 0.65 share the tenth of 15 bins, so that their errors cancel; 0.68 lies in the next.
     right_and_wrong = np.array([True, False])
 
@@ -94,7 +94,7 @@ def test_a_bin_holds_its_upper_edge():
     assert expected_calibration_error(np.array([0.68, 0.65]), right_and_wrong) == pytest.approx((0.32 + 0.65) / 2)
 
 
-def test_too_sure_a_model_is_found_out_and_set_right_on_jobs_it_was_not_fitted_on():
+def test_overconfidence_is_detected_and_corrected_on_held_out_jobs():
     found = calibrate(draw_known(3.0))
 
     assert found.jobs == 4000
@@ -105,7 +105,7 @@ def test_too_sure_a_model_is_found_out_and_set_right_on_jobs_it_was_not_fitted_o
     assert found.nll_after < found.nll_before
 
 
-def test_what_a_temperature_learns_by_heart_does_not_count():
+def test_a_temperature_that_makes_held_out_answers_worse_is_refused():
     # Each half is answered as the other is not: fitted on all nothing is gained, held out it is worse.
     first, second = KnownAnswers.of([([0.8, 0.2], 0, str(number)) for number in range(60)]).halves()
     known = KnownAnswers(
@@ -118,7 +118,7 @@ def test_what_a_temperature_learns_by_heart_does_not_count():
         calibrate(known)
 
 
-def test_no_video_is_in_both_halves_and_the_order_of_jobs_does_not_matter():
+def test_no_video_is_in_both_halves_whatever_the_order_of_jobs():
     rows = [([0.5, 0.5], 0, f"{number % 9}.mp4") for number in range(90)]
 
     first, second = KnownAnswers.of(rows).halves()
@@ -129,7 +129,7 @@ def test_no_video_is_in_both_halves_and_the_order_of_jobs_does_not_matter():
     assert set(turned.videos) == set(first.videos)
 
 
-def test_halves_are_the_same_on_any_machine_and_an_inline_video_makes_no_row_wide():
+def test_halves_are_the_same_on_any_machine_and_store_no_inline_video():
     inline = "data:video/mp4;base64," + "A" * 100_000
     videos = [*(f"{number}.mp4" for number in range(7)), inline]
 
@@ -159,7 +159,7 @@ def test_a_temperature_at_a_bound_is_refused(known, told):
         calibrate(known)
 
 
-def test_a_fit_says_how_sure_it_is_of_itself():
+def test_a_fit_reports_its_uncertainty():
     found = calibrate(draw_known(3.0, jobs=600))
 
     assert found.temperature_low < 3.0 < found.temperature_high
@@ -169,14 +169,14 @@ def test_a_fit_says_how_sure_it_is_of_itself():
     assert found.wrong == round((1 - found.accuracy) * 600)
 
 
-def test_a_model_that_needs_no_calibration_is_not_said_to():
+def test_a_model_that_needs_no_calibration_is_not_reported_as_improved():
     found = calibrate(draw_known(1.0, jobs=600))
 
     assert found.nll_change_high > 0
 
 
 @pytest.mark.parametrize("jobs_per_video", [1, 4])
-def test_nineteen_of_twenty_intervals_hold_the_true_temperature(jobs_per_video):
+def test_nineteen_of_twenty_intervals_contain_the_true_temperature(jobs_per_video):
     """Jobs of one video share the luck of their answer, so that four tell no more than one."""
     rng = np.random.default_rng(7)
     held = 0

@@ -1,8 +1,26 @@
-"""What Prefect knows of a run."""
+"""The environment of runs, and what Prefect and the database know about them."""
+
+import os
 
 import httpx
+from sqlalchemy import func, select
 
 from infra.basic_auth import basic_auth_headers
+from infra.embedded import export
+from tasks.database.tables import RESULT
+from tasks.model.identity import TINY_MODEL
+from tests.vllm_server import KEY
+
+
+def environment_of(settings):
+    """The environment of commands that start an engine of their own."""
+    return os.environ | export(settings) | {"COLUMNS": "160", "REELABEL_MODEL_DTYPE": "float32"}
+
+
+def served_by(url, environment):
+    """An environment in which the server that all tests share answers, so that no engine is started."""
+    server = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": url, "SERVER_API_KEY": KEY}
+    return environment | {f"REELABEL_{name}": str(value) for name, value in server.items()}
 
 
 def artifact_of(prefect, run_id, key):
@@ -20,3 +38,8 @@ def state_of(prefect, run_id):
 def _post(prefect, path, query):
     answer = httpx.post(f"{prefect.api_url}/{path}", json=query, headers=basic_auth_headers(prefect.auth_string))
     return answer.raise_for_status().json()
+
+
+def count_labels(engine, dataset):
+    with engine.connect() as connection:
+        return connection.execute(select(func.count()).where(RESULT.c.dataset == dataset)).scalar_one()

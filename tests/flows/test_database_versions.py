@@ -1,4 +1,4 @@
-"""A database of another version is named, with what to do, by whatever meets it."""
+"""Every command and flow names a database of another version and what to do."""
 
 import pytest
 import sqlalchemy
@@ -75,7 +75,7 @@ def test_a_database_one_version_ahead_is_left_to_the_newer_version(ahead, manife
 
 
 @pytest.mark.parametrize("use", READS.values(), ids=list(READS))
-def test_what_only_reads_says_how_a_database_one_version_behind_is_upgraded(behind, manifest, use):  # noqa: ARG001
+def test_commands_that_only_read_say_how_to_upgrade_a_database(behind, manifest, use):  # noqa: ARG001
     with pytest.raises(
         ConfigurationError, match=f"this version needs schema {head()}; run `reelabel database upgrade`"
     ):
@@ -83,14 +83,14 @@ def test_what_only_reads_says_how_a_database_one_version_behind_is_upgraded(behi
 
 
 @pytest.mark.parametrize("use", STARTS.values(), ids=list(STARTS))
-def test_what_may_not_upgrade_a_database_one_version_behind_says_who_may(behind, manifest, use, monkeypatch):
+def test_a_login_that_may_not_upgrade_a_database_is_told_which_may(behind, manifest, use, monkeypatch):
     monkeypatch.setenv("REELABEL_DATABASE_OWNER_URL", behind.database.url.get_secret_value())
 
     with pytest.raises(ConfigurationError, match=r"the login may not upgrade it; set database\.owner_url"):
         use(manifest)
 
 
-def test_a_login_that_may_upgrades_a_database_one_version_behind(behind):
+def test_a_login_with_the_rights_upgrades_a_database(behind):
     prepare_database(behind.database)
 
     engine = connect(behind.database)
@@ -105,7 +105,7 @@ def test_a_login_that_may_upgrades_a_database_one_version_behind(behind):
         ("ahead", "schema 9999, which is unknown to this version, whose schema is 0001"),
     ],
 )
-def test_status_shows_services_and_says_what_is_wrong_with_the_database(request, capsys, state, said):
+def test_status_shows_services_and_what_is_wrong_with_the_database(request, capsys, state, said):
     request.getfixturevalue(state)
 
     show_status(load_settings(), watch=False)

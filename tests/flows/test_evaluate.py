@@ -43,7 +43,7 @@ def evaluated(environment, manifest, tmp_path_factory):
     return run, Evaluation.from_json(path.read_text())
 
 
-def test_specs_are_compared_on_the_known_answers(evaluated):
+def test_specs_are_compared_on_known_answers(evaluated):
     run, evaluation = evaluated
 
     keyframes, faithful = evaluation.specs
@@ -56,7 +56,7 @@ def test_specs_are_compared_on_the_known_answers(evaluated):
     assert run.returncode == 1  # finished, with a failure
 
 
-def test_every_way_says_what_it_took(evaluated):
+def test_every_candidate_reports_its_cost(evaluated):
     _, evaluation = evaluated
 
     for spec in evaluation.specs:
@@ -75,7 +75,7 @@ def test_a_table_names_the_best_and_the_worst(evaluated):
     assert run.stdout.count("direction") >= 1
 
 
-def test_an_evaluation_is_kept_and_what_was_answered_is_not_asked_again(evaluated, environment, manifest, own_services):
+def test_an_evaluation_is_saved_and_answered_jobs_are_not_asked_again(evaluated, environment, manifest, own_services):
     _, evaluation = evaluated
     engine = connect(own_services.database)
     try:

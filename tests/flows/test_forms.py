@@ -1,4 +1,4 @@
-"""Forms of the deployments, and what a run says that cannot start."""
+"""Forms of the deployments, and the message of a run that cannot start."""
 
 import ast
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ def client(prefect_services, prefect_api, monkeypatch):  # noqa: ARG001 - which 
 
 
 @pytest.mark.parametrize("flow", [classify, backfill, evaluate], ids=lambda flow: flow.name)
-def test_fields_stand_in_their_order_and_are_labelled_in_one_style(flow):
+def test_fields_keep_their_order_and_one_style_of_labels(flow):
     form = form_of(flow)
 
     for fields in [form["properties"], *(each["properties"] for each in form.get("definitions", {}).values())]:
@@ -48,7 +48,7 @@ def test_the_most_important_fields_come_first():
     assert {"force", "dry_run"} <= form_of(backfill)["properties"].keys()
 
 
-def test_a_timezone_that_does_not_exist_is_refused_before_the_run_starts(client, prefect_services):
+def test_an_unknown_time_zone_is_refused_before_the_run_starts(client, prefect_services):
     deploy_flows(prefect_services)
     deployment = client.read_deployment_by_name("classify/on-demand")
 
@@ -66,7 +66,7 @@ def test_a_timezone_that_does_not_exist_is_refused_before_the_run_starts(client,
         (classify, {"manifest": "/gone/*.parquet"}, "No file matches /gone/*.parquet."),
     ],
 )
-def test_a_run_that_cannot_start_fails_with_the_sentence_alone(client, flow, parameters, sentence):
+def test_a_run_that_cannot_start_fails_with_one_sentence(client, flow, parameters, sentence):
     parameters = {"manifest": "/gone.parquet"} | parameters
     flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
 

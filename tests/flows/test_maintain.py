@@ -21,7 +21,7 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
         yield client
 
 
-def test_it_says_what_would_go_and_takes_it(client, own_services, monkeypatch):
+def test_a_dry_run_lists_what_maintenance_then_removes(client, own_services, monkeypatch):
     monkeypatch.setattr(maintain, "TAG", "of this test alone")
     ours, strangers = (
         client.create_flow_run(classify, parameters={"manifest": "x"}, tags=tags, state=Completed())
@@ -43,7 +43,7 @@ def test_it_says_what_would_go_and_takes_it(client, own_services, monkeypatch):
 
 @pytest.mark.system
 @pytest.mark.xdist_group("prefect")
-def test_the_deployment_and_the_command_say_the_same(client, prefect_services):  # noqa: ARG001 - where it deploys
+def test_the_deployment_and_the_command_report_the_same(client, prefect_services):  # noqa: ARG001 - where it deploys
     deploy_flows(prefect_services)
     environment = os.environ | export(prefect_services) | {"COLUMNS": "160"}
 

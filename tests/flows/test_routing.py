@@ -1,4 +1,4 @@
-"""Runs that warn of keyframes, choose between samplers by video and by job, and ask again where an answer is unsure."""
+"""Runs that warn about keyframes, choose samplers by video and by job, and escalate uncertain answers."""
 
 import json
 
@@ -77,7 +77,7 @@ def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, own_
 
 
 @pytest.mark.usefixtures("plain_run")
-def test_a_margin_must_be_fitted_before_a_run_goes_by_it(reelabel, manifests, read):
+def test_a_run_by_margin_needs_a_fitted_margin(reelabel, manifests, read):
     refused = reelabel("classify", manifests["few"], "--escalate-below", "fitted")
 
     assert refused.returncode == 2
@@ -86,7 +86,7 @@ def test_a_margin_must_be_fitted_before_a_run_goes_by_it(reelabel, manifests, re
 
 
 @pytest.mark.usefixtures("plain_run")
-def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing(reelabel, manifests, read):
+def test_fitting_a_margin_asks_for_missing_answers(reelabel, manifests, read):
     unproven = reelabel("route", "fit", manifests["manifest"], "--max-loss", "0.5")
     stored = read(ROUTE, dataset="routes")
     fitted = reelabel("route", "fit", manifests["manifest"], "--max-loss", "20", "--json")
@@ -109,7 +109,7 @@ def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing
 
 
 @pytest.mark.usefixtures("plain_run")
-def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, read, own_services):
+def test_jobs_are_routed_by_tag_video_and_margin(reelabel, manifests, read, own_services):
     tags = ["--motion-tasks", "direction", "--still-tasks", "colour"]
     options = ["--sampler", "auto", *tags, "--escalate-below", "1", "--dense-sampler", "num_frames"]
 

@@ -1,4 +1,4 @@
-"""A whole run, and then a search through all that it left behind for every secret that it used."""
+"""A whole run, and then a search for its secrets in everything that it left behind."""
 
 import re
 from pathlib import Path

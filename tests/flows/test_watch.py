@@ -86,7 +86,7 @@ def test_a_manifest_is_started_once_for_each_of_its_versions(look, objects, fold
     assert look() == []
 
 
-def test_a_touch_and_another_writing_of_the_same_content_start_nothing(look, objects, tmp_path, folder):
+def test_touching_or_rewriting_a_manifest_without_a_change_starts_nothing(look, objects, tmp_path, folder):
     manifest = tmp_path / "a.parquet"
     for content in (b"one", b"two"):
         manifest.write_bytes(content)
@@ -145,7 +145,7 @@ def test_a_scheduled_look_that_finds_nothing_leaves_no_flow_run(
     assert started.parameters["manifest"] == f"{folder}/a.parquet"
 
 
-def test_what_is_wrong_with_a_manifest_is_written_beside_it_until_it_is_right(objects, folder, prefect_services):
+def test_the_faults_of_a_manifest_are_written_beside_it_until_it_is_valid(objects, folder, prefect_services):
     manifest = f"{folder}/a.parquet"
 
     @flow(validate_parameters=False)
@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_manifest_is_written_beside_it_until_it_is_right(ob
     assert not list(objects.list(folder))  # whoever started it by hand sees the message
 
 
-def test_a_version_that_is_back_after_another_one_is_started_again(look, objects, folder):
+def test_a_version_that_returns_after_another_one_is_started_again(look, objects, folder):
     runs = []
     for content in (b"one", b"another", b"one", b"another"):
         objects.replace(f"{folder}/a.parquet", content)
@@ -176,7 +176,7 @@ def test_a_version_that_is_back_after_another_one_is_started_again(look, objects
     assert len({run.id for run in runs}) == 4
 
 
-def test_two_who_look_at_once_start_it_once(look, objects, folder):
+def test_two_simultaneous_watchers_start_a_manifest_once(look, objects, folder):
     for number in range(3):
         objects.replace(f"{folder}/{number}.parquet", b"one")
 
@@ -187,7 +187,7 @@ def test_two_who_look_at_once_start_it_once(look, objects, folder):
 
 
 @pytest.mark.system
-def test_the_deployment_looks_by_itself(deployed, objects, folder):
+def test_the_deployment_watches_by_itself(deployed, objects, folder):
     objects.replace(f"{folder}/a.parquet", b"no Parquet file")
 
     looked = run_deployment("watch/manifests", parameters={"manifests": f"{folder}/*.parquet"}, poll_interval=1)
@@ -198,7 +198,7 @@ def test_the_deployment_looks_by_itself(deployed, objects, folder):
 
 @pytest.mark.system
 @pytest.mark.usefixtures("deployed")
-def test_runs_that_work_here_go_one_after_the_other(client, engine, objects, folder):
+def test_runs_on_this_machine_go_one_after_the_other(client, engine, objects, folder):
     for name in "ab":
         objects.replace(f"{folder}/{name}.parquet", b"no Parquet file")
 
@@ -223,7 +223,7 @@ def pods(client):
     client.delete_work_pool(name)
 
 
-def test_as_many_runs_work_here_at_once_as_are_set_and_any_number_elsewhere_or_in_pods(client, pods, prefect_services):
+def test_the_limit_of_simultaneous_runs_holds_on_one_machine_and_not_in_remote_pools(client, pods, prefect_services):
     def limit(*, pool=prefect_services.prefect.work_pool, **run):
         prefect = prefect_services.prefect.model_copy(update={"work_pool": pool})
         deploy_flows(prefect_services.model_copy(update={"run": RunSettings(**run), "prefect": prefect}))
@@ -237,7 +237,7 @@ def test_as_many_runs_work_here_at_once_as_are_set_and_any_number_elsewhere_or_i
 
 
 @pytest.mark.system
-def test_the_schedule_leaves_no_flow_run_where_nothing_arrives(client, folder, prefect_services):
+def test_the_schedule_leaves_no_flow_run_if_nothing_arrives(client, folder, prefect_services):
     often = WatchSettings(manifests=f"{folder}/*.parquet", cron="* * * * * */5")
     deploy_flows(prefect_services.model_copy(update={"watch": often}))
     deployment = client.read_deployment_by_name("watch/manifests")

@@ -1,3 +1,4 @@
+import tarfile
 from dataclasses import replace
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_a_file_without_the_name_of_its_video_stays(cache):
     assert STORE.stat(damaged.uri)
 
 
-def test_the_video_s_name_is_found_behind_a_long_table_of_keyframes(tmp_path, keyframes):
+def test_the_name_of_a_video_is_found_behind_a_long_keyframe_table(tmp_path, keyframes):
     root, uri = f"file://{tmp_path}/cache", f"file://{tmp_path}/long.mp4"
     STORE.replace(uri, b"a video")
     made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}
@@ -75,3 +76,19 @@ def test_frame_files_stay_if_the_store_denies_access_to_their_video(objects, sto
     room = remove_orphans(objects, root, videos=objects)
 
     assert (room.kept, room.removed) == (1, 1)
+
+
+def test_frame_files_of_members_are_removed_if_their_archive_has_none_and_stay_if_it_is_damaged(tmp_path, keyframes):
+    root, archive = f"file://{tmp_path}/cache", tmp_path / "a.tar"
+    (tmp_path / "v.mp4").write_bytes(b"a video")
+    with tarfile.open(archive, "w") as shard:
+        shard.add(tmp_path / "v.mp4", "v.mp4")
+    uris = [f"file://{archive}#v.mp4", f"file://{archive}#gone.mp4"]
+    fingerprint = STORE.stat(uris[0]).fingerprint
+    for uri in uris:
+        made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
+        STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+
+    assert remove_orphans(STORE, root, videos=STORE).removed == 1
+    archive.write_bytes(b"no tar")
+    assert remove_orphans(STORE, root, videos=STORE).removed == 0

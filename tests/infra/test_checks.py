@@ -26,7 +26,7 @@ def _by_name(settings):
     return {check.name: check for check in run_checks(settings)}
 
 
-def test_all_is_well_where_the_services_run(services):
+def test_all_checks_pass_while_the_services_run(services):
     checks = _by_name(services)
 
     assert [check for check in checks.values() if not check.ok] == []
@@ -45,7 +45,7 @@ def test_each_login_of_the_database_is_tried(services, database):
     assert checks["database owner"].endswith("may change the tables")
 
 
-def test_a_login_without_the_rights_is_told_what_to_be_granted(services, database):
+def test_a_login_without_the_rights_is_told_what_to_grant(services, database):
     mixed_up = database.model_copy(update={"url": database.reader_url, "owner_url": database.url})
 
     writer, reader, owner = check_database(services.model_copy(update={"database": mixed_up}))
@@ -55,7 +55,7 @@ def test_a_login_without_the_rights_is_told_what_to_be_granted(services, databas
     assert "may not change the tables; grant it reelabel_owner, or fix database.owner_url" in owner.advice
 
 
-def test_a_reader_whose_password_is_wrong_is_a_fault_of_its_own_line(services, database):
+def test_a_wrong_reader_password_is_a_fault_of_its_own_check(services, database):
     wrong = make_url(database.reader_url.get_secret_value()).set(password="hunter2")
     changed = database.model_copy(update={"reader_url": SecretStr(wrong.render_as_string(hide_password=False))})
 
@@ -66,7 +66,7 @@ def test_a_reader_whose_password_is_wrong_is_a_fault_of_its_own_line(services, d
     assert "hunter2" not in str(reader)
 
 
-def test_a_database_without_tables_is_no_fault_of_its_logins(services, database, database_url):
+def test_a_database_without_tables_is_not_a_fault_of_its_logins(services, database, database_url):
     downgrade(database_url)
 
     checks = list(check_database(services.model_copy(update={"database": database})))
@@ -74,7 +74,7 @@ def test_a_database_without_tables_is_no_fault_of_its_logins(services, database,
     assert all(check.ok and check.detail.endswith("no tables yet") for check in checks)
 
 
-def test_what_does_not_answer_comes_with_advice(tmp_path):
+def test_a_service_that_does_not_answer_comes_with_advice(tmp_path):
     port = free_port()
     checks = _by_name(
         Settings(
@@ -97,7 +97,7 @@ def test_what_does_not_answer_comes_with_advice(tmp_path):
     assert not (tmp_path / "home").exists()
 
 
-def test_what_is_not_set_is_said_to_be_started_when_needed(tmp_path):
+def test_unset_services_are_reported_as_started_when_needed(tmp_path):
     checks = _by_name(Settings(home=tmp_path / "home"))
 
     assert all("not set" in checks[name].detail for name in ("database", "store", "prefect"))
@@ -117,7 +117,7 @@ def check_sandbox_without_landlock(*, mode):
 
 
 @pytest.mark.parametrize(("mode", "ok"), [("auto", True), ("require", False)])
-def test_what_decoding_processes_cannot_be_locked_with_is_told(mode, ok):
+def test_missing_sandbox_features_are_named(mode, ok):
     privileges, landlock, seccomp = result_of(run_child(check_sandbox_without_landlock, mode=mode))
 
     assert (privileges[:2], seccomp[:2]) == (["sandbox privileges", True], ["sandbox seccomp", True])
@@ -140,7 +140,7 @@ def test_a_folder_store_is_written_and_read(tmp_path):
     assert check_store(Settings(store={"uri": (tmp_path / "cache").as_uri()})).ok
 
 
-def test_without_a_key_it_says_what_whoever_writes_to_the_store_can_do():
+def test_without_a_key_it_warns_of_what_writers_to_the_store_can_do():
     check = check_seal(StoreSettings(uri="s3://bucket/prefix"))
 
     assert check.ok
@@ -148,7 +148,7 @@ def test_without_a_key_it_says_what_whoever_writes_to_the_store_can_do():
     assert "Set store.mac_key" in check.advice
 
 
-def test_two_machines_can_compare_their_keys_without_showing_them():
+def test_keys_of_two_machines_can_be_compared_without_showing_them():
     keys = ("a" * 32, "a" * 32, "b" * 32)
 
     first, same, other = (check_seal(StoreSettings(uri="s3://b/p", mac_key=key)) for key in keys)
@@ -172,13 +172,13 @@ def test_two_machines_can_compare_their_keys_without_showing_them():
         ),
     ],
 )
-def test_packages_of_services_are_looked_for_where_they_are_needed(tmp_path, settings, packages):
+def test_packages_of_services_are_checked_only_if_needed(tmp_path, settings, packages):
     checks = check_embedded(Settings(home=tmp_path / "none", **settings))
 
     assert {check.name for check in checks} == packages
 
 
-def test_services_that_run_are_checked_at_their_addresses(services):
+def test_running_services_are_checked_at_their_addresses(services):
     unset = Settings(home=services.home)
 
     found = with_running_services(unset)
@@ -187,6 +187,6 @@ def test_services_that_run_are_checked_at_their_addresses(services):
     assert check_store(found).detail == "s3://frames/cache is readable and writable"
 
 
-def test_no_password_is_in_what_is_said_of_prefect():
+def test_the_check_of_prefect_prints_no_password():
     for url in ("http://me:hunter2@127.0.0.1:1/api", "http://me:hunter2@127.0.0.1:x/api", "http://hunter2@/api"):
         assert "hunter2" not in str(check_prefect(Settings(prefect={"api_url": url})))

@@ -51,7 +51,7 @@ def test_a_url_of_something_else_is_refused_without_printing_it(text):
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_connection_that_the_server_ended_is_replaced_unseen(url):
+def test_a_connection_that_the_server_closed_is_replaced_transparently(url):
     engine = _connect(url)
     with engine.connect() as connection:
         pid = connection.scalar(sqlalchemy.text("SELECT pg_backend_pid()"))
@@ -61,20 +61,20 @@ def test_a_connection_that_the_server_ended_is_replaced_unseen(url):
     assert check_database(engine)
 
 
-def test_a_connection_that_ends_at_once_is_unavailable_and_what_libpq_guesses_is_left_out(url):
+def test_a_connection_that_closes_at_once_is_unavailable_without_libpqs_guesses(url):
     gate = Gate(url.port)
     with gate.shut(), pytest.raises(DatabaseUnavailableError, match=r"closed the connection unexpectedly\. Check"):
         check_database(_connect(url.set(port=gate.port)))
     gate.close()
 
 
-def test_errors_of_a_statement_pass_as_they_are(url):
+def test_statement_errors_pass_through_unchanged(url):
     missing = sqlalchemy.text('SELECT * FROM "no such table"')
     with pytest.raises(sqlalchemy.exc.ProgrammingError), database_errors(), _connect(url).connect() as connection:
         connection.execute(missing)
 
 
-def test_a_server_that_takes_no_writes_is_unavailable(url):
+def test_a_read_only_server_is_unavailable(url):
     engine = _connect(url)
 
     def pid():
@@ -99,7 +99,7 @@ def test_a_server_that_takes_no_writes_is_unavailable(url):
         require_writes(engine)
 
 
-def test_what_postgres_refuses_in_the_middle_of_a_copy_is_said_too(url):
+def test_an_error_in_the_middle_of_a_copy_is_reported(url):
     engine = _connect(url.update_query_dict({"options": "-c statement_timeout=50"}))
 
     def slow_frames():
@@ -118,7 +118,7 @@ def test_what_postgres_refuses_in_the_middle_of_a_copy_is_said_too(url):
         copy()
 
 
-def test_a_server_without_space_says_so_and_is_waited_for(db):
+def test_a_server_with_a_full_disk_is_named_and_waited_for(db):
     statement = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
 
     said = pytest.raises(DiskFullError, match="disk of Postgres is full: could not extend file")

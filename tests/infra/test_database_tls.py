@@ -1,4 +1,4 @@
-"""Postgres over TLS, with an authority of the test's own."""
+"""Postgres over TLS, with the test's own certificate authority."""
 
 import os
 import select
@@ -94,12 +94,12 @@ def look(url, **files):
 
 
 @pytest.mark.parametrize("mode", [None, "disable", "allow"])
-def test_with_an_authority_a_connection_is_encrypted_whatever_the_url_says(server, authority, mode):
+def test_with_a_ca_a_connection_is_encrypted_whatever_the_url_says(server, authority, mode):
     asked = server.update_query_dict({"sslmode": mode}) if mode else server
     assert look(asked, ca_file=authority.certificate)
 
 
-def test_a_certificate_that_another_authority_signed_is_refused(server, tmp_path):
+def test_a_certificate_signed_by_another_ca_is_refused(server, tmp_path):
     stranger = Authority(tmp_path, "Stranger")
     with pytest.raises(ConfigurationError, match=r"a certificate that database\.ca_file did not sign"):
         look(server, ca_file=stranger.certificate)
@@ -116,7 +116,7 @@ def test_a_server_without_tls_is_refused(services, authority):
         look(url, ca_file=authority.certificate)
 
 
-def test_a_server_that_asks_for_a_certificate_is_shown_one(encrypt, authority, tmp_path):
+def test_a_server_that_requires_a_client_certificate_gets_one(encrypt, authority, tmp_path):
     strict = encrypt(asks_for_certificate=True)
     certificate, key = authority.sign("us")
     stranger, stranger_key = Authority(tmp_path, "Stranger").sign("us")
@@ -129,12 +129,12 @@ def test_a_server_that_asks_for_a_certificate_is_shown_one(encrypt, authority, t
         look(strict, **files, certificate_file=stranger, key_file=stranger_key)
 
 
-def test_a_file_that_is_not_there_is_named(server, tmp_path):
+def test_a_missing_file_is_named(server, tmp_path):
     with pytest.raises(ConfigurationError, match=r"with database\.ca_file: .*nowhere\.crt.* does not exist"):
         look(server, ca_file=tmp_path / "nowhere.crt")
 
 
-def test_a_certificate_needs_its_key_and_an_authority(tmp_path):
+def test_a_client_certificate_needs_its_key_and_a_ca(tmp_path):
     with pytest.raises(ValidationError, match="certificate_file and key_file must be set together"):
         DatabaseSettings(ca_file=tmp_path, certificate_file=tmp_path)
     with pytest.raises(ValidationError, match="certificate_file requires ca_file"):

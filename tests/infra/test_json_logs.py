@@ -1,34 +1,108 @@
 import json
 import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
-from infra.json_logs import JsonLines
+import pytest
+
+from infra.json_logs import JsonLines, message_of
+from infra.log_context import logged, logged_by_all
+from infra.log_records import PrintableRecord
 
 
 def line_of(message, *arguments, error=None, **known):
-    record = logging.getLogger("some.logger").makeRecord(
-        "some.logger", logging.WARNING, "file.py", 1, message, arguments, error, extra=known
-    )
+    record = PrintableRecord("some.logger", logging.WARNING, "file.py", 1, message, arguments, error)
+    vars(record).update(known)
     return JsonLines("default", None, "%").format(record)
+
+
+def fields_of(**known):
+    return json.loads(line_of("x", **known))
 
 
 def test_a_message_that_looks_like_another_line_stays_one():
     line = line_of('%s\n{"level": "info"}', "clip", shard=0, job="a\nb")
 
     assert "\n" not in line
-    assert json.loads(line)["message"] == 'clip\n{"level": "info"}'
+    assert json.loads(line)["message"] == 'clip␊{"level": "info"}'.replace("␊", "\n")
     assert json.loads(line)["job"] == "a␊b"
     assert json.loads(line)["shard"] == 0
     assert json.loads(line)["level"] == "warning"
+    assert message_of(line) == json.loads(line)["message"]
+    assert message_of("{no JSON") == "{no JSON"
 
 
-def test_prefects_own_records_name_the_run_alike():
-    line = json.loads(line_of("x", flow_run_id="a-run", task_run_name="<unknown>"))
+def test_prefects_own_records_name_the_run_too():
+    line = fields_of(flow_run_id="a-run", flow_name="classify", task_run_name="<unknown>")
 
-    assert line["run"] == "a-run"
+    assert (line["run"], line["flow_run"]) == ("a-run", "a-run")
     assert "task" not in line
 
 
-def test_an_error_comes_with_its_name():
+def test_the_flow_run_of_a_stage_is_not_taken_for_the_run_that_it_works_on():
+    line = fields_of(flow_run_id="a-worker", flow_name="extract")
+
+    assert (line["flow_run"], line["stage"]) == ("a-worker", "extract")
+    assert "run" not in line
+    with logged(run="a-run", plan="a-plan", shard=4, stage="extract"):
+        line = fields_of(flow_run_id="a-worker", flow_name="extract")
+    assert [line[name] for name in ("run", "plan", "shard", "stage", "flow_run")] == [
+        *("a-run", "a-plan", 4, "extract", "a-worker")
+    ]
+
+
+def test_what_a_record_says_itself_goes_before_what_its_context_says():
+    with logged(run="one", shard=1), logged(shard=2, plan=None):
+        line = fields_of(run="other")
+
+    assert (line["run"], line["shard"]) == ("other", 2)
+    assert "plan" not in line
+    assert "shard" not in fields_of()
+
+
+def test_threads_say_what_their_context_or_the_whole_process_is_about():
+    with ThreadPoolExecutor(1) as threads, logged_by_all(stage="infer"), logged(shard=7):
+        bare = threads.submit(fields_of).result()
+        copied = threads.submit(copy_context().run, fields_of).result()
+
+    assert (bare["stage"], bare.get("shard")) == ("infer", None)
+    assert (copied["stage"], copied["shard"]) == ("infer", 7)
+    assert "stage" not in fields_of()
+
+
+def test_an_error_is_logged_with_its_type():
     line = json.loads(line_of("x", error=(KeyError, KeyError("gone"), None)))
 
     assert "KeyError: 'gone'" in line["error"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        pytest.param("import warnings; warnings.warn('old')", "UserWarning: old", id="warning"),
+        pytest.param("1 / 0", "ZeroDivisionError: division by zero", id="uncaught exception"),
+        pytest.param(
+            "import threading; threading.Thread(target=lambda: [][1]).start()", "IndexError: list", id="in a thread"
+        ),
+        pytest.param(
+            "class Odd:\n    def __del__(self): {}['k']\nOdd()", "Exception ignored in", id="where nobody can catch it"
+        ),
+    ],
+)
+def test_what_python_itself_prints_is_json(code, said):
+    environment = os.environ | {"REELABEL_LOG_FORMAT": "json"}
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", f"import flows\n{code}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    [line] = map(json.loads, ended.stderr.splitlines())
+    assert said in line["message"]
+    assert ended.stdout == ""
+    assert ended.returncode == (1 if code == "1 / 0" else 0)

@@ -41,7 +41,7 @@ def log(request):
         pytest.param((f"Job {HOSTILE.splitlines()[0]} failed",), id="message"),
     ],
 )
-def test_a_log_line_shows_what_cannot_be_seen(log, arguments):
+def test_a_log_line_shows_invisible_characters(log, arguments):
     logger, written = log
 
     logger.warning(*arguments, extra={"job": HOSTILE})
@@ -50,7 +50,7 @@ def test_a_log_line_shows_what_cannot_be_seen(log, arguments):
     assert "a␛[2J<U+202E>" in written.getvalue()
 
 
-def test_the_traceback_of_any_error_shows_it_too(log):
+def test_every_traceback_shows_invisible_characters_too(log):
     logger, written = log
     try:
         int(HOSTILE.replace("\n", " "))
@@ -62,7 +62,7 @@ def test_the_traceback_of_any_error_shows_it_too(log):
     assert "ValueError: " in written.getvalue()
 
 
-def test_what_is_logged_of_a_job_is_what_tables_and_messages_show(log):
+def test_logs_tables_and_messages_write_a_job_id_alike(log):
     logger, written = log
 
     logger.warning("%s", HOSTILE)

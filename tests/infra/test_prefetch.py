@@ -5,12 +5,12 @@ import pytest
 from infra.prefetch import prefetch
 
 
-def test_items_come_in_their_order_even_those_that_are_nothing():
+def test_items_come_in_order_even_if_none():
     assert list(prefetch(iter([3, None, 0, "", 5]))) == [3, None, 0, "", 5]
     assert list(prefetch([])) == []
 
 
-def test_the_next_item_is_made_while_the_last_one_is_used():
+def test_the_next_item_is_created_while_the_last_one_is_used():
     is_made = Event()
 
     def items():
@@ -25,7 +25,7 @@ def test_the_next_item_is_made_while_the_last_one_is_used():
     assert list(ahead) == ["second"]
 
 
-def test_what_making_an_item_raises_is_raised_behind_those_before():
+def test_an_error_in_creating_an_item_is_raised_after_the_items_before_it():
     def items():
         yield 1
         raise KeyError("broken")

@@ -1,4 +1,4 @@
-"""Metrics leave a process of their own: OpenTelemetry lets no second provider take the place of the first."""
+"""Metrics leave the process; each test has its own, because OpenTelemetry allows only one provider per process."""
 
 import os
 import socket
@@ -45,7 +45,7 @@ def test_the_next_port_is_taken_where_one_is_in_use():
     assert "reelabel_tried_total 3.0" in shown
 
 
-def test_without_a_port_and_variables_nothing_listens_and_nothing_is_sent():
+def test_without_a_port_or_variables_nothing_listens_or_is_sent():
     assert measure(0).stdout == "None\n"
 
 
@@ -71,7 +71,7 @@ def collector():
     server.server_close()
 
 
-def test_metrics_are_sent_by_otlp_where_the_standard_variable_says_so(collector):
+def test_metrics_are_sent_by_otlp_if_the_standard_variable_is_set(collector):
     url, received = collector
 
     measure(0, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_EXPORTER_OTLP_COMPRESSION="none")

@@ -20,7 +20,7 @@ def rows(**changed):
     return pl.DataFrame(columns | changed)
 
 
-def test_a_good_manifest_has_no_fault():
+def test_a_valid_manifest_has_no_faults():
     assert check_manifest(rows(answer=["yes", None, "no"], task=["t"] * 3)) == []
 
 
@@ -46,12 +46,12 @@ def test_a_good_manifest_has_no_fault():
         pytest.param(rows(start_s=[3.0] * 3, end_s=[2.0, 4.0, 5.0]), "end_s is not after start_s. 1 row", id="order"),
         pytest.param(rows(video_uri=["http:///x", "a", "b"]), "has no host", id="no host"),
         pytest.param(rows(video_uri=["data:video/mp4", "a", "b"]), "no comma before its data", id="no comma"),
-        pytest.param(rows(video_uri=["S3://b/x", "a", "b"]), "scheme is not one of s3, file", id="scheme in capitals"),
+        pytest.param(rows(video_uri=["S3://b/x", "a", "b"]), "scheme is not one of s3, file", id="upper-case scheme"),
         pytest.param(rows(video_uri=["s3://bucket", "a", "b"]), "has no bucket or no key", id="no key"),
         pytest.param(rows(job_id=["a", "b" * 2000, "c"]), "job_id is longer than 1,024 bytes. 1 row", id="long id"),
-        pytest.param(rows(task=["a\0", None, "b"]), "task contains a NUL character. 1 row", id="nul"),
+        pytest.param(rows(task=["a\0", None, "b"]), "task contains a NUL character. 1 row", id="NUL"),
         pytest.param(
-            rows(choices=[["a", "b"], ["a\0", "b"], ["a", "b"]]), "choices contains a NUL", id="nul in a choice"
+            rows(choices=[["a", "b"], ["a\0", "b"], ["a", "b"]]), "choices contains a NUL", id="NUL in a choice"
         ),
         pytest.param(
             rows(template=[None, "{prompt} {choice}", "{prompt}\n{choices}"]),
@@ -75,13 +75,13 @@ def test_jobs_may_be_about_segments():
     assert check_manifest(rows(start_s=[0.0, 3.5, None], end_s=[2.0, None, 1.0])) == []
 
 
-def test_videos_may_be_on_the_web_and_in_their_uris():
+def test_videos_may_be_on_the_web_or_inline():
     uris = ["https://h/a.mp4?x=1", "http://127.0.0.1:8/b", "data:video/mp4;base64,AAAA"]
 
     assert check_manifest(rows(video_uri=uris)) == []
 
 
-def test_a_fault_shows_a_uri_without_its_bytes_and_secrets():
+def test_a_fault_shows_a_uri_without_inline_bytes_or_secrets():
     frame = rows(video_uri=["data:" + "x" * 10_000, "https:///a?signature=secret", "c"])
 
     faults = " ".join(map(str, check_manifest(frame)))
@@ -107,7 +107,7 @@ def test_jobs_are_read_from_every_file_of_a_glob(tmp_path, objects):
     assert jobs[0].choices == ("yes", "no")
 
 
-def test_a_rows_own_wording_belongs_to_its_job(tmp_path, objects):
+def test_a_rows_own_prompt_parts_belong_to_its_job(tmp_path, objects):
     wording = {"template": ["{prompt}{choices}", None, None], "examples": [None, "Q: one.", None]}
     rows(**wording).write_parquet(tmp_path / "worded.parquet")
     rows().write_parquet(tmp_path / "plain.parquet")
@@ -130,7 +130,7 @@ def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, obj
 
 
 @pytest.mark.parametrize("name", ["jobs [1].parquet", "jobs*.parquet", "why?.parquet"])
-def test_a_file_that_is_called_like_a_glob_is_taken_alone(tmp_path, objects, name):
+def test_a_file_whose_name_looks_like_a_glob_is_taken_literally(tmp_path, objects, name):
     rows().write_parquet(tmp_path / name)
     rows(job_id=["d", "e", "f"]).write_parquet(tmp_path / "jobs 1.parquet")
 

@@ -20,7 +20,7 @@ NIGHT = datetime(2026, 11, 1, 2, tzinfo=ZoneInfo("Europe/Berlin"))
         ("s3://b/{part}.parquet", "s3://b/{part}.parquet"),
     ],
 )
-def test_dates_are_filled_in_and_other_braces_left_alone(text, rendered):
+def test_dates_are_filled_in_and_other_braces_unchanged(text, rendered):
     assert fill_date_placeholders(text, NIGHT) == rendered
     assert has_date_placeholders(text) == (text != rendered)
 

@@ -9,7 +9,7 @@ from tasks.manifest.import_csv import import_csv
 from tasks.manifest.import_openai import import_openai_batch
 
 
-def test_csv_becomes_a_good_manifest(tmp_path):
+def test_csv_becomes_a_valid_manifest(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text(
         "job_id,video_uri,prompt,choices,answer,comment\n"
@@ -25,7 +25,7 @@ def test_csv_becomes_a_good_manifest(tmp_path):
     assert frame["answer"].to_list() == ["day", None]
 
 
-def test_a_csv_cell_may_hold_a_whole_video_and_the_limit_of_others_stays(tmp_path):
+def test_a_csv_cell_may_contain_an_inline_video_without_raising_the_limit_elsewhere(tmp_path):
     video = "data:video/mp4;base64," + "A" * 200_000
     path = tmp_path / "jobs.csv"
     path.write_text(f'job_id,video_uri,prompt,choices\n1,"{video}",Day?,yes|no\n')
@@ -72,7 +72,7 @@ def request(**changed):
     return {"custom_id": "job-1", "body": {"model": "m", "messages": messages}} | changed
 
 
-def test_openai_batches_become_a_good_manifest(tmp_path):
+def test_openai_batches_become_a_valid_manifest(tmp_path):
     path = tmp_path / "batch.jsonl"
     path.write_text(json.dumps(request()) + "\n\n" + json.dumps(request(custom_id="job-2")) + "\n")
 
@@ -88,7 +88,7 @@ def test_openai_batches_become_a_good_manifest(tmp_path):
     }
 
 
-def test_choices_may_stand_in_the_metadata(tmp_path):
+def test_choices_may_be_in_the_metadata(tmp_path):
     body = request()["body"] | {"metadata": {"choices": '["red", "green"]'}}
     body["messages"][1]["content"][1]["text"] = "What colour\u2028is it?"
     path = tmp_path / "batch.jsonl"
@@ -102,23 +102,23 @@ def test_choices_may_stand_in_the_metadata(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        pytest.param("{", "not JSON.*first line 1 ", id="no json"),
-        pytest.param("[1]", "not a request.*first line 1 ", id="no request"),
-        pytest.param(json.dumps({"custom_id": "a"}), "'body' is missing. 1 row, first line 1 ", id="no body"),
+        pytest.param("{", "not JSON.*first line 1 ", id="not JSON"),
+        pytest.param("[1]", "not a request.*first line 1 ", id="not a request"),
+        pytest.param(json.dumps({"custom_id": "a"}), "'body' is missing. 1 row, first line 1 ", id="without a body"),
         pytest.param(
             json.dumps({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}}),
             "expected one video, found 0",
-            id="no video",
+            id="without a video",
         ),
         pytest.param(
             json.dumps(request(custom_id="\ud83d")),
             "custom_id or a choice contains an unpaired surrogate.*first line 1 ",
-            id="surrogate as id",
+            id="surrogate in an id",
         ),
         pytest.param(
             json.dumps(request(body=request()["body"] | {"metadata": {"choices": ["\ud83d", "b"]}})),
             "custom_id or a choice contains an unpaired surrogate.*first line 1 ",
-            id="surrogate as choice",
+            id="surrogate in a choice",
         ),
         pytest.param('{"custom_id": ' + "[" * 200_000, "the JSON is nested too deeply.*first line 1 ", id="nested"),
     ],
@@ -131,7 +131,7 @@ def test_a_request_that_cannot_be_read_is_named_by_its_line(tmp_path, line, mess
         import_openai_batch(path).valid()
 
 
-def test_a_csv_header_that_cannot_be_right_is_explained(tmp_path):
+def test_an_invalid_csv_header_is_explained(tmp_path):
     path = tmp_path / "jobs.csv"
 
     path.write_text("job_id;video_uri;prompt;choices\na;b;c;d\n")
@@ -149,7 +149,7 @@ def test_a_csv_header_that_cannot_be_right_is_explained(tmp_path):
         import_csv(path).valid()
 
 
-def test_columns_that_no_manifest_has_are_named(tmp_path):
+def test_unknown_columns_are_named(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,note,video_uri,prompt,choices\na,b,c,d,e|f\n")
 

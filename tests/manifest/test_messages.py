@@ -40,7 +40,7 @@ def jobs_of(frame, tmp_path):
         pytest.param({"type": "video", "video": {"url": "s3://b/v.mp4"}}, id="video with a url"),
     ],
 )
-def test_messages_name_the_video_the_question_and_the_system_prompt(tmp_path, video):
+def test_messages_give_the_video_the_question_and_the_system_prompt(tmp_path, video):
     (job,) = jobs_of(manifest(chat(video, TEXT, system="Be brief.")), tmp_path)
 
     assert (job.video_uri, job.prompt, job.system_prompt) == ("s3://b/v.mp4", "What colour?", "Be brief.")
@@ -60,7 +60,7 @@ def test_messages_may_be_lists_of_structs(tmp_path):
     assert [job.digest for job in struct_jobs] == [job.digest for job in text_jobs]
 
 
-def test_rows_with_and_without_messages_stand_side_by_side(tmp_path):
+def test_rows_with_and_without_messages_can_be_mixed(tmp_path):
     frame = manifest(chat(VIDEO, TEXT), None, video_uri=[None, "a.mp4"], prompt=[None, "Who?"])
 
     assert [(job.video_uri, job.prompt) for job in jobs_of(frame, tmp_path)] == [
@@ -72,13 +72,13 @@ def test_rows_with_and_without_messages_stand_side_by_side(tmp_path):
 @pytest.mark.parametrize(
     ("messages", "message"),
     [
-        pytest.param("{", "not JSON", id="no json"),
-        pytest.param("[" * 100_000, "not JSON", id="nested without end"),
-        pytest.param(chat(VIDEO, {"type": "text", "text": "\ud83d"}), "unpaired surrogate", id="half a character"),
+        pytest.param("{", "not JSON", id="not JSON"),
+        pytest.param("[" * 100_000, "not JSON", id="nested too deeply"),
+        pytest.param(chat(VIDEO, {"type": "text", "text": "\ud83d"}), "unpaired surrogate", id="unpaired surrogate"),
         pytest.param({"role": "user"}, "not a list of messages", id="one message"),
         pytest.param(["hello"], "a message has no role or no content", id="text"),
         pytest.param([{"role": "user"}], "a message has no role or no content", id="no content"),
-        pytest.param([{"role": "assistant", "content": "A"}], "a message has the role 'assistant'", id="role"),
+        pytest.param([{"role": "assistant", "content": "A"}], "a message has the role 'assistant'", id="unknown role"),
         pytest.param([{"role": "user", "content": 7}], "neither text nor a list of parts", id="number"),
         pytest.param(chat(TEXT), "expected one video, found 0", id="no video"),
         pytest.param(chat(VIDEO, VIDEO, TEXT), "expected one video, found 2", id="two videos"),
@@ -98,7 +98,7 @@ def test_each_fault_of_messages_is_named_with_its_rows(messages, message):
 
 
 @pytest.mark.parametrize("value", [b"What colour?", datetime(2026, 11, 1, tzinfo=UTC)])
-def test_what_json_cannot_hold_is_no_text_and_does_no_harm_elsewhere(tmp_path, value):
+def test_values_that_json_cannot_represent_are_not_text_and_are_ignored_elsewhere(tmp_path, value):
     text = [chat(VIDEO, TEXT | {"text": value})]
     beside = [chat(VIDEO, TEXT | {"seen": value})]
 
@@ -109,7 +109,7 @@ def test_what_json_cannot_hold_is_no_text_and_does_no_harm_elsewhere(tmp_path, v
     assert job.prompt == "What colour?"
 
 
-def test_what_messages_hold_is_not_given_twice():
+def test_fields_given_by_messages_may_not_be_given_twice():
     frame = manifest(chat(VIDEO, TEXT), video_uri=["a.mp4"], prompt=["Who?"])
 
     assert [fault.rule for fault in check_manifest(frame)] == [
@@ -117,7 +117,7 @@ def test_what_messages_hold_is_not_given_twice():
     ]
 
 
-def test_a_system_prompt_may_stand_beside_messages_that_have_none(tmp_path):
+def test_a_system_prompt_may_accompany_messages_without_one(tmp_path):
     (job,) = jobs_of(manifest(chat(VIDEO, TEXT), system_prompt=["Be brief."]), tmp_path)
 
     assert job.system_prompt == "Be brief."

@@ -7,7 +7,7 @@ from infra.errors import PlanForeignError, PlanLostError
 from infra.settings import StoreSettings
 from reelabel.seal import NO_KEY, Seal
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Job, Shard
+from tasks.domain import MAX_JOBS, Job, Shard
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import SHARDS_PER_FILE, PlanWriter, read_shard
 
@@ -30,7 +30,7 @@ def store(request, tmp_path):
     return ObjectStore(settings), f"{settings.uri}/plans/p"
 
 
-def test_every_shard_is_read_back_alone_in_any_order(store):
+def test_every_shard_can_be_read_alone_in_any_order(store):
     count = SHARDS_PER_FILE + 2
     with PlanWriter(*store, seal=SEAL) as writer:
         for index in range(count):
@@ -42,7 +42,7 @@ def test_every_shard_is_read_back_alone_in_any_order(store):
         assert read_shard(*store, index, seal=SEAL) == Shard(index=index, jobs=tuple(jobs_of(index)))
 
 
-def test_shards_of_different_sizes_that_come_together_are_read_back_apart(store):
+def test_shards_of_different_sizes_written_together_are_read_separately(store):
     sizes = [1, 5, 2] * SHARDS_PER_FILE
     shards = [jobs_of(index, count) for index, count in enumerate(sizes)]
     with PlanWriter(*store, seal=SEAL) as writer:
@@ -54,7 +54,7 @@ def test_shards_of_different_sizes_that_come_together_are_read_back_apart(store)
         assert read_shard(*store, index, seal=SEAL) == Shard(index=index, jobs=tuple(shards[index]))
 
 
-def test_every_field_of_a_job_survives(store):
+def test_every_field_of_a_job_survives_a_round_trip(store):
     values = {"start_s": 0.5, "end_s": 2.0, "messages": "[]", "system_prompt": "s", "template": "{prompt}{choices}"}
     job = Job(
         job_id="é",
@@ -75,7 +75,7 @@ def test_every_field_of_a_job_survives(store):
     assert read.digest == job.digest
 
 
-def test_a_plan_that_was_removed_is_said_to_be_gone(store):
+def test_a_removed_plan_is_reported_as_gone(store):
     with PlanWriter(*store, seal=SEAL) as writer:
         writer.add(jobs_to_rows(jobs_of(0)), [3])
     for info in store[0].list(store[1]):
@@ -91,7 +91,7 @@ def write_until_interrupted(store):
         raise KeyboardInterrupt
 
 
-def test_a_plan_broken_off_leaves_no_half_of_a_file(store):
+def test_an_interrupted_plan_leaves_no_partial_file(store):
     with pytest.raises(KeyboardInterrupt):
         write_until_interrupted(store)
 
@@ -112,7 +112,7 @@ def flip_a_bit(data):
     [swap_shards, flip_a_bit, lambda data: data[:100], lambda data: data[: len(data) // 2], lambda _: b""],
     ids=["swapped", "altered", "truncated to nothing", "truncated", "empty"],
 )
-def test_no_job_of_an_altered_plan_is_run_and_the_message_says_how_to_go_on(store, alter):
+def test_no_job_of_an_altered_plan_is_run_and_the_message_says_how_to_continue(store, alter):
     objects, plan_uri = store
     with PlanWriter(*store, seal=SEAL) as writer:
         writer.add(jobs_to_rows([*jobs_of(0), *jobs_of(1)]), [3, 3])
@@ -123,7 +123,17 @@ def test_no_job_of_an_altered_plan_is_run_and_the_message_says_how_to_go_on(stor
         read_shard(*store, 0, seal=SEAL)
 
 
-def test_a_plan_is_not_read_in_the_place_of_another(store):
+def test_a_shard_of_more_jobs_than_any_has_is_not_run(store):
+    with PlanWriter(*store, seal=NO_KEY) as writer:
+        writer.add(jobs_to_rows(jobs_of(0, MAX_JOBS)), [MAX_JOBS])
+        writer.add(jobs_to_rows(jobs_of(1, MAX_JOBS + 1)), [MAX_JOBS + 1])
+
+    assert len(read_shard(*store, 0, seal=NO_KEY).jobs) == MAX_JOBS
+    with pytest.raises(PlanLostError, match="was altered or damaged"):
+        read_shard(*store, 1, seal=NO_KEY)
+
+
+def test_one_plan_is_never_read_in_place_of_another(store):
     objects, plan_uri = store
     with PlanWriter(objects, plan_uri, seal=SEAL) as writer:
         writer.add(jobs_to_rows(jobs_of(0)), [3])
@@ -135,7 +145,7 @@ def test_a_plan_is_not_read_in_the_place_of_another(store):
 
 
 @pytest.mark.parametrize("other", [NO_KEY, Seal(b"another key, as long as the first")])
-def test_a_plan_sealed_with_another_key_is_told_from_an_altered_one(store, other):
+def test_a_plan_sealed_with_another_key_is_distinguished_from_an_altered_one(store, other):
     with PlanWriter(*store, seal=other) as writer:
         writer.add(jobs_to_rows(jobs_of(0)), [3])
 

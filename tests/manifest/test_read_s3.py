@@ -14,7 +14,7 @@ def parquet(job_id):
     return buffer.getvalue()
 
 
-def test_a_glob_on_s3_takes_the_files_of_one_folder(objects, store_settings):
+def test_a_glob_on_s3_matches_the_files_of_one_folder(objects, store_settings):
     for name in ("day-1", "day-2", "night-1", "old/day-3"):
         objects.write_new(f"{store_settings.uri}/{name}.parquet", parquet(name))
 
@@ -23,7 +23,7 @@ def test_a_glob_on_s3_takes_the_files_of_one_folder(objects, store_settings):
     assert [job.job_id for job in jobs] == ["day-1", "day-2"]
 
 
-def test_an_object_that_is_called_like_a_glob_is_taken_alone(objects, store_settings):
+def test_an_object_whose_name_looks_like_a_glob_is_taken_literally(objects, store_settings):
     for name in ("jobs[1]", "jobs1"):
         objects.write_new(f"{store_settings.uri}/{name}.parquet", parquet(name))
 
@@ -32,7 +32,7 @@ def test_an_object_that_is_called_like_a_glob_is_taken_alone(objects, store_sett
     assert [job.job_id for job in jobs] == ["jobs[1]"]
 
 
-def test_what_is_missing_on_s3_is_named(objects, store_settings):
+def test_anything_missing_on_s3_is_named(objects, store_settings):
     with pytest.raises(ManifestError, match=r"no manifest file at s3://.*gone\.parquet"):
         read_jobs(f"{store_settings.uri}/gone.parquet", objects)
     with pytest.raises(ManifestError, match="No file matches s3://"):

@@ -66,7 +66,7 @@ def manifest(rows):
         min_size=1,
     )
 )
-def test_a_column_of_jobs_has_the_digests_of_its_jobs(jobs):
+def test_a_column_of_digests_equals_the_digests_of_its_jobs(jobs):
     frame = jobs_to_rows(jobs)
 
     assert job_digests(frame).to_list() == [job.digest for job in jobs]
@@ -74,7 +74,7 @@ def test_a_column_of_jobs_has_the_digests_of_its_jobs(jobs):
 
 
 @pytest.mark.usefixtures("_small_batches")
-def test_jobs_come_back_whole_with_their_videos_together(tmp_path, objects):
+def test_jobs_are_read_completely_and_grouped_by_video(tmp_path, objects):
     frame = manifest(100)
     frame[:60].write_parquet(tmp_path / "1.parquet", row_group_size=25)
     frame[60:].write_parquet(tmp_path / "2.parquet")
@@ -92,7 +92,7 @@ def test_jobs_come_back_whole_with_their_videos_together(tmp_path, objects):
 
 
 @pytest.mark.usefixtures("_small_batches")
-def test_videos_of_nearly_one_name_are_read_together(tmp_path, objects, monkeypatch):
+def test_videos_with_similar_names_are_read_together(tmp_path, objects, monkeypatch):
     monkeypatch.setattr(table, "_ROWS_PER_PART", 1500)
     clips = [f"s3://footage/day/clip-{number:05}.mp4" for number in range(3000)]
     manifest(3000).with_columns(video_uri=pl.Series(clips).shuffle(seed=1)).write_parquet(tmp_path / "m.parquet")
@@ -107,7 +107,7 @@ def test_videos_of_nearly_one_name_are_read_together(tmp_path, objects, monkeypa
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("jobs_per_video", [1, 4, 90, 900])
-def test_no_part_grows_with_the_jobs_on_a_video_or_in_a_neighbourhood(tmp_path, objects, jobs_per_video):
+def test_the_size_of_a_part_does_not_depend_on_the_jobs_per_video(tmp_path, objects, jobs_per_video):
     clips = [f"s3://footage/clip-{number // jobs_per_video:03}.mp4" for number in range(900)]
     frame = manifest(900).with_columns(video_uri=pl.Series(clips)).sample(fraction=1, shuffle=True, seed=1)
     frame.write_parquet(tmp_path / "m.parquet")
@@ -124,7 +124,7 @@ def test_no_part_grows_with_the_jobs_on_a_video_or_in_a_neighbourhood(tmp_path, 
 
 
 @pytest.mark.usefixtures("_small_batches")
-def test_of_a_manifest_some_jobs_are_read_and_the_first_of_those_that_are_chosen(tmp_path, objects):
+def test_selected_jobs_of_a_manifest_are_read_up_to_a_limit(tmp_path, objects):
     manifest(100).write_parquet(tmp_path / "m.parquet")
     named = pl.Series("job_id", ["j70", "j7", "nobody", "j33", "j33"])
     odd = np.arange(100) % 2 == 1
@@ -138,7 +138,7 @@ def test_of_a_manifest_some_jobs_are_read_and_the_first_of_those_that_are_chosen
 
 
 @pytest.mark.usefixtures("_small_batches")
-def test_jobs_are_chosen_from_files_that_write_their_ids_in_other_ways(tmp_path, objects):
+def test_jobs_are_selected_from_files_with_other_types_of_ids(tmp_path, objects):
     frame = manifest(60).with_columns(job_id=pl.int_range(60).cast(pl.String))
     frame[:20].write_parquet(tmp_path / "1.parquet")
     frame[20:40].with_columns(pl.col("job_id").cast(pl.Int32)).write_parquet(tmp_path / "2.parquet")
@@ -153,7 +153,7 @@ def test_jobs_are_chosen_from_files_that_write_their_ids_in_other_ways(tmp_path,
         assert len(jobs) == 0
 
 
-def test_of_a_file_without_ids_no_job_is_chosen(tmp_path, objects):
+def test_no_job_is_selected_from_a_file_without_ids(tmp_path, objects):
     manifest(3).write_parquet(tmp_path / "1.parquet")
     manifest(3).drop("job_id").write_parquet(tmp_path / "2.parquet")
 
@@ -168,7 +168,7 @@ def test_of_a_file_without_ids_no_job_is_chosen(tmp_path, objects):
 
 
 @pytest.mark.usefixtures("_small_batches")
-def test_faults_are_counted_over_all_batches_by_their_rows_in_the_manifest(tmp_path, objects):
+def test_faults_of_all_batches_are_numbered_by_rows_of_the_manifest(tmp_path, objects):
     frame = manifest(40).with_columns(
         prompt=pl.Series([None if number % 10 == 9 else "?" for number in range(40)]),
         job_id=pl.Series([f"j{number % 38}" for number in range(40)]),
@@ -184,7 +184,7 @@ def test_faults_are_counted_over_all_batches_by_their_rows_in_the_manifest(tmp_p
     ]
 
 
-def test_files_whose_columns_differ_are_one_manifest(tmp_path, objects):
+def test_files_with_different_columns_form_one_manifest(tmp_path, objects):
     manifest(3).with_columns(job_id=pl.Series([1, 2, 3]), task=pl.lit("t")).write_parquet(tmp_path / "1.parquet")
     manifest(2).write_parquet(tmp_path / "2.parquet")
 
@@ -193,7 +193,7 @@ def test_files_whose_columns_differ_are_one_manifest(tmp_path, objects):
     assert [(job.job_id, job.task) for job in jobs] == [("1", "t"), ("2", "t"), ("3", "t"), ("j0", None), ("j1", None)]
 
 
-def test_files_that_cannot_be_one_manifest_are_refused(tmp_path, objects):
+def test_files_with_contradicting_columns_are_refused(tmp_path, objects):
     manifest(3).write_parquet(tmp_path / "1.parquet")
     manifest(3).with_columns(choices=pl.lit(1)).write_parquet(tmp_path / "2.parquet")
 
@@ -201,7 +201,7 @@ def test_files_that_cannot_be_one_manifest_are_refused(tmp_path, objects):
         read_jobs(f"{tmp_path}/*.parquet", objects)
 
 
-def test_columns_that_are_no_manifests_are_left_unread_whatever_they_hold(tmp_path, objects):
+def test_foreign_columns_are_never_read_whatever_they_contain(tmp_path, objects):
     made = manifest(3).to_arrow()
     for name in ("seen", "note", "note"):
         made = made.append_column(name, pa.array([1, 2, 3], pa.timestamp("us", "+05:30")))
@@ -226,7 +226,7 @@ def test_columns_that_cannot_be_read_are_named(tmp_path, objects, name, values, 
         read_jobs(str(tmp_path / "m.parquet"), objects)
 
 
-def test_a_file_with_no_column_of_a_manifest_is_named_among_others(tmp_path, objects):
+def test_a_file_without_any_manifest_column_is_named(tmp_path, objects):
     manifest(3).write_parquet(tmp_path / "1.parquet")
     pl.DataFrame({"jobid": ["a"]}).write_parquet(tmp_path / "2.parquet")
 
@@ -245,7 +245,7 @@ def test_a_damaged_file_is_named(tmp_path, objects):
         read_jobs(str(path), objects)
 
 
-def test_what_a_faulty_manifest_asks_can_still_be_compared(tmp_path, objects):
+def test_questions_of_an_invalid_manifest_can_still_be_compared(tmp_path, objects):
     frame = manifest(3).with_columns(job_id=pl.lit("same"), messages=pl.Series([None, "no JSON", None]))
     frame.write_parquet(tmp_path / "m.parquet")
 
@@ -289,7 +289,7 @@ def test_a_repeated_id_of_an_invalid_row_does_not_reject_the_valid_one(tmp_path,
         assert ids_of(jobs) == ["a", "b"]
 
 
-def test_a_manifest_without_a_valid_row_is_refused_in_any_case(tmp_path, objects):
+def test_a_manifest_without_a_valid_row_is_always_refused(tmp_path, objects):
     manifest(3).with_columns(prompt=pl.lit(" ")).write_parquet(tmp_path / "m.parquet")
 
     with (

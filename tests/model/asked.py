@@ -3,8 +3,7 @@
 import numpy as np
 
 from reelabel.frames.frame_file import encode_frame_file
-from reelabel.orientation import Orientation
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE

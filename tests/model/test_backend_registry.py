@@ -1,4 +1,4 @@
-"""What answers is chosen by name: vLLM's engines, a server, or a backend that somebody else has written."""
+"""Backends are chosen by name: vLLM's engines, a server, or a third-party backend."""
 
 import os
 
@@ -104,7 +104,7 @@ def manifest(tmp_path_factory, own_services):
 
 
 @pytest.mark.usefixtures("colour")
-def test_a_backend_from_outside_labels_a_manifest(own_services, manifest):
+def test_a_third_party_backend_labels_a_manifest(own_services, manifest):
     environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": "colour", "COLUMNS": "160"}
 
     run = reelabel(environment, "classify", manifest)
@@ -123,7 +123,7 @@ def test_a_backend_from_outside_labels_a_manifest(own_services, manifest):
 
 
 @pytest.mark.usefixtures("colour")
-def test_a_backend_without_a_model_of_that_name_says_so(own_services, manifest):
+def test_a_backend_without_a_model_of_that_name_is_explained(own_services, manifest):
     environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": "colour", "COLUMNS": "160"}
 
     run = reelabel(environment, "classify", manifest, "--model", "other")
@@ -150,7 +150,7 @@ def installed(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_installed_package_brings_backends():
+def test_an_installed_package_can_provide_backends():
     settings = Settings(model={"backend": "by-colour"})
 
     assert backend_of(settings).name == "by-colour"
@@ -160,13 +160,13 @@ def test_an_installed_package_brings_backends():
         backend_of(Settings(model={"backend": "broken"}))
 
 
-def test_a_backend_that_does_not_exist_is_refused_with_the_names_of_those_that_do():
+def test_an_unknown_backend_is_refused_with_the_names_of_known_ones():
     with pytest.raises(ValidationError, match="there is no such backend; use one of vllm, openai"):
         Settings(model={"backend": "mine"})
 
 
 @pytest.mark.usefixtures("colour")
-def test_a_class_is_not_a_backend_but_its_instance():
+def test_a_backend_is_registered_as_an_instance_not_as_a_class():
     backends.add_backend("colour", lambda: ColourBackend)
 
     with pytest.raises(ConfigurationError, match="The backend colour is of type ABCMeta; it must be an instance of"):
@@ -181,7 +181,7 @@ def test_a_class_is_not_a_backend_but_its_instance():
         pytest.param(SERVER, ServerBackend, 1, id="a server"),
     ],
 )
-def test_the_settings_choose_what_answers(tmp_path, monkeypatch, settings, kind, engines):
+def test_the_settings_choose_the_backend(tmp_path, monkeypatch, settings, kind, engines):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     chosen = Settings(home=tmp_path, **settings)
 
@@ -190,7 +190,7 @@ def test_the_settings_choose_what_answers(tmp_path, monkeypatch, settings, kind,
     assert (type(opened), opened.engines) == (kind, engines)
 
 
-def test_a_run_may_not_ask_a_server_for_another_model_than_it_has():
+def test_a_run_cannot_ask_a_server_for_a_model_it_lacks():
     settings = Settings(**SERVER)
     server = backend_of(settings)
 
@@ -199,7 +199,7 @@ def test_a_run_may_not_ask_a_server_for_another_model_than_it_has():
         server.card("Qwen/Qwen2-VL-2B", settings)
 
 
-def test_an_engine_makes_room_for_the_frames_that_the_run_asks_for(tmp_path):
+def test_an_engine_makes_room_for_the_frames_of_the_run(tmp_path):
     card, settings = read_model_card(None), Settings(home=tmp_path)
     spec = make_spec(card, settings, SpecOverrides(sampling={"num_frames": 64}))
 

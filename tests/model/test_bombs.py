@@ -73,7 +73,7 @@ def outcomes(engine, videos):
     return videos | {name: ANSWERED if isinstance(reply, Answer) else reply.code for name, reply in replies}
 
 
-def test_every_bomb_and_random_timestamps_end_by_name_and_kill_no_engine(engine, process, extract):
+def test_bombs_and_random_timestamps_are_refused_with_a_reason_and_kill_no_engine(engine, process, extract):
     videos = {name: make() for name, make in BOMBS.items()} | fuzzed()
 
     ends = outcomes(
@@ -87,7 +87,7 @@ def test_every_bomb_and_random_timestamps_end_by_name_and_kill_no_engine(engine,
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "fps"])
-def test_without_the_limit_on_durations_the_engine_is_safe_all_the_same(engine, process, extract, sampler):
+def test_the_engine_is_safe_even_without_the_limit_on_durations(engine, process, extract, sampler):
     videos = {name: BOMBS[name]() for name in BOMBS if "day" in name or "year" in name or "month" in name} | fuzzed()
 
     ends = outcomes(

@@ -1,8 +1,10 @@
-"""The real engine: what vLLM answers, and how its process ends."""
+"""The real engine: what vLLM answers and how its process ends."""
 
+import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
-from tasks.model.prompts.choice_permutation import answer_permuted, rotate_choices
+from tasks.model.prompts.prompt import answer_permuted, rotate_choices
 from tasks.model.protocol import Batch, EngineConfig
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.engine.test_process import has_ended
@@ -35,7 +37,7 @@ def engine(tmp_path_factory):
         yield engine
 
 
-def test_what_the_engine_says_of_itself_needs_no_library_to_be_read(engine):
+def test_the_engines_description_of_itself_is_plain_data(engine):
     assert {type(value) for value in engine.wait_ready().versions.values()} == {str}
 
 
@@ -57,7 +59,7 @@ def test_questions_on_one_video_share_its_prefill(engine):
     assert second.cached_tokens >= 32
 
 
-def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine):
+def test_the_tokens_of_a_video_are_computed_only_for_its_first_question(engine):
     questions = tuple(question(f"{colour} or not?") for colour in ("Red", "Green", "Blue", "Yellow"))
 
     first, *others = engine.answer(Batch(frame_files={"v": frame_file(3, repeats=8)}, questions=questions))
@@ -67,7 +69,7 @@ def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine)
     assert all(answer.cached_tokens >= video_tokens for answer in others)
 
 
-def test_the_orders_of_one_question_share_its_videos_prefill(engine):
+def test_the_choice_orders_of_one_question_share_its_prefill(engine):
     first, *others = (question(choices=order) for order in rotate_choices(("red", "green", "blue", "yellow"), 4))
     batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
 
@@ -94,7 +96,7 @@ def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-4)
 
 
-def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, tmp_path):
+def test_answers_do_not_depend_on_order_batches_or_renderers(engine, tmp_path):
     files = {str(seed): frame_file(seed) for seed in range(30, 42)}
     questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(2) for one in files]
     expected = dict(zip(questions, engine.answer(Batch(frame_files=files, questions=tuple(questions))), strict=True))
@@ -113,7 +115,7 @@ def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, t
         assert answer.probabilities == pytest.approx(expected[one].probabilities, abs=1e-4)
 
 
-def test_a_video_is_known_by_its_frames_and_sampling_and_never_by_its_name(engine):
+def test_a_video_is_identified_by_its_frames_and_sampling_never_by_its_name(engine):
     def ask(data):
         [answer] = engine.answer(Batch(frame_files={"v": data}, questions=(question("Known by what?"),)))
         return answer
@@ -138,7 +140,7 @@ def test_a_frame_file_that_cannot_be_read_fails_its_own_questions(engine):
     assert isinstance(answer, Answer)
 
 
-def test_a_question_that_cannot_be_asked_does_not_stop_the_others(engine):
+def test_a_refused_question_does_not_stop_the_others(engine):
     questions = (
         question("long " * 4000),
         question(choices=("yes", "yes, always"), scoring="text"),
@@ -162,7 +164,7 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
     assert engine.pid is None
 
 
-def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
+def test_a_killed_engine_is_noticed_and_can_be_restarted(engine):
     engine.wait_ready()
     os.kill(engine.pid, signal.SIGKILL)
 
@@ -173,7 +175,7 @@ def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
     assert engine.answer(batch_about(question(), seed=4))
 
 
-def test_an_engine_that_runs_out_of_memory_is_started_again(tmp_path):
+def test_an_engine_that_runs_out_of_memory_is_restarted(tmp_path):
     files = {str(seed): frame_file(seed) for seed in range(24)}
     batch = Batch(frame_files=files, questions=tuple(question(video_id=video_id) for video_id in files))
     process = EngineProcess(EngineConfig(model=str(TINY_MODEL)), log_path=tmp_path / "engine.log", start_timeout_s=240)
@@ -202,3 +204,61 @@ def test_an_engine_ends_with_its_parent(tmp_path):
         parent.kill()
 
         assert has_ended(child, within_s=90)
+
+
+@pytest.fixture(scope="module")
+def pruning(tmp_path_factory):
+    """An engine that leaves out half of a video's tokens."""
+    log_path = tmp_path_factory.mktemp("pruning") / "engine.log"
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5)
+    with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
+        yield engine
+
+
+def test_pruning_halves_the_tokens_of_a_video_and_keeps_its_answer(engine, pruning):
+    [whole], [pruned] = (each.answer(batch_about(question(), seed=3)) for each in (engine, pruning))
+
+    assert pruned.prompt_tokens == whole.prompt_tokens - 8 * 4 // 2  # 16 frames of 56 x 56, two of them to four tokens
+    assert pruned.choice_index == whole.choice_index
+    assert pruned.probabilities != whole.probabilities
+
+
+def test_answers_about_pruned_videos_do_not_depend_on_earlier_questions(pruning):
+    def ask(*questions):
+        return pruning.answer(Batch(frame_files={"v": frame_file(3)}, questions=questions))
+
+    shape = question("What shape is it?", ("square", "circle", "triangle", "cross"))
+
+    first, second = ask(question(), shape)
+    again, alone = ask(question()), ask(shape)
+
+    assert [answer.probabilities for answer in (first, second)] == [
+        pytest.approx(answer.probabilities, abs=1e-6) for answer in (*again, *alone)
+    ]
+
+
+def test_no_batch_of_pruned_videos_is_cut_where_vllm_cannot_go_on(tmp_path):
+    # Cut after any number of tokens, some step would begin at the first token of a video.
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5, max_num_batched_tokens=96)
+    files = {str(seed): frame_file(seed) for seed in range(24)}
+    questions = tuple(question(f"{'Look! ' * at}Which colour?", video_id=name) for at, name in enumerate(files))
+
+    with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
+        replies = engine.answer(Batch(frame_files=files, questions=questions))
+
+    assert sum(isinstance(reply, Answer) for reply in replies) > 8
+    assert {reply.code for reply in replies if not isinstance(reply, Answer)} <= {"prompt_too_long"}
+
+
+def test_a_model_that_cannot_prune_is_refused_by_name(tmp_path):
+    folder = shutil.copytree(TINY_MODEL, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl"}
+    (folder / "config.json").write_text(json.dumps(config))
+    config = EngineConfig(model=str(folder), dtype="float32", video_pruning_rate=0.5)
+
+    with (
+        EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine,
+        pytest.raises(ModelError, match="Qwen2VLForConditionalGeneration cannot leave out tokens of videos"),
+    ):
+        engine.wait_ready()

@@ -28,7 +28,7 @@ def change_video_processor(folder, **changed):
     path.write_text(json.dumps(processor))
 
 
-def test_a_limit_of_all_frames_together_is_shared_by_them_in_pairs(folder):
+def test_a_pixel_limit_for_the_whole_video_is_divided_among_pairs_of_frames(folder):
     size = {"shortest_edge": 4096, "longest_edge": 25_165_824}
     change_video_processor(folder, video_processor_type="Qwen3VLVideoProcessor", size=size)
 
@@ -39,7 +39,7 @@ def test_a_limit_of_all_frames_together_is_shared_by_them_in_pairs(folder):
 
 
 @pytest.mark.parametrize("size", [{"height": 384, "width": 384}, {"longest_edge": 1536}])
-def test_a_length_is_not_taken_for_an_area(folder, size):
+def test_an_edge_length_is_not_mistaken_for_an_area(folder, size):
     change_video_processor(folder, size=size)
 
     assert read_model_card(str(folder)).pixels_per_frame(16) is None
@@ -48,12 +48,12 @@ def test_a_length_is_not_taken_for_an_area(folder, size):
 @pytest.mark.parametrize(
     ("vision", "size_multiple_px"),
     [
-        pytest.param({"patch_size": 16, "spatial_merge_size": 2}, 32, id="patches merged two by two"),
-        pytest.param({"patch_size": 14, "image_size": 384}, 1, id="frames scaled to a size of the model's"),
-        pytest.param({"patch_size": [14, 14], "image_size": [448, 448]}, 1, id="the same, by sides"),
+        pytest.param({"patch_size": 16, "spatial_merge_size": 2}, 32, id="patches merged in twos"),
+        pytest.param({"patch_size": 14, "image_size": 384}, 1, id="frames scaled to the model's size"),
+        pytest.param({"patch_size": [14, 14], "image_size": [448, 448]}, 1, id="the same, by edges"),
     ],
 )
-def test_frames_need_fit_patches_only_where_the_model_takes_any_size(folder, vision, size_multiple_px):
+def test_frames_must_fit_patches_only_if_the_model_takes_any_size(folder, vision, size_multiple_px):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"vision_config": vision}))
 
@@ -67,7 +67,7 @@ def test_a_moved_folder_is_the_same_model(folder, tmp_path):
     assert fingerprint_folder(moved) == before
 
 
-def test_other_weights_are_another_model(folder):
+def test_different_weights_are_a_different_model(folder):
     before = fingerprint_folder(folder)
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
@@ -76,7 +76,7 @@ def test_other_weights_are_another_model(folder):
 
 
 @pytest.mark.parametrize("first_byte", [0, 40_000_001, 70_000_000 - 2 * 1024**2])
-def test_another_tensor_anywhere_in_large_weights_is_another_model(folder, first_byte):
+def test_a_changed_tensor_anywhere_in_large_weights_is_a_different_model(folder, first_byte):
     weights = folder / "model.safetensors"
     os.truncate(weights, 70_000_000)
     before = fingerprint_folder(folder)
@@ -88,7 +88,7 @@ def test_another_tensor_anywhere_in_large_weights_is_another_model(folder, first
     assert fingerprint_folder(folder) != before
 
 
-def test_what_tools_note_in_a_model_s_folder_makes_no_other_model_of_it(folder):
+def test_notes_that_tools_leave_in_a_models_folder_do_not_change_the_model(folder):
     before = fingerprint_folder(folder)
 
     notes = folder / ".cache" / "huggingface" / "download" / "model.safetensors.metadata"
@@ -119,17 +119,37 @@ def test_a_missing_folder_is_named():
 @pytest.mark.parametrize(
     ("processor", "sampler", "frames"),
     [
-        pytest.param({}, "uniform", 16, id="as many as the model names itself"),
+        pytest.param({}, "uniform", 16, id="as many as the model states"),
         pytest.param({"num_frames": None}, "qwen2_vl", None, id="by its processor"),
+        pytest.param({"video_processor_type": "Glm46VVideoProcessor"}, "glm46v", None, id="which names a number idly"),
         pytest.param(
-            {"num_frames": None, "video_processor_type": "Glm46VVideoProcessor"}, "glm46v", None, id="by another"
+            {"video_processor_type": "Molmo2VideoProcessor", "num_frames": 384}, "molmo2", 384, id="with its frames"
         ),
-        pytest.param({"num_frames": None, "video_processor_type": None}, "qwen2_vl", None, id="by the model's type"),
+        pytest.param({"num_frames": None, "video_processor_type": None}, "qwen2_vl", None, id="by the model type"),
     ],
 )
-def test_a_card_names_the_sampler_that_the_model_was_trained_with(folder, processor, sampler, frames):
+def test_a_model_card_names_the_native_sampler(folder, processor, sampler, frames):
     change_video_processor(folder, **processor)
 
     card = read_model_card(str(folder))
 
-    assert (card.native_sampler, card.native_frames) == (sampler, frames)
+    assert (card.native_sampler, card.native_frames, card.native_doubt) == (sampler, frames, "")
+
+
+def test_a_processor_without_a_sampler_is_named_and_samples_as_many_frames_uniformly(folder):
+    change_video_processor(folder, video_processor_type="InternVL\x1b[31mVideoProcessor", num_frames=8)
+
+    card = read_model_card(str(folder))
+
+    assert (card.native_sampler, card.native_frames) == ("uniform", 8)
+    assert card.native_doubt == "no sampler is known for its video processor InternVL␛[31mVideoProcessor"
+
+
+def test_a_model_that_names_no_processor_is_named_by_its_type(folder):
+    change_video_processor(folder, video_processor_type=None, num_frames=None)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "another"}))
+
+    card = read_model_card(str(folder))
+
+    assert (card.native_sampler, card.native_doubt) == ("uniform", "no sampler is known for its model type another")

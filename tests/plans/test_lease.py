@@ -7,7 +7,7 @@ import pytest
 from infra.database.connect import connect
 from infra.errors import LeaseLostError
 from infra.settings import DatabaseSettings
-from tasks.plans.lease import LeaseKeeper, Work, claim, finish_alone, release, renew
+from tasks.plans.lease import LeaseKeeper, Work, claim, finish, finish_alone, release, renew
 from tasks.plans.plan import close_plan, is_drained, plan_state
 from tests.chaos.gate import Gate
 
@@ -123,6 +123,29 @@ def test_a_keeper_renews_leases_and_releases_them_at_exit(db, make_plan):
         keeper.forget(ended)
 
     assert [lease.shard_index for lease in take(db, plan)] == [1]
+
+
+def test_a_keeper_releases_at_exit_what_it_has_claimed_without_knowing_it(db, make_plan):
+    plan = make_plan(shards=3)
+    with LeaseKeeper(db, holder="here", lease_s=LONG_S):
+        (unknown,) = take(db, plan)  # as if a signal had interrupted its claim
+        claim(db, plan.plan_id, Work.BOTH, holder="elsewhere", lease_s=LONG_S)
+
+    assert [lease.shard_index for lease in take(db, plan, limit=3)] == [unknown.shard_index, 2]
+
+
+def test_a_keeper_does_not_wait_for_a_shard_that_is_being_written(db, make_plan):
+    plan = make_plan(shards=2)
+    with LeaseKeeper(db, holder="here", lease_s=LONG_S) as keeper:
+        written = keeper.claim(plan.plan_id, Work.BOTH)
+        keeper.claim(plan.plan_id, Work.BOTH)
+        writing = db.connect()
+        finish(writing, written, state="done")
+
+    assert [lease.shard_index for lease in take(db, plan, limit=2)] == [1]
+    writing.commit()
+    writing.close()
+    assert plan_state(db, plan.plan_id).done == 1
 
 
 def test_a_keeper_does_not_claim_its_own_shards_after_a_long_outage_of_the_database(db, make_plan):

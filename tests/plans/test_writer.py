@@ -7,10 +7,11 @@ import pytest
 from sqlalchemy import text
 
 from infra.errors import LeaseLostError
+from tasks.domain import MAX_JOBS
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import plan_state
 from tasks.results.read import count_outcomes, read_failures, read_results
-from tasks.results.write import MAX_LOCKS, ShardWriter, _CurrentRows
+from tasks.results.write import ShardWriter, _CurrentRows
 from tests.results.rows import SPEC, failure, job, result
 
 _KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
@@ -105,20 +106,8 @@ def test_a_rejected_row_does_not_fail_other_shards_of_the_transaction(db, write_
     assert labels(db) == ["b", "first"]
 
 
-def test_thousands_of_jobs_on_one_video_are_written_together(db, run):
-    many = [
-        failure(job(str(number))) for number in range(20_000)
-    ]  # more locks than fit into the lock table of Postgres
-
-    ShardWriter(db, run).write([], many)
-
-    assert count_outcomes(db, **_KEY) == (0, 20_000)
-    assert read_failures(db, **_KEY)["job_id"].to_list() == sorted(map(str, range(20_000)))
-    assert len(read_failures(db, **_KEY, limit=3)) == 3
-
-
-@pytest.mark.parametrize(("first", "then"), [(1, MAX_LOCKS + 1), (MAX_LOCKS + 1, 1)])
-def test_writers_of_many_jobs_and_of_one_of_them_wait_for_each_other(db, run, first, then):
+@pytest.mark.parametrize(("first", "then"), [(1, MAX_JOBS), (MAX_JOBS, 1)])
+def test_writers_of_a_whole_shard_and_of_one_of_its_jobs_wait_for_each_other(db, run, first, then):
     shards = [[failure(job(str(number))) for number in range(count)] for count in (first, then)]
     with ThreadPoolExecutor(1) as threads:
         with db.begin() as connection:

@@ -1,4 +1,4 @@
-"""A decoding process that a video has taken over: the text of the video says what it does."""
+"""A decoding process that a video has taken over; the content of the video says what it does."""
 
 import array
 import fcntl
@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reelabel.orientation import Orientation
 from reelabel.pool import child, transfer
 from reelabel.pool.messages import Begun, Failed, Reads
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.segment import WHOLE
 
 PREFIX = b"do "
@@ -289,4 +288,4 @@ def read_outside(connection, request):
 def read_too_often(connection, *_):
     while True:
         child.say(connection, Reads(spans=((0, 1),) * 600))
-        connection.recv(601)
+        child.receive_bytes(connection, 1200)

@@ -36,11 +36,11 @@ def system(tmp_path):
         ({}, 64),
     ],
 )
-def test_a_container_of_cgroups_2(system, files, cores):
+def test_the_quota_of_a_cgroups_2_container_holds(system, files, cores):
     assert usable_cores(system(files)) == cores
 
 
-def test_the_least_quota_of_the_groups_above_holds(system):
+def test_the_smallest_quota_of_the_parent_groups_holds(system):
     root = system(
         {
             "proc/self/cgroup": "0::/pods.slice/one/main",
@@ -56,7 +56,7 @@ def test_the_least_quota_of_the_groups_above_holds(system):
 
 @pytest.mark.parametrize("path", ["/", "/kubepods/pod1/unseen", "/../../outside"])
 @pytest.mark.parametrize(("quota", "cores"), [("250000", 3), ("-1", 64)])
-def test_a_container_of_cgroups_1(system, path, quota, cores):
+def test_the_quota_of_a_cgroups_1_container_holds(system, path, quota, cores):
     root = system(
         {
             "proc/self/cgroup": f"3:memory:/pod\n2:cpu,cpuacct:{path}\n0::/",

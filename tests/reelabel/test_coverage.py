@@ -14,7 +14,7 @@ from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from tests.clips import cut_start
+from tests.clips import cut_start, write_clip
 
 THRESHOLDS = CoverageThresholds(min_keyframes=3, max_gap_s=4, coverage_radius_s=1, min_coverage=0.5)
 
@@ -28,23 +28,23 @@ def judged(times_s, duration_s=12.0, segment=WHOLE):
     ("times_s", "reasons"),
     [
         pytest.param([0, 2, 4, 6, 8, 10], [], id="enough"),
-        pytest.param([5, 7, 9, 11, 13, 15], [], id="a clock that starts late"),
+        pytest.param([5, 7, 9, 11, 13, 15], [], id="timestamps that start late"),
         pytest.param([0], ["one_keyframe", "long_gap", "low_coverage"], id="one"),
         pytest.param([0, 6], ["few_keyframes", "long_gap", "low_coverage"], id="few"),
         pytest.param([0, 1, 2, 3, 4, 5, 6], ["long_gap"], id="a long gap at the end"),
-        pytest.param([0, 4, 8], ["low_coverage"], id="far between"),
+        pytest.param([0, 4, 8], ["low_coverage"], id="sparse"),
         pytest.param(None, ["unknown"], id="unknown times"),
         pytest.param([], ["unknown"], id="no keyframe"),
     ],
 )
-def test_reasons_speak_against_keyframes(times_s, reasons):
+def test_reasons_against_keyframes_are_found(times_s, reasons):
     coverage = judged(times_s)
 
     assert list(coverage.reasons) == reasons
     assert coverage.is_good == (not reasons)
 
 
-def test_gap_and_cover_are_counted_up_to_the_end_of_the_video():
+def test_gaps_and_cover_count_up_to_the_end_of_the_video():
     coverage = judged([0, 2, 7])
 
     assert coverage.longest_gap_s == 5
@@ -52,7 +52,7 @@ def test_gap_and_cover_are_counted_up_to_the_end_of_the_video():
     assert coverage.keyframes == 3
 
 
-def test_of_a_video_as_short_as_what_a_keyframe_stands_for_one_is_enough():
+def test_one_keyframe_is_enough_for_a_video_as_short_as_it_represents():
     assert judged([0], duration_s=0.9).is_good
 
 
@@ -89,9 +89,7 @@ CLIPS = [
 
 @pytest.mark.parametrize(("name", "codec", "options"), CLIPS)
 @pytest.mark.parametrize("sampler", ["keyframes", "num_frames"])
-def test_every_sampler_tells_of_all_keyframes_when_they_are_shown(
-    make_clip, decode_linearly, sampler, name, codec, options
-):
+def test_every_sampler_reports_all_keyframe_times(make_clip, decode_linearly, sampler, name, codec, options):
     path = make_clip(name, codec=codec, **options)
     with av.open(str(path)) as container:
         ms = container.streams.video[0].time_base * 1000
@@ -108,16 +106,16 @@ def test_every_sampler_tells_of_all_keyframes_when_they_are_shown(
 CUT = {"cut.mp4": "libx264", "cut.mkv": "mpeg4", "cut.avi": "mpeg4"}
 
 
-@pytest.fixture(params=CUT)
-def cut_clip(request, make_clip, tmp_path):
+@pytest.fixture(scope="module", params=CUT)
+def cut_clip(request, tmp_path_factory):
     """A clip of 10 seconds whose first keyframe is shown at 8: the one before was cut away."""
-    name = request.param
-    path = make_clip(f"whole-{name}", codec=CUT[name], frames=132, gop=108, fps=12, size=(640, 480))
-    return cut_start(path, tmp_path / name, frames=12)
+    folder, name = tmp_path_factory.mktemp("cut"), request.param
+    path = write_clip(folder / f"whole-{name}", codec=CUT[name], frames=132, gop=108, fps=12, size=(640, 480))
+    return cut_start(path, folder / name, frames=12)
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "num_frames", "auto"])
-def test_what_is_shown_before_the_first_keyframe_counts(cut_clip, sampler):
+def test_frames_before_the_first_keyframe_count(cut_clip, sampler):
     got = extract_keyframes(cut_clip, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
 
     assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
@@ -125,7 +123,7 @@ def test_what_is_shown_before_the_first_keyframe_counts(cut_clip, sampler):
 
 
 @pytest.mark.parametrize("cut_clip", ["cut.mp4", "cut.avi"], indirect=True)  # of the other, parts are most of it
-def test_what_is_shown_before_the_first_keyframe_counts_in_a_remote_video_and_in_its_frame_file(cut_clip):
+def test_frames_before_the_first_keyframe_count_in_a_remote_video_and_its_frame_file(cut_clip):
     source, known = FileParts(cut_clip), ()
     for _ in range(2):
         got, known = extract_keyframes_by_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
@@ -138,14 +136,14 @@ def test_what_is_shown_before_the_first_keyframe_counts_in_a_remote_video_and_in
 @pytest.mark.parametrize(
     ("name", "sampling", "decoded"),
     [
-        pytest.param("clip.mp4", Sampling(num_frames=3), 3, id="keyframes alone"),
+        pytest.param("clip.mp4", Sampling(num_frames=3), 3, id="keyframes only"),
         pytest.param("clip.mp4", Sampling(num_frames=16), 4, id="each keyframe once"),
-        pytest.param("clip.mp4", Sampling(sampler="uniform", num_frames=2), 13, id="the GOPs of the chosen frames"),
+        pytest.param("clip.mp4", Sampling(sampler="uniform", num_frames=2), 13, id="the GOPs of the picks"),
         pytest.param("clip.mp4", Sampling(sampler="uniform", num_frames=48), 48, id="every frame"),
         pytest.param("clip.ts", Sampling(num_frames=3), 96, id="the whole video, twice"),
     ],
 )
-def test_what_came_out_of_the_decoder_is_counted(make_clip, name, sampling, decoded):
+def test_decoded_keyframes_are_counted(make_clip, name, sampling, decoded):
     got = extract_keyframes(make_clip(name), sampling=sampling, limits=Limits())
 
     assert got.frames_decoded == decoded
@@ -155,7 +153,7 @@ AUTO = Sampling(sampler="auto", num_frames=3, dense_sampler="num_frames")
 
 
 @pytest.mark.parametrize(("gop", "sampler", "decoded"), [(12, "keyframes", 3), (48, "num_frames", 48)])
-def test_auto_takes_keyframes_where_they_are_enough_and_decodes_none_where_not(make_clip, gop, sampler, decoded):
+def test_auto_takes_keyframes_if_they_are_enough_and_otherwise_decodes_none(make_clip, gop, sampler, decoded):
     path = make_clip(gop=gop)
 
     got = extract_keyframes(path, sampling=AUTO, limits=Limits())
@@ -165,7 +163,7 @@ def test_auto_takes_keyframes_where_they_are_enough_and_decodes_none_where_not(m
     np.testing.assert_array_equal(got.images, alone.images)
 
 
-def test_auto_goes_by_the_thresholds_that_it_is_given(make_clip):
+def test_auto_follows_the_given_thresholds(make_clip):
     strict = AUTO.model_copy(update={"min_keyframes": 5, "coverage_radius_s": 0.25})
 
     assert extract_keyframes(make_clip(), sampling=strict, limits=Limits()).sampler == "num_frames"
@@ -185,13 +183,13 @@ def test_keyframes_are_counted_in_containers_without_an_index(tmp_path, containe
 
 
 @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "num_frames")])
-def test_of_a_container_without_an_index_auto_decodes_to_find_out(make_clip, gop, sampler):
+def test_auto_decodes_a_container_without_an_index_to_find_out(make_clip, gop, sampler):
     got = extract_keyframes(make_clip("clip.flv", gop=gop), sampling=AUTO, limits=Limits())
 
     assert (got.sampler, got.coverage(THRESHOLDS).is_good) == (sampler, gop == 12)
 
 
-def test_flags_of_packets_are_not_believed(tmp_path):
+def test_packet_flags_are_not_trusted(tmp_path):
     """Recovery points are flagged in MPEG-TS, but no frame but the first stands alone."""
     [cell] = cells_like("ts/h264/intra-refresh")
     path = tmp_path / "clip"

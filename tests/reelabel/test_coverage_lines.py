@@ -18,5 +18,5 @@ def test_lines_about_the_same_clips_say_so():
     assert [line.split()[0] for line in apart] == ["11", "5"]
 
 
-def test_of_enough_keyframes_nothing_is_said():
+def test_sufficient_keyframes_are_not_mentioned():
     assert coverage_warnings({"videos": 2000}) == coverage_warnings({}) == []

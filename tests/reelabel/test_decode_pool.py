@@ -21,6 +21,7 @@ from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
+from tests.only_child import only_child
 
 WANTED = {"sampling": Sampling(num_frames=4), "limits": Limits()}
 # Enough bytes that ranges of it are worth reading.
@@ -42,15 +43,7 @@ def open_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def only_child(pool):
-    deadline_s = time.monotonic() + 20
-    while len(pool.process_ids) != 1 and time.monotonic() < deadline_s:  # a thread starts them
-        time.sleep(0.01)
-    [child] = pool.process_ids
-    return child
-
-
-def test_frames_of_a_child_are_those_of_this_process(pool, make_clip):
+def test_frames_of_a_child_equal_those_of_this_process(pool, make_clip):
     clip = make_clip(size=(320, 240))
 
     got = pool.extract(clip, **WANTED)
@@ -63,7 +56,7 @@ def test_frames_of_a_child_are_those_of_this_process(pool, make_clip):
         assert getattr(got, name) == getattr(expected, name)
 
 
-def test_frames_can_be_written_to_and_leave_nothing_behind(pool, make_clip):
+def test_frames_are_writable_and_leave_nothing_behind(pool, make_clip):
     clip = make_clip()
     pool.extract(clip, **WANTED)  # the process has started
     descriptors = open_descriptors()
@@ -76,7 +69,7 @@ def test_frames_can_be_written_to_and_leave_nothing_behind(pool, make_clip):
     assert open_descriptors() <= descriptors
 
 
-def test_a_keyframe_table_and_ranges_cross_the_boundary(pool, make_clip):
+def test_a_keyframe_table_and_its_ranges_cross_the_process_boundary(pool, make_clip):
     source = remote(make_clip(**LONG))
 
     first, table = pool.extract_by_ranges(source, **WANTED)
@@ -90,7 +83,7 @@ def test_a_keyframe_table_and_ranges_cross_the_boundary(pool, make_clip):
     assert first.fetch_ms > 0
 
 
-def test_an_index_of_ranges_crosses_the_boundary(pool, make_clip):
+def test_an_index_of_ranges_crosses_the_process_boundary(pool, make_clip):
     source = remote(make_clip("clip.mkv", **LONG))
 
     first, ranges = pool.extract_by_ranges(source, **WANTED)
@@ -101,7 +94,7 @@ def test_an_index_of_ranges_crosses_the_boundary(pool, make_clip):
     assert again.bytes_fetched < first.bytes_fetched
 
 
-def test_a_videos_own_error_crosses_the_boundary(pool, tmp_path):
+def test_an_error_of_a_video_crosses_the_process_boundary(pool, tmp_path):
     path = tmp_path / "empty.mp4"
     path.touch()
 
@@ -111,7 +104,7 @@ def test_a_videos_own_error_crosses_the_boundary(pool, tmp_path):
         pool.extract(tmp_path / "missing.mp4", **WANTED)
 
 
-def test_a_child_has_no_secret_and_no_file_of_this_process(make_clip, tmp_path, monkeypatch):
+def test_a_child_inherits_no_secrets_or_files(make_clip, tmp_path, monkeypatch):
     secrets = {"REELABEL_DATABASE_URL": "postgres://s3cret", "AWS_SECRET_ACCESS_KEY": "s3cret", "HOME": "/s3cret"}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
@@ -130,7 +123,7 @@ def test_a_child_has_no_secret_and_no_file_of_this_process(make_clip, tmp_path, 
     assert connection.startswith("socket:")
 
 
-def test_children_are_locked_and_their_time_can_be_told(make_clip):
+def test_children_are_locked_and_their_time_is_reported(make_clip):
     clip = make_clip("clip.mkv", **LONG)
     with DecodePool(processes=1, timeout_s=10, memory_mib=2048, threads=1, sandbox="require") as pool:
         pool.extract(clip, **WANTED)
@@ -144,7 +137,7 @@ def test_children_are_locked_and_their_time_can_be_told(make_clip):
             process_module._Watch(child, process_module.TimeLimits(timeout_s=10, cpu_s=0))()
 
 
-def test_children_outlive_the_thread_that_uses_them(make_clip):
+def test_children_outlive_the_thread_that_started_them(make_clip):
     clip = make_clip()
     with DecodePool(processes=1, timeout_s=10, memory_mib=2048) as pool:
         children = []
@@ -156,7 +149,7 @@ def test_children_outlive_the_thread_that_uses_them(make_clip):
         assert children[0] == children[1]
 
 
-def test_a_pool_whose_idle_children_were_killed_goes_on(pool, make_clip):
+def test_a_pool_survives_the_death_of_idle_children(pool, make_clip):
     pool.extract(make_clip(), **WANTED)
     os.kill(only_child(pool), signal.SIGKILL)
 
@@ -164,7 +157,7 @@ def test_a_pool_whose_idle_children_were_killed_goes_on(pool, make_clip):
         assert pool.extract(make_clip(), **WANTED).keyframes_in_file == 4
 
 
-def test_a_child_that_takes_up_nothing_any_more_is_replaced(pool, monkeypatch, make_clip):
+def test_a_child_that_accepts_no_more_videos_is_replaced(pool, monkeypatch, make_clip):
     monkeypatch.setattr(process_module, "_BEGIN_S", 1.0)
     pool.extract(make_clip(), **WANTED)
     child = only_child(pool)
@@ -174,7 +167,7 @@ def test_a_child_that_takes_up_nothing_any_more_is_replaced(pool, monkeypatch, m
     assert only_child(pool) != child
 
 
-def test_each_video_can_have_a_process_of_its_own(make_clip):
+def test_each_video_can_have_its_own_process(make_clip):
     clip, seen = make_clip(), []
     with DecodePool(processes=1, timeout_s=10, memory_mib=2048, videos_per_process=1) as pool:
         pool.extract(clip, **WANTED)
@@ -205,7 +198,7 @@ class OnAHangingDisk:
         time.sleep(60)
 
 
-def test_a_local_video_read_in_parts_has_no_more_time_than_one_read_whole():
+def test_a_local_video_read_in_parts_gets_no_more_time_than_one_read_whole():
     with DecodePool(processes=1, timeout_s=3, memory_mib=2048) as pool, pytest.raises(DecoderTimeoutError, match="3 s"):
         pool.extract_by_ranges(OnAHangingDisk(), **WANTED)
 
@@ -223,7 +216,7 @@ class Broken:
         raise self.error
 
 
-def test_a_sources_error_is_raised_as_it_is_and_its_source_never_leaves_this_process(pool):
+def test_an_error_of_a_source_is_raised_unchanged_and_the_source_stays_in_this_process(pool):
     source = Broken()
     with pytest.raises(TypeError):
         pickle.dumps(source)
@@ -234,7 +227,7 @@ def test_a_sources_error_is_raised_as_it_is_and_its_source_never_leaves_this_pro
     assert error.value is source.error
 
 
-def test_children_do_not_hear_ctrl_c(pool, make_clip):
+def test_children_ignore_ctrl_c(pool, make_clip):
     pool.extract(make_clip(), **WANTED)
     child = only_child(pool)
 
@@ -284,7 +277,7 @@ def test_children_are_gone_when_their_parent_is_killed(make_clip, state):
     assert not _is_running(child)
 
 
-def test_a_closed_pool_lets_its_threads_go_and_starts_nothing_anew():
+def test_a_closed_pool_releases_its_threads_and_starts_nothing():
     pool = DecodePool(processes=1, timeout_s=60, memory_mib=2048)
     children, ended = set(pool.process_ids), []
     threads = [threading.Thread(target=lambda: ended.append(_ending(pool))) for _ in range(3)]
@@ -322,9 +315,9 @@ def _is_running(pid):
 @pytest.mark.parametrize(
     ("what", "name", "most"),
     [(resource.RLIMIT_CPU, "Max cpu time", 60), (resource.RLIMIT_AS, "Max address space", 3 * 1024**3)],
-    ids=["processor", "memory"],
+    ids=["CPU time", "memory"],
 )
-def test_limits_of_the_users_own_hold_where_they_are_lower(make_clip, what, name, most):
+def test_lower_limits_of_the_user_are_kept(make_clip, what, name, most):
     def limit():
         resource.setrlimit(what, (most, most))
 

@@ -29,7 +29,7 @@ def write_of_a_library():
 
 
 @pytest.mark.parametrize("write", [write_text, write_arrow, write_of_a_library])
-def test_a_write_that_finds_no_space_names_the_disk_whatever_library_it_is_in(write, tmp_path):
+def test_a_failed_write_names_the_full_disk_whichever_library_it_was_in(write, tmp_path):
     with (
         pytest.raises(
             DiskFullError, match=rf"^The disk of {tmp_path} .* MiB free.*run the same command again\.$"
@@ -40,7 +40,7 @@ def test_a_write_that_finds_no_space_names_the_disk_whatever_library_it_is_in(wr
     assert isinstance(caught.value, TransientError)
 
 
-def test_other_errors_stay_what_they_are(tmp_path):
+def test_other_errors_are_unchanged(tmp_path):
     for error in (
         OSError(errno.EIO, "Input/output error", "No space left on device.mp4"),
         ValueError("x"),
@@ -60,24 +60,24 @@ def test_other_errors_stay_what_they_are(tmp_path):
         FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
     ],
 )
-def test_signs_of_a_full_disk(error):
+def test_signs_of_a_full_disk_are_recognised(error):
     assert is_full(error)
     assert full_disk([Path("/tmp")], error)
 
 
-def test_a_disk_with_space_is_not_full_and_a_terminal_or_a_read_only_image_is_none():
+def test_a_disk_with_space_is_not_full_and_terminals_and_read_only_images_are_not_disks():
     assert full_disk([Path("/nowhere/at/all"), Path("/proc/self/fd"), Path("/dev/pts")]) is None
     assert full_disk([]) is None
 
 
-def test_the_file_that_could_not_be_written_tells_the_disk(tmp_path):
+def test_the_full_disk_is_found_by_the_file_that_could_not_be_written(tmp_path):
     error = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "there" / "x"))
 
     assert f"The disk of {tmp_path} was full" in full_disk([Path("/dev/shm")], error).message
 
 
 @pytest.mark.parametrize("write", [FileStore.write_new, FileStore.replace])
-def test_a_store_in_a_folder_says_so(tmp_path, write, monkeypatch):
+def test_a_store_in_a_folder_reports_a_full_disk(tmp_path, write, monkeypatch):
     def fail(_file):
         raise FULL
 

@@ -15,7 +15,7 @@ CONTAINERS = [
     pytest.param("clip.mov", "libx264", {"b_frames": 2}, "index", id="mov with b-frames"),
     pytest.param("clip.mkv", "libx264", {"b_frames": 2}, "index", id="mkv with b-frames"),
     pytest.param("clip.webm", "libvpx-vp9", {}, "index", id="webm"),
-    pytest.param("clip.webm", "libvpx", {}, "index", id="webm of vp8"),
+    pytest.param("clip.webm", "libvpx", {}, "index", id="webm with vp8"),
     pytest.param("clip.avi", "mpeg4", {}, "index", id="avi"),
     pytest.param("clip.ts", "libx264", {"b_frames": 2}, "linear", id="mpeg-ts with b-frames"),
     pytest.param("clip.mpg", "mpeg2video", {"b_frames": 2}, "linear", id="mpeg-ps with b-frames"),
@@ -24,7 +24,7 @@ CONTAINERS = [
 
 
 @pytest.mark.parametrize(("name", "codec", "options", "method"), CONTAINERS)
-def test_every_frame_is_the_linear_decodes_own(make_clip, decode_linearly, name, codec, options, method):
+def test_every_frame_equals_that_of_the_linear_decode(make_clip, decode_linearly, name, codec, options, method):
     path = make_clip(name, codec=codec, **options)
     linear = decode_linearly(path)
 
@@ -44,7 +44,7 @@ def test_every_frame_is_the_linear_decodes_own(make_clip, decode_linearly, name,
 
 
 @pytest.mark.parametrize(("name", "codec", "options"), [case.values[:3] for case in CONTAINERS])
-def test_every_keyframe_is_taken_when_all_are_asked_for(make_clip, decode_linearly, name, codec, options):
+def test_every_keyframe_is_taken_if_all_are_requested(make_clip, decode_linearly, name, codec, options):
     path = make_clip(name, codec=codec, **options)
     expected = [image for _, flag, image in decode_linearly(path) if flag]
 
@@ -65,7 +65,7 @@ def test_two_keyframes_for_sixteen_frames_are_shown_eight_times_each(make_clip):
     assert got.time_s.tolist() == [0.0, 1.0]
 
 
-def test_frames_are_scaled_to_the_models_patch_within_its_pixels(make_clip):
+def test_frames_are_scaled_to_the_models_patch_within_its_pixel_limit(make_clip):
     path = make_clip(size=(320, 240))
 
     got = extract_keyframes(path, sampling=Sampling(max_pixels=28 * 28 * 20), limits=LIMITS)
@@ -74,7 +74,7 @@ def test_frames_are_scaled_to_the_models_patch_within_its_pixels(make_clip):
     assert (got.native_width_px, got.native_height_px) == (320, 240)
 
 
-def test_a_file_that_is_cut_in_its_middle_yields_the_keyframes_before_the_cut(make_clip, decode_linearly):
+def test_a_file_cut_in_the_middle_yields_the_keyframes_before_the_cut(make_clip, decode_linearly):
     path = make_clip("clip.mkv", frames=96)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     linear = {pts: image for pts, _, image in decode_linearly(path)}
@@ -92,21 +92,21 @@ def test_an_empty_file_is_named(tmp_path):
         extract_keyframes(path, sampling=Sampling(), limits=LIMITS)
 
 
-def test_text_is_no_video(tmp_path):
+def test_a_text_file_is_not_a_video(tmp_path):
     path = tmp_path / "text.mp4"
     path.write_text("not a video " * 100)
     with pytest.raises(VideoUnreadableError):
         extract_keyframes(path, sampling=Sampling(), limits=LIMITS)
 
 
-def test_a_file_that_is_cut_in_its_header_is_unreadable(make_clip):
+def test_a_file_cut_in_its_header_is_unreadable(make_clip):
     path = make_clip()
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises((VideoUnreadableError, NoFramesError)):
         extract_keyframes(path, sampling=Sampling(), limits=LIMITS)
 
 
-def test_audio_alone_has_no_video_stream(tmp_path):
+def test_an_audio_file_has_no_video_stream(tmp_path):
     path = tmp_path / "audio.mp4"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("aac", rate=44100)
@@ -125,7 +125,7 @@ def test_frames_over_the_limit_are_refused_before_decoding(make_clip):
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(sampler="uniform")], ids=lambda sampling: sampling.sampler)
-def test_a_video_of_too_many_frames_is_refused_where_they_are_counted(make_clip, sampling):
+def test_a_video_with_too_many_frames_is_refused_if_they_are_counted(make_clip, sampling):
     path = make_clip("clip.avi", codec="mpeg4", frames=48)
 
     with pytest.raises(VideoTooLargeError, match=r"extract\.max_frames \(40\)"):

@@ -39,7 +39,7 @@ def assert_is_linear(got, linear):
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
-def test_a_damaged_keyframe_looks_as_it_does_in_a_linear_decode(make_clip, decode_linearly, name):
+def test_a_damaged_keyframe_looks_as_in_a_linear_decode(make_clip, decode_linearly, name):
     path = make_clip(name, b_frames=2, size=(160, 96))
     with av.open(str(path)) as container:
         damaged = [packet.pos for packet in container.demux(video=0) if packet.size and packet.is_keyframe][2]
@@ -53,7 +53,7 @@ def test_a_damaged_keyframe_looks_as_it_does_in_a_linear_decode(make_clip, decod
     assert_is_linear(got, decode_linearly(path))
 
 
-def test_a_file_that_is_not_what_its_index_says_has_nothing_counted_by_it(make_clip):
+def test_nothing_is_counted_by_an_index_that_does_not_match_its_file(make_clip):
     path = make_clip("clip.mp4", frames=120, gop=10, size=(160, 96))
     with av.open(str(path)) as container:
         packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
@@ -82,9 +82,7 @@ def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_lin
 
 
 @pytest.mark.parametrize("name", ["cut.mp4", "cut.mkv"])
-def test_frames_of_a_clip_cut_out_without_its_first_keyframe_are_not_counted(
-    make_clip, decode_linearly, tmp_path, name
-):
+def test_frames_of_a_clip_without_its_first_keyframe_are_not_counted(make_clip, decode_linearly, tmp_path, name):
     remux(make_clip(b_frames=2), tmp_path / name, skip=3)
 
     got = extract(tmp_path / name, native=True)
@@ -94,7 +92,7 @@ def test_frames_of_a_clip_cut_out_without_its_first_keyframe_are_not_counted(
     assert_is_linear(got, decode_linearly(tmp_path / name))
 
 
-def test_the_hidden_frames_of_vp8_mislead_nobody(make_clip, decode_linearly):
+def test_hidden_frames_of_vp8_are_not_counted(make_clip, decode_linearly):
     path = make_clip("clip.webm", codec="libvpx", **{"auto-alt-ref": "1", "lag-in-frames": "16"})
 
     got = extract(path, native=True)
@@ -103,7 +101,7 @@ def test_the_hidden_frames_of_vp8_mislead_nobody(make_clip, decode_linearly):
     assert_is_linear(got, decode_linearly(path))
 
 
-def test_a_clip_of_keyframes_alone_has_them_all_in_its_index(make_clip, decode_linearly):
+def test_a_clip_of_only_keyframes_has_them_all_in_its_index(make_clip, decode_linearly):
     path = make_clip(gop=1)
 
     got = extract(path, native=True)
@@ -121,7 +119,7 @@ def test_a_stream_that_refreshes_without_keyframes_is_decoded_linearly(make_clip
     assert_is_linear(got, decode_linearly(path))
 
 
-def test_packets_flags_stand_in_where_the_decoder_marks_no_keyframe(make_clip, decode_linearly):
+def test_packet_flags_are_used_if_the_decoder_marks_no_keyframe(make_clip, decode_linearly):
     path = make_clip("clip.mov", codec="svq1", pix_fmt="yuv410p")
     linear = decode_linearly(path)
     assert not any(is_marked for _, is_marked, _ in linear)
@@ -133,7 +131,7 @@ def test_packets_flags_stand_in_where_the_decoder_marks_no_keyframe(make_clip, d
     assert_is_linear(got, linear)
 
 
-def test_a_raw_stream_without_times_is_timed_by_its_rate(make_clip):
+def test_a_raw_stream_without_times_is_timed_by_its_frame_rate(make_clip):
     path = make_clip("clip.h264", fps=25)
 
     got = extract(path, num_frames=4)
@@ -154,7 +152,7 @@ def test_rotation_is_applied_unless_native(make_clip, rotation_deg, turns):
     assert extract(path, native=True).images.shape[1:] == (84, 168, 3)
 
 
-def test_several_decoders_show_a_rotated_clip_as_one_does(make_clip, monkeypatch):
+def test_several_decoding_threads_rotate_a_clip_like_one(make_clip, monkeypatch):
     monkeypatch.setattr(codec_module, "SimpleQueue", LifoQueue)  # the last decoder is as idle as the first
     path = make_clip("rotated.mp4", size=(168, 84), rotation_deg=90)
 
@@ -164,7 +162,7 @@ def test_several_decoders_show_a_rotated_clip_as_one_does(make_clip, monkeypatch
     np.testing.assert_array_equal(got.images, extract(path).images)
 
 
-def test_frames_that_change_their_size_cannot_be_native(make_clip, tmp_path):
+def test_frames_of_changing_size_cannot_be_native(make_clip, tmp_path):
     path = tmp_path / "joined.ts"
     parts = (make_clip("small.ts"), make_clip("large.ts", size=(128, 96)))
     path.write_bytes(b"".join(part.read_bytes() for part in parts))
@@ -174,7 +172,7 @@ def test_frames_that_change_their_size_cannot_be_native(make_clip, tmp_path):
         extract(path, native=True)
 
 
-def test_a_stream_that_appears_on_the_way_ends_nothing(tmp_path):
+def test_a_stream_that_appears_midway_does_not_stop_decoding(tmp_path):
     recipe = replace(Cell("ts", "h264").recipe, frames=100)
     silent, sounding = make_recipe(recipe), make_recipe(replace(recipe, sound="mp2"))
     path = tmp_path / "joined.ts"
@@ -196,7 +194,7 @@ def test_a_stream_that_appears_on_the_way_ends_nothing(tmp_path):
         ("list.mpd", '<?xml version="1.0"?>\n<MPD><Period/></MPD>\n', "a playlist"),
     ],
 )
-def test_text_and_playlists_are_no_videos(make_clip, tmp_path, name, text, said):
+def test_text_and_playlists_are_not_videos(make_clip, tmp_path, name, text, said):
     make_clip("clip.mp4")
     path = tmp_path / name
     path.write_text(text)
@@ -205,7 +203,7 @@ def test_text_and_playlists_are_no_videos(make_clip, tmp_path, name, text, said)
         extract(path)
 
 
-def test_a_cover_picture_is_no_video(tmp_path):
+def test_a_cover_picture_is_not_a_video(tmp_path):
     path = tmp_path / "song.mp4"
     with av.open(str(path), "w") as container:
         sound, cover = container.add_stream("aac", rate=44100), container.add_stream("mjpeg", rate=1)
@@ -229,7 +227,7 @@ def test_a_file_that_lost_its_index_is_unreadable(make_clip):
         extract(path)
 
 
-def test_any_name_is_a_files_name(make_clip, tmp_path, monkeypatch):
+def test_any_file_name_is_taken_literally(make_clip, tmp_path, monkeypatch):
     shutil.copy(make_clip(), tmp_path / "http:%03d.mp4")
     monkeypatch.chdir(tmp_path)
 
@@ -261,7 +259,7 @@ VOBSUB = b"# VobSub index file, v7 (do not modify this line!)\nsize: 64x48\nid: 
     [("clip.MLV", MLV, "clip.M00"), ("clip.idx", VOBSUB, "clip.sub")],
     ids=["MLV", "VobSub"],
 )
-def test_a_format_of_several_files_is_refused_and_its_siblings_are_left_alone(tmp_path, name, data, sibling):
+def test_a_multi_file_format_is_refused_and_its_siblings_are_not_read(tmp_path, name, data, sibling):
     (tmp_path / name).write_bytes(data)
     os.mkfifo(tmp_path / sibling)
     opened, is_over = [], threading.Event()

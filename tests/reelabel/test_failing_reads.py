@@ -1,4 +1,6 @@
-"""A remote file whose reads fail: nothing but the failure itself is heard of it."""
+"""A remote file whose reads fail: only the failure itself is reported."""
+
+from contextlib import suppress
 
 import pytest
 
@@ -7,6 +9,7 @@ from reelabel.extract import extract_keyframes_by_ranges
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
 
 CELLS = [Cell("avi", "h264", "b-frames-h264"), Cell("mkv", "h264"), Cell("mp4", "h264"), Cell("webm", "vp9")]
 
@@ -26,10 +29,13 @@ class Store:
         return self.data[start : start + size]
 
 
+@pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
 @pytest.mark.parametrize("reads", range(5))
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_no_traceback_of_a_failed_read_reaches_the_terminal(cell, reads, capfd):
-    with pytest.raises((ConnectionError, FastPathUnavailableError)):
-        extract_keyframes_by_ranges(Store(cell.make(), reads), sampling=Sampling(), limits=Limits())
+def test_a_failed_read_prints_no_traceback(cell, reads, sampler, capfd):
+    store, segment = Store(cell.make(), reads), Segment(0.5, 1.0)
+
+    with suppress(ConnectionError, FastPathUnavailableError):
+        extract_keyframes_by_ranges(store, sampling=Sampling(sampler=sampler), limits=Limits(), segment=segment)
 
     assert capfd.readouterr() == ("", "")

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.timestamps import fuzzed_timestamps, retimed, with_sample_times
-from reelabel.containers.duration_guard import check_frame_times
+from reelabel.containers.stream_properties import check_frame_times
 from reelabel.errors import VideoError, VideoTooLargeError
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.integrations.vllm.video_input import video_input
@@ -74,7 +74,7 @@ def test_a_recording_may_start_at_any_time(write, sampler):
     assert np.ptp(frames.time_s) < 2
 
 
-def test_times_that_are_not_exact_any_more_are_refused(write):
+def test_times_too_large_to_be_exact_are_refused(write):
     path = write(retimed("mkv", [2**60 + number * 40 for number in range(40)]))
 
     with pytest.raises(VideoTooLargeError, match="frame times reach 1,152,921,504,606,84"):
@@ -101,7 +101,7 @@ def frames(write):
         ({"fps": 0.001, "total_frames": None}, "length of 31 frames at 0.001 fps is 31,000 s"),
     ],
 )
-def test_everything_that_is_known_of_the_times_counts(frames, changed, words):
+def test_every_known_time_counts(frames, changed, words):
     changed = changed | ({"time_s": np.array(changed["time_s"])} if "time_s" in changed else {})
 
     with pytest.raises(VideoTooLargeError, match=words):
@@ -109,7 +109,7 @@ def test_everything_that_is_known_of_the_times_counts(frames, changed, words):
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "fps"])
-def test_random_timestamps_are_shown_or_refused_by_name(write, sampler):
+def test_random_timestamps_are_shown_or_refused_with_a_reason(write, sampler):
     for seed in range(30):
         path = write(fuzzed_timestamps(seed))
         with suppress(VideoError):  # any other error fails the test

@@ -1,4 +1,4 @@
-"""A decoding process that its video has taken over costs that video its frames, and nothing else."""
+"""A decoding process taken over by its video costs that video its frames, and nothing else."""
 
 import math
 import time
@@ -61,7 +61,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize("behaviour", INVALID)
-def test_an_invalid_answer_fails_its_video_and_ends_its_process(bad_pool, video, make_clip, behaviour):
+def test_an_invalid_answer_fails_its_video_and_stops_its_process(bad_pool, video, make_clip, behaviour):
     bad_pool.extract(make_clip(), **WANTED)
     before, descriptors = set(bad_pool.process_ids), open_descriptors()
 
@@ -74,7 +74,7 @@ def test_an_invalid_answer_fails_its_video_and_ends_its_process(bad_pool, video,
 
 
 @pytest.mark.parametrize("behaviour", ["hang", "drip", "descriptors_in_the_body"])
-def test_a_process_that_never_comes_to_an_end_is_ended(bad_pool, video, make_clip, behaviour):
+def test_a_process_that_never_finishes_is_stopped(bad_pool, video, make_clip, behaviour):
     with pytest.raises(VideoError) as error:
         bad_pool.extract(video(behaviour), **WANTED)
 
@@ -82,20 +82,20 @@ def test_a_process_that_never_comes_to_an_end_is_ended(bad_pool, video, make_cli
     assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
 
 
-def test_nothing_that_a_process_sends_is_unpickled(bad_pool, video, tmp_path):
+def test_nothing_sent_by_a_process_is_unpickled(bad_pool, video, tmp_path):
     with pytest.raises(DecoderCrashedError, match="invalid"):
         bad_pool.extract(video("pickle_bomb", tmp_path / "exploded"), **WANTED)
 
     assert not (tmp_path / "exploded").exists()
 
 
-def test_an_answer_to_the_next_video_sent_ahead_is_not_taken_for_one(bad_pool, video, make_clip):
+def test_an_answer_sent_ahead_is_not_taken_for_that_of_the_next_video(bad_pool, video, make_clip):
     assert bad_pool.extract(video("one_more_answer"), **WANTED).reason == "taken over"
 
     assert bad_pool.extract(make_clip(), **WANTED).method == "index"
 
 
-def test_text_of_a_process_cannot_control_a_terminal_or_break_a_row(bad_pool, video, make_clip, monkeypatch):
+def test_text_from_a_process_cannot_control_a_terminal_or_break_a_row(bad_pool, video, make_clip, monkeypatch):
     assert bad_pool.extract(video("control_characters"), **WANTED).reason == "?[2J?red"
 
     monkeypatch.setattr(process_module, "_BEGIN_S", 1.0)  # it does nothing for the next video
@@ -118,7 +118,7 @@ class Bytes:
 
 
 @pytest.mark.parametrize("size_bytes", [10_001, 10_000], ids=["outside the video", "too often"])
-def test_reads_are_held_to_the_video(bad_pool, make_clip, size_bytes):
+def test_reads_are_confined_to_the_video(bad_pool, make_clip, size_bytes):
     source = Bytes(size_bytes)
     wanted = WANTED | {"limits": replace(Limits(), max_frames=bad_child.BY_RANGES_ONLY)}
 
@@ -129,7 +129,7 @@ def test_reads_are_held_to_the_video(bad_pool, make_clip, size_bytes):
     assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
 
 
-def test_a_killed_child_fails_its_video_alone(bad_pool, video, make_clip):
+def test_a_killed_child_fails_only_its_video(bad_pool, video, make_clip):
     with pytest.raises(DecoderCrashedError, match=r"died twice \(exit code -9\)"):
         bad_pool.extract(video("die"), **WANTED)
 
@@ -141,7 +141,7 @@ def test_a_child_killed_once_costs_its_video_nothing(bad_pool, video, tmp_path):
         bad_pool.extract(video("die_once", tmp_path / "died"), **WANTED)
 
 
-def test_a_hanging_child_is_ended_in_time(bad_pool, video):
+def test_a_hanging_child_is_stopped_in_time(bad_pool, video):
     started = time.monotonic()
 
     with pytest.raises(DecoderTimeoutError, match=r"longer than 4 s; raise extract\.timeout_s"):
@@ -155,7 +155,7 @@ def test_memory_is_limited(bad_pool, video):
         bad_pool.extract(video("allocate"), **WANTED)
 
 
-def test_processor_time_is_limited_for_each_video_alone(video, monkeypatch):
+def test_cpu_time_is_limited_separately_for_each_video(video, monkeypatch):
     monkeypatch.setattr(process_module, "CHILD_MODULE", bad_child.__name__)
     with DecodePool(processes=1, timeout_s=30, memory_mib=2048, cpu_s=1, sandbox="off") as pool:
         with pytest.raises(DecoderTimeoutError, match="1 s of CPU time"):

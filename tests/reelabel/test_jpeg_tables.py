@@ -25,19 +25,19 @@ def without(picture, marker, *, which):
     return picture[:start] + picture[start + 2 + int.from_bytes(picture[start + 2 : start + 4]) :]
 
 
-def test_a_whole_picture_brings_its_tables(picture):
+def test_a_complete_picture_contains_its_tables(picture):
     assert has_own_tables(memoryview(picture))
 
 
 @pytest.mark.parametrize("marker", [QUANTIZATION, HUFFMAN])
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_picture_without_a_table_does_not(picture, marker, which):
+def test_a_picture_that_lacks_a_table_is_recognised(picture, marker, which):
     if picture.index(b"\xff\xda") < picture.find(marker, picture.index(marker) + 1) and which:
         which = 0  # a progressive picture has but one Huffman table before its first scan
     assert not has_own_tables(memoryview(without(picture, marker, which=which)))
 
 
-def test_what_is_cut_anywhere_or_no_picture_is_borne(picture):
+def test_truncated_or_arbitrary_bytes_are_tolerated(picture):
     scan = picture.index(b"\xff\xda")
     for size in range(scan):
         assert not has_own_tables(memoryview(picture[:size]))
@@ -45,7 +45,7 @@ def test_what_is_cut_anywhere_or_no_picture_is_borne(picture):
     assert not has_own_tables(memoryview(bytes(100)))
 
 
-def test_damage_before_the_scan_is_borne(picture):
+def test_damage_before_the_scan_is_tolerated(picture):
     places = np.random.default_rng(2)
     for _ in range(300):
         damaged = bytearray(picture)

@@ -60,7 +60,7 @@ def test_sizes_are_multiples_of_the_patch(width, height, multiple):
 
 
 @given(available=st.integers(2, 2000), wanted=st.integers(2, 200))
-def test_a_pick_is_the_frame_nearest_to_its_ideal_place(available, wanted):
+def test_a_pick_is_the_frame_nearest_to_its_ideal_position(available, wanted):
     assume(wanted <= available)
 
     picks = pick_evenly(available, wanted)

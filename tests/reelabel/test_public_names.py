@@ -1,4 +1,4 @@
-"""What other people import: a name that goes, or comes, does so on purpose."""
+"""What other people import: names appear and disappear only on purpose."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ PUBLIC = [
 ]
 
 
-def test_the_public_names_are_these():
+def test_the_public_names_are_pinned():
     assert sorted(reelabel.__all__) == PUBLIC
     assert dir(reelabel) == reelabel.__all__
 
@@ -49,7 +49,7 @@ def test_importing_the_package_loads_nothing_else():
     assert loaded == "[]\n"
 
 
-def test_a_video_and_its_frame_file_are_read_by_path(make_clip, tmp_path):
+def test_a_video_and_its_frame_file_can_be_read_by_path(make_clip, tmp_path):
     clip = make_clip()
     frames = reelabel.extract_keyframes(str(clip), sampling=reelabel.Sampling(num_frames=4))
     made = encode_frame_file(frames, source_uri=str(clip), fingerprint="f", sampling=reelabel.Sampling(num_frames=4))

@@ -13,7 +13,7 @@ class Trip:
     map: tuple[int, ...] = field(default=(), metadata=merged(Merge.SUM))
 
 
-def test_columns_are_those_of_the_fields_that_have_one():
+def test_columns_are_those_of_the_fields_that_declare_one():
     assert columns_of(Trip) == (
         RecordColumn(name="stops", attribute="stops", type=int, bits=16),
         RecordColumn(name="started_at", attribute="start", type=str, bits=32),
@@ -22,7 +22,7 @@ def test_columns_are_those_of_the_fields_that_have_one():
     assert reader_of(Trip)(Trip(stops=2, start="here")) == (2, "here", None)
 
 
-def test_each_field_is_merged_by_its_rule():
+def test_each_field_is_merged_by_its_own_rule():
     first, second = Trip(stops=2, start="here", end="there", map=(1,)), Trip(stops=3, start="there", map=(2, 3))
 
     assert merge_records(first, second) == Trip(stops=5, start="here", end=None, map=(1, 2, 3))

@@ -10,7 +10,7 @@ SEALED = SEAL.wrap("plans/1/0", b"the jobs")
 
 
 @pytest.mark.parametrize("seal", [SEAL, NO_KEY])
-def test_what_is_sealed_is_read_back(seal):
+def test_sealed_bytes_are_read_back(seal):
     assert seal.unwrap("a name", seal.wrap("a name", b"data")) == b"data"
 
 
@@ -35,12 +35,12 @@ def test_a_file_is_not_valid_under_another_name(seal):
         seal.unwrap("plans/1/1", seal.wrap("plans/1/0", b"the jobs"))
 
 
-def test_a_name_and_the_bytes_after_it_cannot_be_shifted_into_each_other():
+def test_the_border_between_name_and_bytes_cannot_be_shifted():
     assert SEAL.make("ab", b"c") != SEAL.make("a", b"bc")
 
 
 @pytest.mark.parametrize("other", [NO_KEY, Seal(b"another key, as long as the first")])
-def test_a_file_sealed_with_another_key_or_none_is_told_from_an_altered_one(other):
+def test_a_file_with_another_seal_or_none_is_distinguished_from_an_altered_one(other):
     with pytest.raises(ForeignSealError, match=r"another store\.mac_key"):
         SEAL.unwrap("plans/1/0", other.wrap("plans/1/0", b"the jobs"))
     with pytest.raises(ForeignSealError):

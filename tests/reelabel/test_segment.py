@@ -1,7 +1,7 @@
 import pytest
 
 from reelabel.segment import Segment
-from tasks.domain.view import View
+from tasks.domain.job import View
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_a_segment_is_written_as_a_media_fragment(segment, text):
     assert str(segment) == text
 
 
-def test_views_of_segments_a_moment_apart_have_names_of_their_own():
+def test_segments_a_moment_apart_have_different_names():
     segments = [Segment(36000.02, 36005.02), Segment(36000.04, 36005.04), Segment(0.1 + 0.2, 1), Segment(0.3, 1)]
 
     assert len({View("a.mp4", segment=segment).name for segment in segments}) == 4

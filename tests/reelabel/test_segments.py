@@ -1,4 +1,4 @@
-"""A segment's frames are those of the linear decode that lie in it, as if the video had been cut there."""
+"""Frames of a segment are those of a linear decode within it, as if the video had been cut there."""
 
 import av
 import numpy as np
@@ -96,7 +96,7 @@ def test_every_sampler_takes_the_true_frames_of_a_segment(clips, name, sampling,
     assert got.keyframes_in_file == sum(are_key)
 
 
-def test_where_a_segment_holds_no_keyframe_the_last_one_before_it_is_shown_and_said(clips):
+def test_a_segment_without_a_keyframe_shows_the_last_one_before_it_and_says_so(clips):
     path, *_ = clips["clip.mp4"]
 
     got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=Segment(1.5, 1.9))
@@ -105,14 +105,14 @@ def test_where_a_segment_holds_no_keyframe_the_last_one_before_it_is_shown_and_s
     assert got.reason == "the segment contains no keyframe; the last one before it is used"
 
 
-def test_a_segment_behind_the_end_is_refused(clips):
+def test_a_segment_after_the_end_is_refused(clips):
     path, *_ = clips["clip.mp4"]
     for sampling in (Sampling(), Sampling(sampler="uniform")):
         with pytest.raises(SamplingRefusedError, match="starts at 9 s, but the video ends at 4 s; correct start_s"):
             extract_keyframes(path, sampling=sampling, limits=LIMITS, segment=Segment(9.0, 12.0))
 
 
-def test_a_segment_of_a_remote_video_counts_from_its_first_frame_again_and_again(tmp_path):
+def test_segments_of_a_remote_video_always_count_from_its_first_frame(tmp_path):
     path = write_clip(tmp_path / "clip.mp4", frames=40 * FPS, gop=3 * FPS, fps=FPS, size=(320, 240), b_frames=2)
     path = cut_start(path, tmp_path / "trimmed.mp4", frames=MISSING)  # the first keyframe is at 2.67 s now
     known = ()
@@ -127,7 +127,7 @@ def test_a_segment_of_a_remote_video_counts_from_its_first_frame_again_and_again
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi"])
-def test_of_a_remote_video_only_the_segments_keyframes_are_read(tmp_path, name):
+def test_only_the_keyframes_of_a_remote_videos_segment_are_read(tmp_path, name):
     path = write_clip(tmp_path / name, frames=40 * FPS, gop=FPS, fps=FPS, size=(320, 240), **CLIPS[name])
     segment = Segment(5.0, 7.5)
     whole = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment)

@@ -65,7 +65,7 @@ def test_a_mostly_static_scene_is_two_to_five_times_fewer_frames(film, draw):
     assert 2 <= len(images) / len(kept) <= 5
 
 
-def test_every_frame_of_somebody_who_moves_is_kept(film):
+def test_every_frame_of_a_moving_person_is_kept(film):
     kept = drop_similar(film(walker_now_and_then)).tolist()
 
     assert kept == [0, 6, 7, 8, 9, 10]
@@ -75,7 +75,7 @@ def test_a_moving_camera_loses_no_frame(film):
     assert drop_similar(film(pan)).tolist() == list(range(SECONDS))
 
 
-def test_frames_are_compared_with_the_last_one_kept_so_that_slow_changes_count():
+def test_frames_are_compared_with_the_last_one_kept_so_slow_changes_count():
     fade = np.arange(100, dtype=np.uint8).reshape(-1, 1, 1, 1) * np.ones((1, 8, 8, 3), np.uint8)
 
     assert drop_similar(fade, threshold=1 - 10 / 255).tolist() == list(range(0, 100, 10))
@@ -89,11 +89,11 @@ def test_a_change_of_colour_alone_counts():
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 700), (33, 17)])
-def test_any_size_will_do(shape):
+def test_frames_of_any_size_are_compared(shape):
     black, white = np.zeros((*shape, 3), np.uint8), np.full((*shape, 3), 255, np.uint8)
 
     assert drop_similar(np.stack([black, black, white])).tolist() == [0, 2]
 
 
-def test_of_no_frames_none_are_kept():
+def test_an_empty_list_of_frames_stays_empty():
     assert drop_similar(np.empty((0, 8, 8, 3), np.uint8)).tolist() == []

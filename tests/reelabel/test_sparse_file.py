@@ -1,4 +1,5 @@
 import random
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def clip(request, make_clip):
     return make_clip(request.param, codec=codec, size=(320, 240), frames=240, gop=24, **options)
 
 
-def test_reads_give_the_sources_bytes_wherever_they_begin():
+def test_reads_return_the_sources_bytes_wherever_they_start():
     data = noise(300_000)
     file = SparseFile(Memory(data))
     places = random.Random(1)
@@ -72,12 +73,13 @@ def test_reads_give_the_sources_bytes_wherever_they_begin():
     assert file.read(10) == b""
 
 
-def test_what_was_fetched_is_not_fetched_again():
+def test_fetched_bytes_are_not_fetched_again():
     source = Memory(noise(1_000_000))
     file = SparseFile(source)
 
     file.prefetch([ByteRange(5000, 1000), ByteRange(5500, 2000), ByteRange(90_000, 10)])
     file.prefetch([ByteRange(5000, 2500), ByteRange(90_000, 20)])
+    file.settle()
 
     assert sorted(source.given) == [(5000, 2500), (90_000, 10), (90_010, 10)]
     assert file.bytes_fetched == 2520
@@ -96,7 +98,7 @@ def test_known_extents_are_not_fetched():
     assert source.given == []
 
 
-def test_frames_read_in_parts_are_those_of_the_whole_file(clip):
+def test_frames_read_in_parts_equal_those_of_the_whole_file(clip):
     source = Memory(clip.read_bytes())
     whole = extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
 
@@ -120,14 +122,14 @@ def test_with_a_known_header_only_frames_are_read(clip):
     assert len(source.given) <= 4
 
 
-def test_a_container_without_an_index_is_better_read_whole(make_clip):
+def test_a_container_without_an_index_is_read_whole(make_clip):
     data = make_clip("clip.ts", size=(160, 120), frames=240, qp="2").read_bytes()
 
     with pytest.raises(FastPathUnavailableError, match="no index"):
         extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
 
 
-def test_a_small_file_is_better_read_whole(make_clip):
+def test_a_small_file_is_read_whole(make_clip):
     with pytest.raises(FastPathUnavailableError, match="most of the file") as error:
         extract_keyframes_by_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
 
@@ -135,10 +137,51 @@ def test_a_small_file_is_better_read_whole(make_clip):
 
 
 @pytest.mark.parametrize("failing_after", range(4))
-def test_a_sources_error_is_its_own_wherever_it_comes(make_clip, failing_after):
+def test_an_error_of_a_source_is_raised_unchanged_wherever_it_occurs(make_clip, failing_after):
     path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
 
     with pytest.raises(StoreUnavailableError):
         extract_keyframes_by_ranges(
             Memory(path.read_bytes(), failing_after=failing_after), sampling=SAMPLING, limits=Limits()
         )
+
+
+def test_ranges_are_read_while_the_first_ones_are_used():
+    data, may_end = noise(1_000_000), threading.Event()
+
+    class Late(Memory):
+        def read(self, start, size):
+            assert start < 500_000 or may_end.wait(10)
+            return super().read(start, size)
+
+    file = SparseFile(Late(data))
+    file.prefetch([ByteRange(0, 1000), ByteRange(600_000, 1000)])
+
+    assert file.read_at(0, 1000) == data[:1000]  # waits for none but its own
+    may_end.set()
+    assert file.read_at(600_000, 1000) == data[600_000:601_000]
+
+
+def test_the_failure_of_a_range_is_raised_where_it_is_needed():
+    file = SparseFile(Memory(noise(1_000_000), failing_after=0))
+
+    file.prefetch([ByteRange(0, 1000), ByteRange(600_000, 1000)])
+
+    with pytest.raises(StoreUnavailableError):
+        file.read_at(600_000, 10)
+    assert isinstance(file.failure, StoreUnavailableError)
+
+
+def test_small_files_may_be_read_whole_and_large_ones_never_fill_the_memory():
+    class Large(Memory):
+        size_bytes = 4 * 1024**3
+
+    file = SparseFile(Memory(noise(10_000)))
+    file.allow_small_whole()
+    file.prefetch([ByteRange(0, 10_000)])
+    assert file.extents[0].data == file.read_at(0)
+
+    large = SparseFile(Large(b""))
+    large.allow_small_whole()
+    with pytest.raises(FastPathUnavailableError):
+        large.prefetch([ByteRange(0, 1024**3)])

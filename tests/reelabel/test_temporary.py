@@ -38,7 +38,7 @@ def held():
     process.communicate()
 
 
-def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(held, place):
+def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_running_one_kept(held, place):
     folder = place / held.stdout.readline().strip()
     assert remove_stale_folders(older_than_s=-1) == 0
     assert folder.is_dir()
@@ -53,7 +53,7 @@ def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(held
     assert not folder.exists()
 
 
-def test_what_is_not_ours_stays(place):
+def test_foreign_folders_are_kept(place):
     (place / "reelabel-jobs-file").touch()
     (place / "strangers-jobs").mkdir()
     (place / "reelabel-jobs-link").symlink_to(place / "strangers-jobs")
@@ -62,7 +62,7 @@ def test_what_is_not_ours_stays(place):
     assert len(list(place.iterdir())) == 3
 
 
-def test_a_folder_is_empty_at_first_and_gone_at_the_end():
+def test_a_folder_starts_empty_and_is_removed_at_the_end():
     with temporary_folder("manifest") as folder:
         assert list(folder.iterdir()) == []
         (folder / "x").touch()

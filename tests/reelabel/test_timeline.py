@@ -1,4 +1,4 @@
-"""Frames between keyframes are the linear decode's own, and cost only the GOPs that hold them."""
+"""Frames between keyframes equal those of a linear decode and cost only the GOPs that contain them."""
 
 import av
 import numpy as np
@@ -11,7 +11,6 @@ from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices
-from tests.clips import blank_packet
 
 LIMITS = Limits()
 CLIPS = [
@@ -36,7 +35,7 @@ SAMPLERS = [
 
 @pytest.mark.parametrize(("name", "codec", "options", "method"), CLIPS)
 @pytest.mark.parametrize("sampling", SAMPLERS, ids=lambda sampling: sampling.sampler)
-def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sampling, name, codec, options, method):
+def test_frames_are_those_chosen_by_the_sampler(make_clip, decode_linearly, sampling, name, codec, options, method):
     path = make_clip(name, codec=codec, **options)
     linear = decode_linearly(path)
     with av.open(str(path)) as container:
@@ -54,7 +53,7 @@ def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sam
         assert is_keyframe == linear[index][1]
 
 
-def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip, monkeypatch):
+def test_a_gop_without_picks_is_not_decoded_and_no_gop_is_decoded_twice(make_clip, monkeypatch):
     path = make_clip(frames=120, gop=12, b_frames=2)
     starts = []
     decode_from = RunDecoder._decode_from
@@ -73,31 +72,76 @@ def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip
 
 
 @pytest.fixture
-def broken_clip(make_clip):
-    """Return a clip of 48 frames whose frame number 20 is zeros, and the name of its file."""
+def broken(make_clip, decode_linearly):
+    """A clip whose frame 20 does not decode, and all frames of the clip before it broke."""
     path = make_clip(frames=48, gop=1, codec="mjpeg", name="clip.mkv", pix_fmt="yuvj420p")
-    intact = path.with_name("intact.mkv")
-    intact.write_bytes(path.read_bytes())
-    blank_packet(path, 20)
-    return path, intact
+    whole = decode_linearly(path)
+    with av.open(str(path)) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    data = path.read_bytes()
+    at = data.index(packets[20])
+    path.write_bytes(data[:at] + bytes(len(packets[20])) + data[at + len(packets[20]) :])
+    return path, whole
 
 
-def test_a_broken_frame_is_replaced_by_the_next_good_one(broken_clip, decode_linearly):
-    path, intact = broken_clip
-    whole = decode_linearly(intact)
+def test_a_broken_frame_is_replaced_by_the_next_good_one(broken):
+    path, whole = broken
 
     got = extract_keyframes(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, native=True)
 
     # Asked for 0, 4, ..., 20, ...: 20 is gone, and what was 21 is now the twentieth frame shown.
-    assert "1 broken frame replaced" in got.reason
+    assert got.reason.endswith("; 1 broken frame replaced by the next good one: 20 by 21")
     np.testing.assert_array_equal(got.images[5], whole[21][2])
 
 
-def test_a_broken_frame_that_no_other_replaces_is_told(broken_clip):
-    got = extract_keyframes(broken_clip[0], sampling=Sampling(sampler="uniform", num_frames=48), limits=LIMITS)
+def test_a_broken_frame_is_left_out_where_frames_are_not_to_be_replaced(broken):
+    path, whole = broken
+    sampling = Sampling(sampler="fps", fps=3, frame_recovery=False)
 
-    assert "1 picked frame left out" in got.reason
+    got = extract_keyframes(path, sampling=sampling, limits=LIMITS, native=True)
+
+    assert got.reason.endswith("; 1 broken frame left out: 20")
+    assert len(got.picks) == len(got.images) == 11
+    np.testing.assert_array_equal(got.images[5], whole[24][2])
+
+
+def test_a_broken_frame_without_a_good_one_before_the_next_pick_is_told(broken):
+    got = extract_keyframes(broken[0], sampling=Sampling(sampler="uniform", num_frames=48), limits=LIMITS)
+
+    assert got.reason.endswith("; 1 broken frame left out: 20")
     assert len(got.picks) == 47
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "uniform", "num_frames": -1},
+        {"sampler": "num_frames", "num_frames": -1},
+        {"sampler": "fps", "fps": -1},
+        {"sampler": "molmo2", "frame_sample_mode": "every_frame"},
+    ],
+)
+def test_every_frame_is_shown_once(make_clip, decode_linearly, options):
+    path = make_clip(frames=30, gop=10, b_frames=2)
+
+    got = extract_keyframes(path, sampling=Sampling(**options), limits=LIMITS, native=True)
+
+    assert got.frame_index[got.picks].tolist() == list(range(30))
+    np.testing.assert_array_equal(got.images, [image for *_, image in decode_linearly(path)])
+
+
+def test_every_keyframe_is_shown_once(make_clip):
+    got = extract_keyframes(make_clip(frames=48, gop=12), sampling=Sampling(num_frames=-1), limits=LIMITS)
+
+    assert (got.frame_index[got.picks].tolist(), got.method) == ([0, 12, 24, 36], "index")
+
+
+def test_the_rate_of_the_video_itself_is_thinned_out_to_the_most_frames(make_clip):
+    sampling = Sampling(sampler="fps", fps=-1, max_frames=4)
+
+    got = extract_keyframes(make_clip(frames=31, gop=10), sampling=sampling, limits=LIMITS)
+
+    assert got.frame_index[got.picks].tolist() == [0, 10, 20, 30]
 
 
 def test_a_sampler_that_refuses_a_video_says_so(make_clip):

@@ -1,4 +1,4 @@
-"""Recordings joined end to end: the clock of the second starts again, and the header knows the first alone."""
+"""Recordings joined end to end: the timestamps of the second start again, and the header knows only the first."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SAMPLERS = ["keyframes", "uniform", "fps", "num_frames", "qwen2_vl"]
 
 @pytest.mark.parametrize("cell", JOINED, ids=lambda cell: cell.name)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_frames_come_in_order_of_time_and_the_length_holds_them_all(tmp_path, cell, sampler):
+def test_frames_come_in_order_of_time_and_the_length_covers_them_all(tmp_path, cell, sampler):
     path = tmp_path / "clip"
     path.write_bytes(2 * cell.make())
 
@@ -43,7 +43,7 @@ def test_pixels_stay_with_their_times(tmp_path):
     assert all(np.array_equal(got.images[row], got.images[row + 1]) for row in range(0, 8, 2))
 
 
-def test_a_frame_without_a_timestamp_is_as_late_as_its_rate_says(tmp_path):
+def test_a_frame_without_a_timestamp_is_timed_by_the_frame_rate(tmp_path):
     """In MPEG-PS, only some frames of H.264 have one, and the first is not at zero."""
     path = tmp_path / "clip"
     path.write_bytes(Cell("ps", "h264").make())

@@ -22,7 +22,7 @@ MODELS = [model for model in SECTIONS if isinstance(model, type) and issubclass(
 
 
 @pytest.mark.parametrize("model", [*MODELS, SpecOverrides, Selection, Sampling], ids=lambda model: model.__name__)
-def test_no_junk_is_refused_in_the_words_of_pydantic(model):
+def test_no_refusal_uses_pydantics_wording(model):
     told = set()
     for name in (*model.model_fields, "unknown_field"):
         for junk in JUNK:
@@ -44,7 +44,7 @@ def test_no_junk_is_refused_in_the_words_of_pydantic(model):
         ("REELABEL_STORE_URI", "ftp://x", "store.uri: 'ftp://x' has the wrong format"),
     ],
 )
-def test_a_setting_that_is_refused_says_what_it_must_be(monkeypatch, variable, value, told):
+def test_a_refused_setting_says_what_it_must_be(monkeypatch, variable, value, told):
     monkeypatch.setenv(variable, value)
 
     with pytest.raises(ConfigurationError) as refused:
@@ -66,7 +66,7 @@ def test_a_setting_that_is_refused_says_what_it_must_be(monkeypatch, variable, v
         (lambda: with_nightly(Settings(), {"when_running": "stop"}), "--when-running stop: must be 'queue' or 'skip'"),
     ],
 )
-def test_an_option_that_is_refused_says_what_it_must_be(refuse, told):
+def test_a_refused_option_says_what_it_must_be(refuse, told):
     with pytest.raises(ConfigurationError) as refused:
         refuse()
 
@@ -78,7 +78,7 @@ def test_an_option_that_is_refused_says_what_it_must_be(refuse, told):
     ("overrides", "told"),
     [({"sampling": {"num_frames": 0}}, "must be at least 1"), ({"colour": 1}, "unknown option")],
 )
-def test_a_flow_says_it_in_the_same_words(overrides, told):
+def test_a_flow_refuses_in_the_same_words(overrides, told):
     with pytest.raises(ConfigurationError) as refused:
         classify.fn(manifest="m", overrides=overrides)
 

@@ -1,4 +1,4 @@
-"""The rate that samplers take, and that the model is told, is that of vLLM's loaders: OpenCV's."""
+"""Samplers use, and the model is told, the frame rate of vLLM's loaders: OpenCV's."""
 
 import cv2
 import pytest
@@ -17,7 +17,7 @@ UNSTEADY = [Cell(name, "h264", "variable-rate") for name in ("mp4", "mkv", "flv"
 
 @pytest.mark.parametrize("cell", [*LATE, *UNSTEADY, Cell("ts", "mpeg1")], ids=lambda cell: cell.name)
 @pytest.mark.parametrize("options", [{"sampler": "qwen3_vl"}, {"sampler": "uniform", "fps": 7}], ids=str)
-def test_samplers_take_the_rate_of_vllm(cell, options, tmp_path):
+def test_samplers_use_the_frame_rate_that_vllm_uses(cell, options, tmp_path):
     path = tmp_path / "clip"
     path.write_bytes(cell.make())
     rate = cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FPS)

@@ -8,30 +8,30 @@ from reelabel.wording import printable
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 
-def test_what_cannot_be_seen_is_shown():
+def test_invisible_characters_are_shown():
     assert printable(HOSTILE) == SHOWN
     assert printable("\udcff\0\ufeff\U000e0041") == "<U+DCFF>␀<U+FEFF><U+E0041>"
     assert printable(SHOWN) == SHOWN
 
 
 @pytest.mark.parametrize("text", ["", "clip 7", "é", "日本語\u3000x", "שלום", "مرحبا", "👍🏽", "a\u00a0b", "\ue0b0"])
-def test_what_can_be_seen_stays(text):
+def test_visible_characters_are_unchanged(text):
     assert printable(text) == text
 
 
-def test_our_own_lines_stay():
+def test_our_own_line_breaks_are_kept():
     assert printable("a\nb\tc\r", keep="\n\t") == "a\nb\tc␍"
 
 
 @pytest.mark.parametrize("error", [ReelabelError, VideoMissingError, ManifestError])
-def test_the_message_of_an_error_is_one_line_that_is_safe_to_print_also_after_a_trip(error):
+def test_an_error_message_is_one_printable_line_even_after_pickling(error):
     made = error(f"There is no video at {HOSTILE}.")
 
     for each in (made, pickle.loads(pickle.dumps(made))):
         assert each.message == str(each) == f"There is no video at {SHOWN}."
 
 
-def test_each_fault_of_a_manifest_has_one_line():
+def test_each_fault_of_a_manifest_is_one_line():
     made = pickle.loads(pickle.dumps(ManifestError("m.parquet is not valid:", ["one", HOSTILE])))
 
     assert made.message.splitlines() == ["m.parquet is not valid:", "  - one", f"  - {SHOWN}"]

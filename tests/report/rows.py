@@ -1,4 +1,4 @@
-"""Reports and their parts, made without a database."""
+"""Reports and their parts, without a database."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

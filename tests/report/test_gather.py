@@ -1,4 +1,4 @@
-"""What a page says of rows that stand in a real Postgres, and of frames in a real cache."""
+"""What a page says about rows in a real Postgres and frames in a real cache."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_labels_margins_and_reliability_are_counted(engine, started, manifest, t
     ]
 
 
-def test_cached_files_that_were_made_again_are_a_caveat_and_in_the_summary(engine, started, manifest, tmp_path):
+def test_cached_files_that_were_made_again_are_a_caveat_in_report_and_summary(engine, started, manifest, tmp_path):
     run = started(SPEC, [of(manifest, "a")])
     assert page_of(engine, tmp_path).caveats == ()
 
@@ -132,7 +132,7 @@ def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, star
     assert shown.jobs[0].choices == (("yes", 0.25), ("no", 0.75))
 
 
-def test_a_job_whose_frames_are_gone_says_so(engine, started, manifest, tmp_path):
+def test_a_job_whose_frames_are_gone_is_explained(engine, started, manifest, tmp_path):
     started(SPEC, [of(manifest, "a")])
 
     [shown] = page_of(engine, tmp_path).shown.jobs
@@ -153,21 +153,21 @@ def test_labels_are_compared_with_those_of_another_spec(engine, started, manifes
     assert changes.job_ids == (("a", "yes"),)
 
 
-def test_a_job_without_a_row_cannot_be_asked_for(engine, started, manifest, tmp_path):
+def test_a_job_without_a_row_cannot_be_requested(engine, started, manifest, tmp_path):
     started(SPEC, [of(manifest, "a")])
 
     with pytest.raises(ConfigurationError, match="1 job without a label or failure in dataset d, such as nobody"):
         page_of(engine, tmp_path, job_ids=["nobody"])
 
 
-def test_more_jobs_than_a_page_holds_cannot_be_asked_for(engine, started, manifest, tmp_path):
+def test_more_jobs_than_a_page_holds_cannot_be_requested(engine, started, manifest, tmp_path):
     started(SPEC, [of(manifest, "a")])
 
     with pytest.raises(ConfigurationError, match="A report shows at most 300 jobs, but 301 were named; name fewer"):
         page_of(engine, tmp_path, job_ids=[f"j{number}" for number in range(301)])
 
 
-def test_shards_tell_how_long_extraction_and_inference_overlapped(engine, started, manifest, tmp_path):
+def test_the_overlap_of_extraction_and_inference_comes_from_the_shards(engine, started, manifest, tmp_path):
     run = started(SPEC, [of(manifest, "a")])
     began_s = find_run(engine, "last")["started_at"].timestamp()
     plan = {"plan_id": uuid4(), "run_id": run.run_id, "dataset": "d", "spec_id": SPEC.spec_id, "kind": "classify"}
@@ -188,7 +188,7 @@ def test_shards_tell_how_long_extraction_and_inference_overlapped(engine, starte
     assert timeline.both_s == pytest.approx(0.2, abs=1e-3)
 
 
-def test_only_a_manifest_that_was_always_asked_in_one_way_is_said_to_be(engine, started, manifest, tmp_path):
+def test_a_manifest_is_reported_as_asked_in_one_way_only_if_it_always_was(engine, started, manifest, tmp_path):
     started(SPEC, [of(manifest, "a")])
     alone = page_of(engine, tmp_path)
     first = find_run(engine, "last")["run_id"]
@@ -202,7 +202,7 @@ def test_only_a_manifest_that_was_always_asked_in_one_way_is_said_to_be(engine, 
     assert "another spec; it was asked in 1 other way, later" in render(earlier)
 
 
-def test_the_native_sampler_is_that_of_the_model_s_processor_as_the_run_found_it(engine, started, manifest, tmp_path):
+def test_the_native_sampler_is_the_one_that_the_run_recorded(engine, started, manifest, tmp_path):
     named = RunSpec(model=ModelIdentity(name="Qwen/Qwen3-VL-8B-Instruct"))
     run = started(named, [of(manifest, "a")])
     assert page_of(engine, tmp_path).native_sampler == ""  # not guessed from the name
@@ -212,7 +212,7 @@ def test_the_native_sampler_is_that_of_the_model_s_processor_as_the_run_found_it
     assert page_of(engine, tmp_path).native_sampler == "uniform"
 
 
-def test_rows_that_were_rejected_are_told(engine, started, manifest, tmp_path):
+def test_rejected_rows_are_reported(engine, started, manifest, tmp_path):
     run = started(SPEC, [of(manifest, "a")])
     update_run(engine, run.run_id, jobs_rejected=2)
 

@@ -20,14 +20,14 @@ def data_of(page):
     return json.loads(text)
 
 
-def test_instants_are_told_in_utc_whatever_zone_the_database_speaks_in():
+def test_times_are_shown_in_utc_whatever_the_databases_time_zone():
     made = report()
     glance = replace(made.glance, started_at=datetime(2026, 11, 23, 1, 30, tzinfo=timezone(timedelta(hours=2))))
 
     assert '<p class="over">classify · 2026-11-22 23:30 UTC</p>' in render(replace(made, glance=glance))
 
 
-def test_a_page_asks_for_nothing_from_elsewhere():
+def test_a_page_loads_nothing_from_elsewhere():
     page = render(report())
 
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1].replace("&#39;", "'")
@@ -45,14 +45,14 @@ def test_a_page_asks_for_nothing_from_elsewhere():
         pytest.param(report(caveats=(HOSTILE,)), id="warning"),
     ],
 )
-def test_what_a_manifest_says_stays_text(hostile):
+def test_text_of_a_manifest_stays_text(hostile):
     page = render(hostile)
 
     assert page.count("<script") == render(report()).count("<script")
     assert "<img src=x" not in page
 
 
-def test_scripts_read_a_hostile_question_as_it_was_asked():
+def test_scripts_read_a_hostile_question_unchanged():
     page = render(report(jobs=[shown_job(question=HOSTILE, name=HOSTILE)]))
 
     data = data_of(page)
@@ -60,7 +60,7 @@ def test_scripts_read_a_hostile_question_as_it_was_asked():
     assert (data["texts"][job["question"]], job["job_id"], job["system_prompt"]) == (HOSTILE, HOSTILE, None)
 
 
-def test_nothing_on_a_page_is_hidden():
+def test_a_page_shows_invisible_characters():
     jobs = [shown_job(question=SHOWABLE, name=SHOWABLE, choices=((SHOWABLE, 1.0),))]
     made = report(jobs=jobs, caveats=(SHOWABLE,))
     made = replace(made, glance=replace(made.glance, dataset=SHOWABLE, bottleneck=SHOWABLE))
@@ -88,7 +88,7 @@ def test_frames_of_the_last_videos_are_left_out_until_the_page_is_small_enough()
     assert data["jobs"][-1]["no_strip"] == "Its frames did not fit into this report."
 
 
-def test_long_texts_are_shortened_so_that_frames_have_room():
+def test_long_texts_are_shortened_to_make_room_for_frames():
     image = PIXEL + "A" * 10_000
     texts = [f"{at:03}" + "\N{CJK UNIFIED IDEOGRAPH-8272}" * 3_997 for at in range(300)]
     jobs = [shown_job(f"clip-{at}", strip=at % 60, question=text) for at, text in enumerate(texts)]
@@ -101,14 +101,14 @@ def test_long_texts_are_shortened_so_that_frames_have_room():
     assert data["texts"][0] == f"{texts[0][:1000]}... (4,000 characters)"
 
 
-def test_the_limit_holds_where_every_text_is_long():
+def test_the_limit_holds_even_if_every_text_is_long():
     choices = tuple((f"{at:02}" + "'" * 4_000, 0.5) for at in range(26))
     jobs = [shown_job(f"clip-{at}", choices=choices, question=f"{at}" * 4_000) for at in range(300)]
 
     assert len(render(report(jobs=jobs)).encode()) < MAX_BYTES
 
 
-def test_a_text_that_many_jobs_share_is_held_once():
+def test_a_text_that_many_jobs_share_is_stored_once():
     shared = {"question": "\N{CJK UNIFIED IDEOGRAPH-8272}" * 4_000, "system_prompt": "Be brief.\u2028" * 400}
 
     page = render(report(jobs=[shown_job(f"clip-{at}", **shared) for at in range(300)]))
@@ -119,7 +119,7 @@ def test_a_text_that_many_jobs_share_is_held_once():
     assert len(page.encode()) - len(render(report()).encode()) < 300_000
 
 
-def test_a_page_says_that_it_holds_a_sample():
+def test_a_page_says_that_it_contains_a_sample():
     page = render(report(labels=99_999))
 
     assert "1 of 100,000 jobs are in this report, 1 with their frames" in page

@@ -58,7 +58,7 @@ def test_a_page_shows_the_trade_off_in_numbers():
     assert "keyframes:16 by subtask: the worst and the best" in page
 
 
-def test_a_page_draws_accuracy_against_frames_and_never_says_that_p_is_nothing():
+def test_a_page_plots_accuracy_against_frames_and_never_shows_p_as_zero():
     compared = evaluation()
     [native, keyframes] = compared.specs
     certain = replace(keyframes, difference=replace(keyframes.difference, p_holm=1e-9))

@@ -8,7 +8,8 @@ import pytest
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import Sampling
 from tasks.domain import FirstAnswer, RunSpec
-from tasks.evaluation.route_fit import Target, fit_route
+from tasks.evaluation.route_fit import fit_route
+from tasks.evaluation.route_proof import Target
 from tasks.results.read import read_results
 from tasks.results.routes import escalation_margin, paired_answers, save_route
 from tasks.results.runs import open_run

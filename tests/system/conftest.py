@@ -1,4 +1,4 @@
-"""What needs a browser, or minutes: `make system-packages` installs it."""
+"""Fixtures for a browser and Prometheus, which `make system-packages` installs."""
 
 import os
 import re

@@ -8,7 +8,7 @@ from tests.chaos.suite import run_suite
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("engine", "trials"), [("vllm", 2), ("openai", 10)])
-def test_no_job_is_lost_or_answered_otherwise_whatever_breaks(tmp_path, engine, trials):
+def test_no_job_is_lost_or_answered_differently_whatever_breaks(tmp_path, engine, trials):
     seed = random.SystemRandom().randrange(10**6)
 
     outcomes = list(run_suite(tmp_path, trials=trials, seed=seed, engine=engine, clips=100))
@@ -19,7 +19,7 @@ def test_no_job_is_lost_or_answered_otherwise_whatever_breaks(tmp_path, engine, 
 
 
 @pytest.mark.timeout(1200)
-def test_no_label_comes_from_a_frame_or_plan_file_that_someone_else_altered(tmp_path):
+def test_no_label_comes_from_a_forged_frame_or_plan_file(tmp_path):
     seed = random.SystemRandom().randrange(10**6)
     altering = {fault.name for fault in FAULTS if fault.needs == "cache"}
 

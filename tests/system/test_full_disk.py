@@ -88,7 +88,7 @@ def video(make_clip):
     return str(make_clip())
 
 
-def test_the_frame_cache(small_disk, video):
+def test_a_full_disk_of_the_frame_cache_is_named(small_disk, video):
     disk = small_disk(4)
     objects = ObjectStore(StoreSettings())
     disk.fill()
@@ -109,7 +109,7 @@ def test_the_frame_cache(small_disk, video):
         assert extractor.prepare(video).was_cached
 
 
-def test_temporary_files_of_a_manifest(small_disk, tmp_path, monkeypatch):
+def test_a_full_disk_for_temporary_files_of_a_manifest_is_named(small_disk, tmp_path, monkeypatch):
     disk = small_disk(8)
     rows = 200_000
     ids = pl.Series("job_id", [f"job {number} {number * 7919 % rows}" for number in range(rows)])
@@ -128,7 +128,7 @@ def ids_in(engine):
         return connection.scalar(text("SELECT count(*) FROM kept WHERE id = ANY(ARRAY[1, 2, 3])"))
 
 
-def test_the_data_of_postgres(small_disk, tmp_path):
+def test_a_full_disk_of_postgres_is_named(small_disk, tmp_path):
     disk = small_disk(128, tmp_path / "home")
     settings = Settings(home=disk.path)
     wanted = frozenset({ServiceName.POSTGRES})
@@ -160,7 +160,7 @@ def test_the_data_of_postgres(small_disk, tmp_path):
         engine.dispose()
 
 
-def test_services_that_cannot_start(small_disk, tmp_path):
+def test_services_that_cannot_start_name_the_disk(small_disk, tmp_path):
     disk = small_disk(16, tmp_path / "home")
     disk.fill(leave_bytes=1 << 19)
     settings = Settings(home=disk.path)
@@ -169,7 +169,7 @@ def test_services_that_cannot_start(small_disk, tmp_path):
         pass
 
 
-def test_the_data_of_the_s3_server(small_disk, tmp_path):
+def test_a_full_disk_of_the_s3_server_is_named(small_disk, tmp_path):
     disk = small_disk(64, tmp_path / "home")
     settings = Settings(home=disk.path, store={"max_attempts": 1})
     wanted = frozenset({ServiceName.S3})
@@ -189,7 +189,7 @@ def test_the_data_of_the_s3_server(small_disk, tmp_path):
         assert ObjectStore(started.store).read(f"{started.store.uri}/kept") == b"kept"
 
 
-def test_the_log_of_an_engine_that_loads(small_disk):
+def test_a_full_disk_for_the_log_of_a_loading_engine_is_named(small_disk):
     disk = small_disk(8)
     disk.fill()
     with EngineProcess(TINY, log_path=disk.path / "engine.log", start_timeout_s=240) as engine:
@@ -201,7 +201,7 @@ def test_the_log_of_an_engine_that_loads(small_disk):
         assert engine.answer(batch_about(question()))
 
 
-def test_temporary_files_and_caches_of_an_engine_which_does_without(small_disk, tmp_path, monkeypatch):
+def test_an_engine_does_without_temporary_files_and_caches(small_disk, tmp_path, monkeypatch):
     disk = small_disk(8)
     for variable in ("TMPDIR", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "HF_HOME"):
         monkeypatch.setenv(variable, str(disk.path))
@@ -211,7 +211,7 @@ def test_temporary_files_and_caches_of_an_engine_which_does_without(small_disk, 
         assert engine.answer(batch_about(question()))
 
 
-def test_a_command_whose_output_does_not_fit(small_disk, reelabel, tmp_path):
+def test_a_command_whose_output_does_not_fit_names_the_disk(small_disk, reelabel, tmp_path):
     disk = small_disk(1)
     disk.fill()
     target = disk.path / "x.parquet"

@@ -1,4 +1,4 @@
-"""The dashboard's queries, asked of a real Prometheus that has watched a real run."""
+"""The dashboard's queries, put to a real Prometheus that has watched a real run."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ def _is_ready(client):
     return False
 
 
-def test_every_query_of_the_dashboard_finds_something(prometheus, metrics_port, reelabel, tmp_path):
+def test_every_query_of_the_dashboard_returns_data(prometheus, metrics_port, reelabel, tmp_path):
     manifest = write_observed_manifest(tmp_path)
     began_s = time.time()
     run = reelabel(

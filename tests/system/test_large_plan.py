@@ -1,4 +1,4 @@
-"""A plan of videos that stand in their URIs; needs some GiB of memory."""
+"""A plan of inline videos; needs several GiB of memory."""
 
 from dataclasses import replace
 

@@ -77,14 +77,14 @@ def library_python(tmp_path_factory):
     return python
 
 
-def test_the_wheel_holds_the_library_and_nothing_else(library_python):
+def test_the_wheel_contains_the_library_and_nothing_else(library_python):
     site = next((library_python.parents[1] / "lib").glob("*/site-packages"))
 
     assert (site / "reelabel" / "py.typed").exists()
     assert not [name for name in (*NAMES, "benchmarks", "tools", "tests") if (site / name).exists()]
 
 
-def test_it_works_beside_packages_that_have_the_names_of_ours(library_python, tmp_path, make_clip):
+def test_the_library_works_beside_packages_named_like_ours(library_python, tmp_path, make_clip):
     got = run(library_python, write_shadow(tmp_path / "users"), _USE, make_clip())
 
     assert got["shape"][3] == 3
@@ -92,7 +92,7 @@ def test_it_works_beside_packages_that_have_the_names_of_ours(library_python, tm
     assert not {*got["modules"]} & {*NAMES, "prefect", "boto3", "urllib3", "sqlalchemy", "PIL"}
 
 
-def test_what_is_not_installed_is_named_with_its_extra(library_python, tmp_path, make_clip):
+def test_a_missing_dependency_is_named_with_its_extra(library_python, tmp_path, make_clip):
     found, s3, web, pictures = run(library_python, write_shadow(tmp_path / "users"), _USE, make_clip())["errors"]
 
     assert found is None
@@ -101,7 +101,7 @@ def test_what_is_not_installed_is_named_with_its_extra(library_python, tmp_path,
     assert "pip install 'reelabel[images]'" in pictures
 
 
-def test_the_plugin_of_vllm_works_beside_packages_that_have_the_names_of_ours(tmp_path, make_clip):
+def test_the_vllm_plugin_works_beside_packages_named_like_ours(tmp_path, make_clip):
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
 
     got = run(sys.executable, write_shadow(tmp_path / "users"), _LOAD, make_clip(), environment)

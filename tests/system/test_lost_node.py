@@ -1,4 +1,4 @@
-"""What takes minutes: a machine that goes away in the middle of a run."""
+"""A machine that disappears in the middle of a run; takes minutes."""
 
 import os
 import signal
@@ -80,7 +80,7 @@ def until(condition, deadline_s):
 
 
 @pytest.mark.timeout(900)
-def test_a_run_whose_node_is_lost_frees_its_place_and_goes_on_by_itself(unstarted, settings, manifest):
+def test_a_run_whose_node_is_lost_frees_its_slot_and_continues_by_itself(unstarted, settings, manifest):
     prepare_database(settings.database)
     environment = os.environ | export(settings)
     subprocess.run([sys.executable, "-m", "flows.cli.main", "deploy"], env=environment, check=True)

@@ -1,4 +1,4 @@
-"""What takes minutes: Postgres and the object store away for longer than a try or two."""
+"""Outages of Postgres and the object store longer than the retries; takes minutes."""
 
 import time
 
@@ -18,7 +18,7 @@ def until(condition, deadline_s):
 
 
 @pytest.mark.timeout(600)
-def test_a_run_outlasts_an_outage_of_postgres_and_of_the_store_and_says_what_it_waits_for(tmp_path):
+def test_a_run_survives_an_outage_of_postgres_and_the_store_and_says_what_it_waits_for(tmp_path):
     with open_world(tmp_path, model_url=None) as world:
         manifest, jobs = world.upload(CLIPS, seed=3)
 

@@ -1,4 +1,4 @@
-"""What a team sees of a run in Prefect's own pages."""
+"""What a team sees of a run in Prefect's UI."""
 
 import time
 
@@ -21,7 +21,7 @@ def page(browser, prefect_url, login):
     page.close()
 
 
-def test_the_form_starts_a_run_that_shows_its_results(page, prefect_url, api, reelabel):
+def test_the_form_starts_a_run_and_the_run_shows_its_results(page, prefect_url, api, reelabel):
     _open_form(page, prefect_url, api, "classify/on-demand")
     for help_text in (
         "Parquet file of jobs, or a glob",
@@ -39,7 +39,7 @@ def test_the_form_starts_a_run_that_shows_its_results(page, prefect_url, api, re
     assert "Reconciled: 72 jobs" in reelabel("audit", "last").stdout
 
 
-def test_the_form_of_backfills_asks_the_named_jobs_again(page, prefect_url, api, reelabel):
+def test_the_backfill_form_asks_the_named_jobs_again(page, prefect_url, api, reelabel):
     _open_form(page, prefect_url, api, "backfill/by-ids")
     for help_text in (
         "Text file with more ids, one per line",

@@ -1,4 +1,4 @@
-"""A run's page in a real browser: what it computes, finds and draws, and that it asks for nothing."""
+"""The page of a run in a real browser: what it computes, finds and draws, and that it loads nothing."""
 
 import random
 
@@ -124,7 +124,7 @@ IN_JAVASCRIPT = """(clips) => clips.map((clip) => {
 })"""
 
 
-def test_picks_in_the_browser_are_those_of_the_code_that_runs(page):
+def test_picks_in_the_browser_equal_those_of_the_code(page):
     every = list(clips())
 
     got = page.evaluate(IN_JAVASCRIPT, every)
@@ -134,7 +134,7 @@ def test_picks_in_the_browser_are_those_of_the_code_that_runs(page):
         assert in_javascript == in_python(clip, replayed), clip
 
 
-def test_sliders_move_and_the_numbers_agree(page):
+def test_sliders_move_and_the_numbers_follow(page):
     for name, value in (("fps", 24), ("length", 20), ("gop", 120), ("frames", 8)):
         set_slider(page, name, value)
 
@@ -152,7 +152,7 @@ def test_sliders_move_and_the_numbers_agree(page):
     expect(page.locator("#replay-keyframes .repeats")).to_have_text("0.00 s \N{MULTIPLICATION SIGN}8")
 
 
-def test_sliders_are_moved_by_the_keyboard(page):
+def test_sliders_can_be_moved_by_keyboard(page):
     page.locator("#frames").focus()
     page.keyboard.press("ArrowRight")
 
@@ -179,7 +179,7 @@ def test_a_job_is_found_by_its_id_and_its_clip_is_replayed(page):
 
 
 @pytest.mark.parametrize("keyframe_times_s", [tuple(9.0 * at for at in range(100)), None])
-def test_a_clip_beyond_the_sliders_is_replayed_as_it_is(browser, tmp_path, keyframe_times_s):
+def test_a_clip_beyond_the_range_of_the_sliders_is_replayed_unchanged(browser, tmp_path, keyframe_times_s):
     clip = {"totalFrames": 108_000, "fps": 120.0, "numFrames": 128, "gop": 1_080}
     facts = {"fps": 120.0, "total_frames": 108_000, "duration_s": 900.0, "keyframes_in_file": 100}
     made = report(
@@ -209,7 +209,7 @@ def test_a_clip_beyond_the_sliders_is_replayed_as_it_is(browser, tmp_path, keyfr
     page.close()
 
 
-def test_a_job_that_was_left_out_is_told_how_to_see(page):
+def test_a_page_tells_how_to_see_a_job_that_was_left_out(page):
     page.get_by_label("Job ID").fill("it's elsewhere")
     page.get_by_role("button", name="Show").click()
 
@@ -235,7 +235,7 @@ def test_a_hostile_question_stays_text(page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_anybody_can_use_it(opened, theme, width):
+def test_the_page_has_no_accessibility_violations(opened, theme, width):
     page = opened(width=width, theme=theme)
     page.get_by_label("Job ID").fill("clip-7")
     page.keyboard.press("Enter")
@@ -246,7 +246,7 @@ def test_anybody_can_use_it(opened, theme, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_theme_is_the_systems_until_it_is_switched(opened):
+def test_the_theme_follows_the_system_until_it_is_switched(opened):
     page = opened(theme="dark")
     background = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(background)

@@ -1,4 +1,4 @@
-"""Two machines by network namespaces: addresses, homes and folders of their own, and no way to this one's loopback."""
+"""Two machines by network namespaces: their own addresses, homes and folders, and no shared loopback."""
 
 import os
 import secrets
@@ -138,7 +138,7 @@ def test_a_machine_that_decodes_and_one_with_the_model_share_a_run(machines, pre
     database.dispose()
 
 
-def test_a_machine_has_no_way_to_this_ones_loopback(machines, prefect_services):
+def test_a_machine_cannot_reach_the_loopback_of_another(machines, prefect_services):
     port = urlsplit(prefect_services.prefect.api_url).port
     ask = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)"
 
@@ -167,7 +167,7 @@ except DatabaseUnavailableError as error:
 """
 
 
-def test_a_postgres_that_vanishes_in_the_middle_of_a_statement_is_missed(machines, services):
+def test_a_postgres_that_vanishes_during_a_statement_is_noticed(machines, services):
     machine, _ = machines
     url = make_url(services.database.url.get_secret_value())
     host, _, port = machine.address(url.port).partition(":")

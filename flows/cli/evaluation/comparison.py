@@ -14,7 +14,8 @@ from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.frames.extractor import stat_video
 from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduces_loader
-from reelabel.sampling.registry import samplers
+from reelabel.sampling.registry import NATIVE, samplers
+from reelabel.sources.archives.member_uri import split_member
 from reelabel.wording import pluralize
 from tasks.frame_cache.pool import video_limits, video_store
 from tasks.model.engine.process import engine_environment
@@ -42,7 +43,7 @@ def sampling_to_compare(card: ModelCard, settings: Settings, asked: SamplingOpti
         raise ConfigurationError(
             f"No loader of vLLM samples as {sampling.sampler}; compare one of these with --sampler: {able}."
         )
-    own = SamplingOptions(**asked.model_dump(exclude_none=True) | {"sampler": card.native_sampler})
+    own = SamplingOptions(**asked.model_dump(exclude_none=True) | {"sampler": NATIVE})
     return make_spec(card, settings, SpecOverrides(sampling=own)).sampling
 
 
@@ -59,7 +60,7 @@ def compare_with_vllm(
     objects = video_store(settings)
     info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
     with TemporaryDirectory(prefix="reelabel-compare-") as folder, ERRORS.status("Asking vLLM's loader"):
-        path = objects.local_path(video)
+        path = None if split_member(video) else objects.local_path(video)
         if path is None:
             path = Path(folder) / "video"
             objects.download(

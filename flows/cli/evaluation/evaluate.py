@@ -13,17 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
-from flows.cli.context import connected, open_database, prefect_ready, running_services, startup_errors
+from flows.cli.context import connected, open_database, ready_to_run
 from flows.cli.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
-from infra.checks import probe_store
 from infra.database.connect import Login
 from infra.embedded import ServiceName
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.database.schema import prepare_database
 from tasks.evaluation.calibration import BINS, calibrate
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
@@ -100,17 +98,10 @@ def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  #
     if json_to not in {None, _PRINTED}:
         require_parent_folder(str(json_to))
     parameters = {"manifest": absolute_uri(manifest)} | asked
-    with (
-        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
-        prefect_ready(settings),
-    ):
-        with startup_errors():
-            prepare_database(settings.database)
-            probe_store(settings.store)
-        with connected(settings) as engine:
-            with nullcontext() if json_to == _PRINTED else show_progress_of_manifest(engine, parameters["manifest"]):
-                _run_flow(parameters)
-            evaluation = last_evaluation(engine, dataset=asked["dataset"] or dataset_name(manifest))
+    with ready_to_run() as settings, connected(settings) as engine:
+        with nullcontext() if json_to == _PRINTED else show_progress_of_manifest(engine, parameters["manifest"]):
+            _run_flow(parameters)
+        evaluation = last_evaluation(engine, dataset=asked["dataset"] or dataset_name(manifest))
     assert evaluation is not None
     if json_to == _PRINTED:
         print(evaluation.to_json())  # noqa: T201 - for programs

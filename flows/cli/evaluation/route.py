@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
-from flows.cli.context import prefect_ready, running_services, startup_errors
+from flows.cli.context import ready_to_run
 from flows.cli.run import run_flow_locally
 from flows.run.spec import make_spec
 from infra.database.connect import connect
-from infra.embedded import ServiceName
 from infra.settings.sampling import SamplingOptions
 from reelabel.sampling.passes import dense_pass
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.database.schema import prepare_database
 from tasks.evaluation.route_fit import fit_route
 from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
 from tasks.manifest.dataset import dataset_name
@@ -31,9 +29,9 @@ if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
     from tasks.domain import RunSpec
-    from tasks.evaluation.route_fit import RouteFit, RoutingPoint, Target
+    from tasks.evaluation.route_fit import RouteFit, RoutingPoint
     from tasks.evaluation.route_needs import StillFit
-    from tasks.evaluation.route_proof import RouteProof
+    from tasks.evaluation.route_proof import RouteProof, Target
 
 
 def fit_margin(
@@ -63,12 +61,7 @@ def fit_margin(
     """
     uri = absolute_uri(manifest)
     dataset = dataset or dataset_name(uri)
-    with (
-        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
-        prefect_ready(settings),
-    ):
-        with startup_errors():
-            prepare_database(settings.database)
+    with ready_to_run() as settings:
         passes = _passes(settings, overrides)
         escalating, first, dense = (_spec(settings, each) for each in passes)
         for each in passes[1:]:

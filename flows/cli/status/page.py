@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -15,13 +16,18 @@ from rich.table import Table
 from flows.cli.console import OUT, cell
 from flows.cli.context import connected, prefect_ready
 from flows.cli.repeat import command
+from flows.run.workers_needed import absence, missing_stages
 from infra.embedded import status, with_running_services
-from reelabel.errors import ReelabelError
+from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import check_schema
+from tasks.plans.worker import live_workers
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
+from tasks.results.repairs import Repairs, Work
+from tasks.results.runs import read_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from prefect import State
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 
     from flows.cli.status.prefect import Trouble
     from infra.settings import Settings
+    from tasks.plans.worker import Worker
     from tasks.results.overview import PlanStatus, RunStatus
 
 _EVERY_S = 2.0
@@ -43,20 +50,22 @@ _OF_LATE = timedelta(days=7)
 
 def show_status(settings: Settings, *, watch: bool) -> None:
     """Print the state of services and runs; with `watch`, refresh until Ctrl-C. Start no service."""
+    repairs = Repairs()
     if not watch:
-        OUT.print(_overview(settings))
+        OUT.print(_overview(settings, repairs))
         return
-    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
+    with Live(_overview(settings, repairs), console=OUT, auto_refresh=False) as live:
         while True:
             time.sleep(_EVERY_S)
-            live.update(_overview(settings), refresh=True)
+            live.update(_overview(settings, repairs), refresh=True)
 
 
-def _overview(settings: Settings) -> Group:
+def _overview(settings: Settings, repairs: Repairs) -> Group:
     found = with_running_services(settings)
     bad: list[RunStatus] = []
     runs: list[RenderableType] = []
     troubles: Mapping[UUID, Trouble | None] = {}
+    have_done: Callable[[Work], bool] | None = None
     plans: list[RenderableType] = []
     with ExitStack() as stack:
         if found.database.url is None:
@@ -65,8 +74,10 @@ def _overview(settings: Settings) -> Group:
             with _errors_shown(runs):
                 engine = stack.enter_context(connected(found))
                 check_schema(engine)
+                objects = ObjectStore(found.store, found.web)
+                have_done = partial(repairs.have_done, engine=engine, objects=objects)
                 bad = list_unrepaired_runs(engine, within=_OF_LATE)
-                runs += _runs_and_plans(engine)
+                runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
         if found.prefect.api_url is None:
             plans.append(cell("No schedules are shown, since Prefect is stopped; to start it: reelabel up"))
         else:
@@ -77,6 +88,9 @@ def _overview(settings: Settings) -> Group:
                 plans += [_line(line) for line in prefect.schedule_lines(client)]
                 troubles = prefect.find_troubles(client, within=_OF_LATE, lost=[run.run_id for run in bad])
                 plans.append(_queue(prefect.waiting_runs(client)))
+        if have_done:
+            with _errors_shown(runs):
+                troubles = _without_repaired(bad, troubles, have_done)
     return Group(_services(settings), *_troubles(bad, troubles), *plans, *runs)
 
 
@@ -103,6 +117,18 @@ def _line(text: str) -> Text:
     line = cell(text)
     line.no_wrap, line.overflow = True, "ignore"
     return line
+
+
+def _without_repaired(
+    bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None], have_done: Callable[[Work], bool]
+) -> dict[UUID, Trouble | None]:
+    """Return what is known of runs, with None also for those whose work was done by hand."""
+    works = {run_id: each.work for run_id, each in known.items() if each is not None} | {
+        run.run_id: Work(manifest_uri=run.manifest_uri, dataset=run.dataset, since=run.started_at, spec_id=run.spec_id)
+        for run in bad
+        if run.kind == "classify"
+    }
+    return {**known, **{run_id: None for run_id, work in works.items() if work is not None and have_done(work)}}
 
 
 def _troubles(bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None]) -> Iterator[RenderableType]:
@@ -152,12 +178,43 @@ def _services(settings: Settings) -> Table:
     return table
 
 
-def _runs_and_plans(engine: Engine) -> Iterator[RenderableType]:
-    runs, plans = list_runs(engine, limit=_RUNS), list_plans(engine)
+def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableType]:
+    runs, plans, workers = list_runs(engine, limit=_RUNS), list_plans(engine), live_workers(engine)
     if runs:
         yield _runs(runs)
     if plans:
         yield _plans(plans)
+    if workers:
+        yield _workers(workers)
+    for plan in plans if is_remote else ():
+        yield from map(_line, _absences(engine, plan, workers))
+
+
+def _workers(workers: Sequence[Worker]) -> Table:
+    """Show who extracts and infers. Those without a plan serve every one."""
+    table = _table("worker", "host", "process", "plan", "model", "alive for", "heartbeat")
+    for each in sorted(workers, key=lambda worker: worker.stage):
+        table.add_row(
+            each.stage,
+            cell(each.host),
+            str(each.pid),
+            str(each.plan_id or "")[:8],
+            cell(each.model.name if each.model else ""),
+            _duration(each.alive_s),
+            f"{each.seen_s:.0f} s ago",
+        )
+    return table
+
+
+def _absences(engine: Engine, plan: PlanStatus, workers: Sequence[Worker]) -> Iterator[str]:
+    """Say which stages of a plan have no worker, and how to start one."""
+    with suppress(ConfigurationError):  # no worker of this version can read its spec, and its run says so
+        needed = read_spec(engine, plan.spec_id).model
+        serving = [each for each in workers if each.serves(plan.plan_id, needed)]
+        for stage in missing_stages(serving, planned=plan.planned, extracted=plan.extracted):
+            # A folder of weights is known by its name alone, which is no path.
+            model = None if needed.fingerprint or needed.served_at else needed.name
+            yield f"Plan {str(plan.plan_id)[:8]}: {absence(stage, model=model)}."
 
 
 def _runs(runs: Sequence[RunStatus]) -> Table:

@@ -29,7 +29,10 @@ from prefect.server.schemas.schedules import CronSchedule as Calendar
 
 from flows.cli.repeat import command, repeat_flow
 from flows.run.names import NIGHTLY, TAG, WATCH
+from flows.run.scheduled import render_scheduled
+from tasks.manifest.dataset import dataset_name, nightly_dataset
 from tasks.manifest.location import has_date_placeholders
+from tasks.results.repairs import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,6 +134,7 @@ class Trouble:
         state: How it ended.
         message: Why.
         command: The command that repairs it; None if there is none.
+        work: What it was to do; None if it is not a `classify` run.
     """
 
     run_id: UUID
@@ -139,6 +143,7 @@ class Trouble:
     state: str
     message: str
     command: str | None
+    work: Work | None
 
 
 def find_troubles(client: SyncPrefectClient, *, within: timedelta, lost: Sequence[UUID]) -> dict[UUID, Trouble | None]:
@@ -221,7 +226,18 @@ def _trouble(run: FlowRun, flow: str, nightly: DeploymentResponse | None) -> Tro
         state=run.state.name.lower() if run.state.name else "failed",
         message=_NO_SENTENCE.sub("", run.state.message or ""),
         command=_repair(run, flow, nightly),
+        work=_work(run) if flow == "classify" else None,
     )
+
+
+def _work(run: FlowRun) -> Work | None:
+    manifest, timezone = run.parameters["manifest"], run.parameters.get("timezone") or "UTC"
+    dataset = run.parameters.get("dataset") or nightly_dataset(manifest) or dataset_name(manifest)
+    try:
+        manifest, dataset = (render_scheduled(text, timezone, str(run.id)) for text in (manifest, dataset))
+    except (ValueError, OSError, KeyError):  # a time zone or a format that does not exist: why it failed
+        return None
+    return Work(manifest_uri=manifest, dataset=dataset, since=run.start_time or _ended_at(run))
 
 
 def _repair(run: FlowRun, flow: str, nightly: DeploymentResponse | None) -> str | None:

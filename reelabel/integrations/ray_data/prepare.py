@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
-    from types import TracebackType
 
     from reelabel.integrations.ray_data.worker import PrepareWorker
     from reelabel.sampled_frames import SampledFrames
@@ -146,12 +145,7 @@ class PrepareVideo:
         """Return the instance itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Stop the decoding processes."""
         self.close()
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from reelabel.errors import ConfigurationError, SamplingRefusedError
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, find_sampler
+from reelabel.sampling.spec import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ _SOURCE = "vLLM's loader "
 _MODULE = "reelabel.integrations.vllm.own_loader"
 _OPTIONS = {"fps": "fps", "max_duration_s": "max_duration", "min_frames": "min_frames", "max_frames": "max_frames"}
 _RATE_TOLERANCE = 1e-6
+_MOLMO2_FPS = 2.0
 
 
 class LoaderChoice(BaseModel):
@@ -76,10 +78,17 @@ def loader_options(sampling: Sampling) -> tuple[str, dict[str, Any]]:
         if ours in spec.options and (value := getattr(sampling, ours)) is not None
     }
     if spec.name == "molmo2":
-        fps = options.pop("fps", 2.0)
-        mode = sampling.frame_sample_mode or "uniform_last_frame"
-        options |= {"frame_sample_mode": mode, "max_fps": fps, "sampling_fps": fps}
+        options = _molmo2_options(sampling)
     return spec.source.removeprefix(_SOURCE), options | {"num_frames": sampling.num_frames}
+
+
+def _molmo2_options(sampling: Sampling) -> dict[str, Any]:
+    mode = sampling.frame_sample_mode or "uniform_last_frame"
+    if mode == "every_frame":
+        return {"frame_sample_mode": None}
+    rate = "sampling_fps" if mode == "fps" else "max_fps"
+    fps = None if sampling.fps == EVERY else sampling.fps or _MOLMO2_FPS
+    return {"frame_sample_mode": mode, rate: fps}
 
 
 def ask_loaders(
@@ -191,7 +200,7 @@ def _common_reasons(ours: SampledFrames, choice: LoaderChoice, sampling: Samplin
             yield Reason.COUNT
         if abs(choice.fps - ours.fps) > _RATE_TOLERANCE * ours.fps:
             yield Reason.RATE
-    if "were replaced" in ours.reason:
+    if "replaced by" in ours.reason:
         yield Reason.REPLACED
     if ours.dropped_as_similar:
         yield Reason.DROPPED

@@ -14,6 +14,7 @@ from reelabel.extract import extract_keyframes_of_file
 from reelabel.fast_path import as_video_errors
 from reelabel.frames import packets
 from reelabel.frames.frame_file import decode_frame_file
+from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -31,6 +32,7 @@ SANDBOX_VARIABLE = "REELABEL_LOADER_SANDBOX"
 
 # By default, frames are left for the model's processor to scale; options can set its size here instead.
 _UNSCALED = {"max_pixels": 16_777_216, "size_multiple_px": 1}
+_OURS_BY_THEIRS = ("max_duration_s", "max_duration")
 _start_lock = threading.Lock()
 _pools: dict[int, DecodePool] = {}
 _TIMEOUT_S = 60
@@ -42,14 +44,14 @@ def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
 
     Args:
         data: The bytes of a video file.
-        options: Options of `reelabel.sampling.options.Sampling`.
+        options: Options of `reelabel.sampling.options.Sampling`, or of vLLM's own loaders where they mean the same.
 
     Raises:
         ConfigurationError: An option is unknown or invalid.
         VideoError: The video cannot be used; see its code.
     """
-    sampling = _sampling(options)
-    pool = _decode_pool()
+    sampling = parse_sampling(options)
+    pool = decode_pool()
     with video_in_memory(data) as file:
         if pool is not None:
             return pool.extract(file, sampling=sampling, limits=Limits())
@@ -69,24 +71,30 @@ def read_frame_file(data: bytes) -> FrameFile:
         FrameFileError: The file is damaged, or holds packets and there are no decoding processes.
         VideoError: The packets cannot be decoded.
     """
-    pool = _decode_pool()
+    pool = decode_pool()
     if pool is None and decode_frame_file(data).encoding == "packets":
         raise FrameFileError(f"The frame file holds packets; set {PROCESSES_VARIABLE} to at least 1 to decode them.")
     return packets.read_frame_file(data, pool=pool)
 
 
-def _sampling(options: dict[str, Any]) -> Sampling:
+def parse_sampling(options: dict[str, Any]) -> Sampling:
+    """Return the sampling that `media_io_kwargs` ask for.
+
+    Raises:
+        ConfigurationError: An option is unknown or invalid.
+    """
+    translated = translate_media_options(options)
     try:
-        return require_no_job_options(Sampling(**_UNSCALED | options))
+        return require_no_job_options(Sampling(**_UNSCALED | translated))
     except ValidationError as error:
         where, _, message = first_fault(error)
         where = where or "combination of options"
     except ValueError as error:
         where, message = "combination of options", str(error)
-    raise ConfigurationError(f"Invalid media_io_kwargs of the video loader pyav_keyframes: {where}: {message}.")
+    raise invalid_option(where, message if "max_duration_s" in options else message.replace(*_OURS_BY_THEIRS))
 
 
-def _decode_pool() -> DecodePool | None:
+def decode_pool() -> DecodePool | None:
     """Return the decoding pool, if processes are configured. vLLM calls from many threads; the first starts it."""
     processes = os.environ.get(PROCESSES_VARIABLE) or "0"
     if not processes.isdecimal():

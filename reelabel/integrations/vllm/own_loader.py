@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,20 @@ from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
 from reelabel.integrations.vllm.comparison import LOADER_CHOICES, LoaderChoice, loader_options
 from reelabel.sampling.options import Sampling
 
+# Loaders that only the modules of their models register.
+_MODULES = {
+    "llava_onevision2": "vllm.model_executor.models.llava_onevision2",
+    "minimax_m3_vl": "vllm.models.minimax_m3.common.mm_preprocess",
+}
+# Loaders that repeat the last frame of an odd number, after they have chosen.
+_PAIRING = frozenset({"glmga", "clef_omni"})
+
 
 def choose(data: bytes, sampling: Sampling) -> LoaderChoice:
     """Let the loader that a sampler reproduces read a video."""
     loader, options = loader_options(sampling)
+    if loader in _MODULES:
+        import_module(_MODULES[loader])
     asked: list[tuple[Any, list[int]]] = []
 
     class Recording(type(VIDEO_LOADER_REGISTRY.load(loader))):  # type: ignore[misc]
@@ -38,6 +49,8 @@ def choose(data: bytes, sampling: Sampling) -> LoaderChoice:
     except Exception as error:  # noqa: BLE001 - whatever it raises is its refusal
         shown, refusal = [], " ".join(f"{error}".split()) or type(error).__name__
     source, positions = asked[0] if asked else ((0, 0.0, 0.0), [])
+    if loader in _PAIRING:
+        shown, positions = _paired(shown), _paired(positions)
     return LoaderChoice(
         loader=loader,
         chosen=positions,
@@ -47,6 +60,10 @@ def choose(data: bytes, sampling: Sampling) -> LoaderChoice:
         duration_s=source[2],
         refusal=refusal,
     )
+
+
+def _paired(positions: list[int]) -> list[int]:
+    return [*positions, *positions[-1:]] if len(positions) % 2 else positions
 
 
 def main() -> None:

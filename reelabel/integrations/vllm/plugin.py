@@ -1,13 +1,15 @@
-"""The entry point `vllm.general_plugins`, which registers the video loaders in each of vLLM's processes."""
+"""The entry point `vllm.general_plugins`, which registers video loaders and a media connector in vLLM's processes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from vllm.exceptions import VLLMUnprocessableEntityError, VLLMValidationError
+from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY
 from vllm.multimodal.video import VIDEO_LOADER_REGISTRY, VideoLoader
 
 from reelabel.errors import ConfigurationError, JobError
+from reelabel.integrations.vllm.connector import RangeConnector
 from reelabel.integrations.vllm.decode import decode_video, is_frame_file, read_frame_file
 from reelabel.integrations.vllm.video_input import drop_repeated_frames, video_input
 
@@ -21,6 +23,8 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
     Also accepts frame files, so that one server can serve both.
     """
 
+    can_read_ranges = True  # through the media connector
+
     @classmethod
     def load_bytes(cls, data: bytes, *, repeat_frames: bool = True, **options: Any) -> Video:  # noqa: ANN401
         """Decode a video.
@@ -28,7 +32,8 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
         Args:
             data: The bytes of a video file, or of a frame file, whose own picks are used.
             repeat_frames: Repeat frames if there are fewer than requested.
-            options: The other `media_io_kwargs`: options of `reelabel.sampling.options.Sampling`.
+            options: The other `media_io_kwargs`: options of `reelabel.sampling.options.Sampling`, or of vLLM's own
+                loaders where they mean the same.
 
         Returns:
             Frames as shown to the model, shape (M, H, W, 3), uint8; and metadata with their actual times, as defined
@@ -74,6 +79,7 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Register the loaders with vLLM. Idempotent."""
+    """Register the loaders and the media connector with vLLM. Idempotent."""
+    MEDIA_CONNECTOR_REGISTRY.register("reelabel")(RangeConnector)
     VIDEO_LOADER_REGISTRY.register("pyav_keyframes")(KeyframeLoader)
     VIDEO_LOADER_REGISTRY.register("reelabel_frames")(FrameFileLoader)

@@ -75,7 +75,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
         raise ManifestError(f"Cannot read {path} as JSON: {error}.") from None
 
 
-def require_columns(path: Path, found: Iterable[str], wanted: Iterable[str], *, layout: str) -> None:
+def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str], *, layout: str) -> None:
     """Check that a file has the columns of a layout.
 
     Raises:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoConfig
 from vllm import LLM, ModelRegistry, SamplingParams
+from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
+from vllm.model_executor.model_loader import get_model_cls
 from vllm.platforms import current_platform
 
-from infra.errors import InferenceError
+from infra.errors import InferenceError, ModelError
 from tasks.domain import Answer
 from tasks.model.engine.renderer import translate_vllm_error
-from tasks.model.engine.tuning import tune_engine, vllm_arguments
+from tasks.model.engine.tuning import PRUNING_METHOD, tune_engine, vllm_arguments
 from tasks.model.prompts.prompt import choice_probabilities
 from tasks.model.protocol import EngineInfo, QuestionFailure
 
@@ -58,7 +60,11 @@ class Engine:
             config: What to load.
             started: `time.perf_counter` at process start.
         """
+        if config.video_pruning_rate:
+            _require_pruning(config)
         llm = LLM(**vllm_arguments(config))
+        if config.video_pruning_rate:
+            llm.collective_rpc(_enable_pruning)
         self._engine = llm.llm_engine
         self._tuning = tune_engine(config).values
         self._max_model_len = int(llm.model_config.max_model_len)
@@ -113,6 +119,27 @@ class Engine:
         share_ms, self._unattributed_ms = self._unattributed_ms / len(outputs), 0.0
         finished = [(self._in_flight.pop(output.request_id), output) for output in outputs]
         return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
+
+
+def _require_pruning(config: EngineConfig) -> None:
+    """Make sure that the model prunes videos.
+
+    Otherwise vLLM ignores the rate, or, where a model borrows the processor of one that does, fails on every video.
+
+    Raises:
+        ModelError: It does not.
+    """
+    model = get_model_cls(EngineArgs(**vllm_arguments(config)).create_model_config())
+    if PRUNING_METHOD not in getattr(model, "supported_video_pruning_methods", ()):
+        raise ModelError(
+            f"vLLM's {model.__name__} cannot leave out tokens of videos; leave out video_pruning_rate, or use a model "
+            "such as Qwen2.5-VL or Qwen3-VL."
+        )
+
+
+def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
+    """Tell the worker what its model does: the one for CPUs overrides the method that finds out."""
+    worker.model_runner.is_multimodal_pruning_enabled = True
 
 
 def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput

@@ -93,8 +93,9 @@ def main(import_implementation: Callable[[EngineConfig], Implementation] = impor
 
 def _explain(error: BaseException) -> EngineFailure:
     # Measured here and now: files of this process disappear with it.
-    log_folder = Path("/proc/self/fd/2").resolve().parent
-    if full := full_disk([log_folder, *written_folders(os.environ)], error):
+    log = Path("/proc/self/fd/2").resolve()
+    log_folders = [log.parent] if log.is_file() else []  # the process that filters it has it otherwise
+    if full := full_disk([*log_folders, *written_folders(os.environ)], error):
         return EngineFailure(message=full.message, is_disk_full=True)
     ours = isinstance(error, ReelabelError)
     return EngineFailure(message=str(error) if ours else f"{type(error).__name__}: {error}")

@@ -19,9 +19,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
-from reelabel.disk import disk_errors, full_disk, temporary_root
+from reelabel.disk import full_disk, temporary_root
 from reelabel.errors import ConfigurationError, DiskFullError
 from reelabel.temporary import temporary_folder
+from tasks.model.engine.log import engine_log
 from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes, Lifetime
 from tasks.model.written_folders import written_folders
 
@@ -53,6 +54,7 @@ class EngineProcess(Lifetime):
         config: EngineConfig,
         *,
         log_path: Path,
+        log_as_json: bool = False,
         start_timeout_s: float,
         answer_timeout_s: float = 600.0,
         command: Sequence[str] = VLLM_COMMAND,
@@ -62,6 +64,7 @@ class EngineProcess(Lifetime):
         Args:
             config: What to load.
             log_path: File that receives the process's output.
+            log_as_json: Write each line of it as JSON.
             start_timeout_s: Seconds allowed for loading.
             answer_timeout_s: Seconds without a reply, while questions are pending, after which the engine counts
                 as hung.
@@ -71,6 +74,7 @@ class EngineProcess(Lifetime):
         self.starts = 0
         self._config = config
         self._log_path = log_path
+        self._log_as_json = log_as_json
         self._start_timeout_s = start_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._command = tuple(command)
@@ -99,6 +103,7 @@ class EngineProcess(Lifetime):
                     self._config,
                     command=self._command,
                     log_path=self._log_path,
+                    log_as_json=self._log_as_json,
                     add_times=self._add_times,
                     is_first=not self.starts,
                 )
@@ -213,6 +218,7 @@ class _Incarnation:
         *,
         command: tuple[str, ...],
         log_path: Path,
+        log_as_json: bool,
         add_times: Callable[[EngineTimes], None],
         is_first: bool,
     ) -> None:
@@ -223,11 +229,7 @@ class _Incarnation:
         self._connection, theirs = Pipe()
         lifeline_read, lifeline_write = os.pipe()
         self._lifeline: int | None = lifeline_write
-        with disk_errors(log_path.parent):
-            log_path.parent.mkdir(parents=True, exist_ok=True)
-            # It may quote prompts and paths.
-            log = os.fdopen(os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-        with log:
+        with engine_log(log_path, as_json=log_as_json) as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, str(theirs.fileno()), str(lifeline_read)],
                 stdin=subprocess.DEVNULL,

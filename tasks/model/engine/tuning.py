@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ _CUDA_STEP_TOKENS = {70 * _GIB: 16_384, 0: 8_192}  # vLLM's defaults for offline
 _CUDA_SHARE = 0.9
 _CUDA_SPARE = 0.02
 _CACHED_QUESTION_TOKENS = 64
+PRUNING_METHOD = "evs"  # Efficient Video Sampling
+_PRUNED_STEP_TOKENS = 8_192
 _FIT_MEMORY = -1  # tells vLLM to use the longest prompt that fits into memory
 
 
@@ -56,6 +58,8 @@ def choose_tuning(config: EngineConfig, shape: ModelProfile, machine: Machine) -
     Raises:
         ConfigurationError: Settings contradict each other, or do not fit into memory.
     """
+    if config.video_pruning_rate:
+        config = _with_whole_prompts(config, shape)
     tuning = _for_cuda(config, shape, machine) if machine.is_cuda else _for_cpu(config, shape, machine)
     seqs, tokens = tuning.arguments["max_num_seqs"], tuning.arguments["max_num_batched_tokens"]
     if seqs > tokens:
@@ -64,6 +68,16 @@ def choose_tuning(config: EngineConfig, shape: ModelProfile, machine: Machine) -
             "least one token; lower the former or raise the latter.",
         )
     return tuning
+
+
+def _with_whole_prompts(config: EngineConfig, shape: ModelProfile) -> EngineConfig:
+    """Make a step hold the longest prompt.
+
+    vLLM cannot correct the positions of a prompt with a pruned video if a step begins at the first token of the video.
+    """
+    usual = min(shape.max_tokens, max(shape.video_tokens(config) + _QUESTION_TOKENS, _PRUNED_STEP_TOKENS))
+    longest = min(config.max_model_len or usual, config.max_num_batched_tokens or shape.max_tokens)
+    return replace(config, max_model_len=longest, max_num_batched_tokens=config.max_num_batched_tokens or longest)
 
 
 def _for_cpu(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tuning:
@@ -264,4 +278,16 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "mm_processor_cache_gb": 0,  # a video's questions are rendered together, outside the engine
         "seed": 0,
+        **(_pruning(config.video_pruning_rate) if config.video_pruning_rate else {}),
     } | tune_engine(config).arguments
+
+
+def _pruning(rate: float) -> dict[str, Any]:
+    return {
+        "video_pruning_rate": rate,
+        "video_pruning_method": PRUNING_METHOD,
+        # vLLM corrects the positions after a pruned video only where it computes the video: a question that found it
+        # in the cache would be answered by wrong ones. Nor may it begin a step inside a prompt: see above.
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": False,
+    }

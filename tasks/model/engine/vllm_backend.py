@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from infra.checks import Check
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
+from reelabel.sampling.options import estimate_frames
 from tasks.model.backend import Backend
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
@@ -51,7 +52,7 @@ def engine_config(
         engines: Number of engines that share this machine's cores.
     """
     model = settings.model
-    num_frames = sampling.num_frames if sampling else settings.sampling.num_frames
+    num_frames = estimate_frames(sampling.num_frames if sampling else settings.sampling.num_frames)
     shown_px = sampling.max_pixels if sampling else max_frame_pixels(card, settings, num_frames=num_frames)
     return EngineConfig(
         model=card.location,
@@ -69,6 +70,7 @@ def engine_config(
         num_frames=num_frames,
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,
+        video_pruning_rate=model.video_pruning_rate or 0.0,
     )
 
 
@@ -108,6 +110,7 @@ class VllmBackend(Backend):
     """Loads the model with vLLM: one engine, or a fleet of engines, each in a process of its own."""
 
     name = "vllm"
+    prunes_videos = True
     takes_hub_models = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
@@ -128,6 +131,7 @@ class VllmBackend(Backend):
                 EngineProcess(
                     engine_config(card, settings, sampling=sampling, devices=devices, engines=len(shares)),
                     log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
+                    log_as_json=settings.log.format == "json",
                     start_timeout_s=model.start_timeout_s,
                     answer_timeout_s=model.answer_timeout_s,
                 ),

@@ -1,21 +1,24 @@
-"""The text of a question, and the chat messages that carry it."""
+"""The text of a question, the chat messages that carry it, and the probabilities of its choices, in any order."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import chain, islice
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from infra.errors import ChoicesAmbiguousError, InferenceError
-from tasks.model.prompts.choice_permutation import rotate_choices
-from tasks.model.protocol import Question
+from tasks.domain import Answer, OrderBias
+from tasks.model.protocol import Question, QuestionFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tasks.domain import Job, RunSpec
-
+    from tasks.model.protocol import Batch, Reply
 
 ChoiceTokens = tuple[frozenset[int], ...]
 
@@ -167,3 +170,70 @@ def chat_messages(text: str, system_prompt: str | None, *, placeholder: str | No
         user = {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": text}]}
         system = {"role": "system", "content": [{"type": "text", "text": system_prompt}]}
     return [user] if system_prompt is None else [system, user]
+
+
+def rotate_choices(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
+    """Rotate choices to evenly spaced starting points.
+
+    With as many rotations as choices, each choice appears once in each position, so that a position bias
+    affects all of them equally: the cyclic permutations of Zheng et al., "Large Language Models Are
+    Not Robust Multiple Choice Selectors", ICLR 2024.
+
+    Args:
+        choices: The answers, in the job's order.
+        permutations: Maximum number of orders; a question with fewer choices has one per choice.
+
+    Returns:
+        Distinct orders, the job's own first.
+    """
+    count = min(permutations, len(choices))
+    starts = [turn * len(choices) // count for turn in range(count)]
+    return [(*choices[start:], *choices[:start]) for start in starts]
+
+
+def answer_permuted(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[Reply]:
+    """Ask each question of a batch in all its orders, and average the answers.
+
+    The orders of a question are adjacent, so that they share the video's prefill.
+
+    Returns:
+        One reply per question, in the order of the batch.
+    """
+    asked = [(question, *question.others) for question in batch.questions]
+    replies = iter(ask(batch.only(tuple(chain.from_iterable(asked)))))
+    return [_merge(orders, list(islice(replies, len(orders)))) for orders in asked]
+
+
+def _merge(orders: Sequence[Question], replies: Sequence[Reply]) -> Reply:
+    """Merge the replies to a question's orders: their average, or the first refusal."""
+    answers: list[Answer] = []
+    for reply in replies:
+        if isinstance(reply, QuestionFailure):
+            return reply
+        answers.append(reply)
+    return answers[0] if len(answers) == 1 else _average(orders, answers)
+
+
+def _average(orders: Sequence[Question], answers: Sequence[Answer]) -> Answer:
+    table = np.array(
+        [
+            [answer.probabilities[order.choices.index(choice)] for choice in orders[0].choices]
+            for order, answer in zip(orders, answers, strict=True)
+        ],
+    )
+    mean = table.mean(axis=0)
+    label = int(mean.argmax())
+    return Answer(
+        choice_index=label,
+        probabilities=tuple(mean.tolist()),
+        prompt_tokens=sum(answer.prompt_tokens for answer in answers),
+        cached_tokens=sum(answer.cached_tokens for answer in answers),
+        preprocess_ms=sum(answer.preprocess_ms for answer in answers),
+        inference_ms=sum(answer.inference_ms for answer in answers),
+        order=OrderBias(
+            permutations=len(answers),
+            agreement=float((table.argmax(axis=1) == label).mean()),
+            spread=float(np.ptp(table, axis=0).max()),
+            same_position=len({answer.choice_index for answer in answers}) == 1,
+        ),
+    )

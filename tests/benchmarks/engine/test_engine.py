@@ -27,7 +27,7 @@ SMALL = Architecture(
 
 
 @pytest.mark.system
-def test_a_sweep_measures_each_setting_and_names_those_that_fail():
+def test_a_sweep_measures_each_setting_and_names_failing_ones():
     refused = Candidate(name="no tokens a step", arguments={"max_num_batched_tokens": 0})
     tried = (Candidate(name=CHOSEN), refused)
     shown = []
@@ -60,7 +60,7 @@ def test_the_architecture_of_a_hundred_million_parameters_has_about_as_many():
     assert replace(MEDIUM, layers=18).parameters > 1.5 * MEDIUM.parameters
 
 
-def test_videos_of_noise_are_unlike_each_other():
+def test_videos_of_noise_differ_from_each_other():
     (first, metadata), (second, _) = noise_video(1, frames=4, side_px=28), noise_video(2, frames=4, side_px=28)
 
     assert first.shape == (4, 28, 28, 3)
@@ -68,7 +68,7 @@ def test_videos_of_noise_are_unlike_each_other():
     assert metadata["frames_indices"] == [0, 1, 2, 3]
 
 
-def test_the_best_of_a_sweep_is_the_ceiling():
+def test_the_ceiling_is_the_best_of_a_sweep():
     slow, fast = (
         SweepRow(
             candidate=Candidate(name=name),

@@ -1,4 +1,4 @@
-"""On files about which header and frames disagree, every difference from vLLM's loaders has a known reason."""
+"""If header and frames of a file disagree, every difference from vLLM's loaders has a known reason."""
 
 import pytest
 
@@ -17,13 +17,13 @@ def test_every_difference_has_a_known_reason(found):
     assert unexplained(found) == []
 
 
-def test_choices_are_equal_where_vllm_reads_what_the_header_says(found):
+def test_picks_are_equal_if_vllm_can_read_what_the_header_states(found):
     trimmed = found["edit list that trims"]
 
     assert set(trimmed) == {EQUAL, Reason.REPEATED}
     assert len(trimmed[EQUAL]) >= len(SAMPLINGS) * 3
 
 
-def test_wrong_headers_and_gaps_are_named_as_such(found):
+def test_wrong_headers_and_gaps_are_named_as_reasons(found):
     assert set(found["wrong header"]) <= {EQUAL, Reason.REPEATED, Reason.COUNT}
     assert any(Reason.UNREADABLE in outcome for outcome in found["AVI with gaps"])

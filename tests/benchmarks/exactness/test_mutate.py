@@ -17,14 +17,14 @@ def test_the_same_seed_makes_the_same_mutants():
 
 
 @pytest.mark.parametrize("data", [DATA, b"x", b"\xa3\x81"], ids=["a file", "one byte", "two bytes"])
-def test_a_mutant_is_never_empty_and_seldom_the_original(data):
+def test_a_mutant_is_never_empty_and_rarely_equals_the_original(data):
     mutants = [mutate(data, random.Random(seed))[0] for seed in range(300)]
 
     assert all(mutants)
     assert sum(mutant == data for mutant in mutants) < 100
 
 
-def test_every_way_is_taken():
+def test_every_mutation_is_used():
     steps = {step for seed in range(100) for step in mutate(DATA, random.Random(seed))[1]}
 
     assert steps == {
@@ -38,5 +38,5 @@ def test_every_way_is_taken():
     }
 
 
-def test_every_container_of_the_matrix_is_damaged():
+def test_containers_of_the_whole_matrix_are_damaged():
     assert {cell.container for cell in BASES} == {cell.container for cell in matrix()}

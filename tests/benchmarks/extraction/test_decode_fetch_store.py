@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.system
-def test_a_clip_longer_than_a_minute_goes_on_where_the_minute_ends(folder):
+def test_a_clip_longer_than_a_minute_continues_after_the_minute(folder):
     with av.open(str(BenchClip(width_px=640, height_px=360, gop=60, length_s=70).make(folder))) as container:
         times = sorted(packet.pts for packet in container.demux(video=0) if packet.size)
 
@@ -40,7 +40,7 @@ def test_every_method_of_decoding_is_measured(folder):
 
 
 @pytest.mark.system
-def test_less_is_fetched_than_the_file_and_a_known_header_is_not_fetched_again(folder, objects, store_settings):
+def test_less_than_the_file_is_fetched_and_a_known_header_not_again(folder, objects, store_settings):
     (row,) = measure_fetch([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1)
 
     assert row.cached_bytes < row.parts_bytes < row.file_bytes

@@ -2,7 +2,7 @@ from benchmarks.extraction.similar import measure_similar, overall_factor
 from benchmarks.media.scenes import SCENES
 
 
-def test_of_static_scenes_few_frames_remain_and_of_moving_ones_all(tmp_path):
+def test_static_scenes_keep_few_frames_and_moving_scenes_keep_all(tmp_path):
     scenes = [scene for scene in SCENES if scene.name in {"empty room", "room and a lamp", "panning camera"}]
 
     rows = list(measure_similar(tmp_path, threshold=0.95, scenes=scenes, length_s=12))

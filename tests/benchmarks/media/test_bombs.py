@@ -49,7 +49,7 @@ def end_of(pool, path):
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_costs_no_more_than_its_limits_and_the_pool_goes_on(pool, name, tmp_path):
+def test_a_bomb_stays_within_its_limits_and_the_pool_survives(pool, name, tmp_path):
     bomb, good = tmp_path / "bomb", tmp_path / "good"
     bomb.write_bytes(made(name))
     good.write_bytes(Cell("mp4", "h264").make())

@@ -35,7 +35,7 @@ def parent():
     process.stdout.close()
 
 
-def test_an_engine_keeps_to_its_cores_and_what_it_starts_to_the_hosts(parent, cores):
+def test_an_engine_stays_on_its_cores_and_its_children_on_the_hosts(parent, cores):
     with EngineBinding(parent.pid, cores):
         [child] = descendants(parent.pid)
 
@@ -43,14 +43,14 @@ def test_an_engine_keeps_to_its_cores_and_what_it_starts_to_the_hosts(parent, co
         assert os.sched_getaffinity(child) == cores.host
 
 
-def test_nothing_is_bound_without_cores(parent):
+def test_without_cores_nothing_is_pinned(parent):
     before = os.sched_getaffinity(parent.pid)
 
     with EngineBinding(parent.pid, Cores()):
         assert os.sched_getaffinity(parent.pid) == before
 
 
-def test_busy_shares_are_those_of_the_interval(cores):
+def test_busy_shares_cover_the_interval_alone(cores):
     with CpuUtilization(cores) as utilization:
         began_s = time.time()
         time.sleep(1)

@@ -41,7 +41,7 @@ def flow_run(prefect_services, tmp_path):
 
 @pytest.mark.system
 @pytest.mark.usefixtures("prefect_api")
-def test_the_clock_of_a_measured_run_goes_from_the_loaded_model_to_the_last_answer(flow_run):
+def test_a_measured_run_is_timed_from_the_loaded_model_to_the_last_answer(flow_run):
     start, variables, asked_s = EngineProcess.start, dict(os.environ), time.time()
 
     timing = flow_run.run(1)

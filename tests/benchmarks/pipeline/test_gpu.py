@@ -1,4 +1,4 @@
-"""The benchmark for a GPU, at its smallest, on cores."""
+"""The GPU benchmark at its smallest, on a CPU."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def test_every_contender_answers_every_question(report):
     assert all(each["jobs_per_s"] > 0 for each in size["contenders"])
 
 
-def test_every_contender_is_asked_as_many_tokens(report):
+def test_every_contender_gets_the_same_number_of_tokens(report):
     [size] = report["sizes"]
 
     assert len({each["prompt_tokens"] for each in size["contenders"]}) == 1

@@ -16,7 +16,7 @@ def targets(*results, jobs_per_video=1):
     return {each.name: each for each in check_targets(named, jobs_per_video=jobs_per_video, warm_share=0.9)}
 
 
-def test_a_cold_cache_is_held_against_the_slower_of_ceiling_and_extraction():
+def test_a_cold_cache_is_compared_with_the_slower_of_ceiling_and_extraction():
     results = (result(CEILING, 10), result(EXTRACTION, 4), result(COLD, 3.8))
 
     by_extraction = targets(*results)
@@ -51,7 +51,7 @@ def test_a_met_target_needs_no_explanation():
     assert met.bottleneck == ""
 
 
-def test_one_other_label_is_found():
+def test_a_single_differing_label_is_found():
     found = targets(result(COLD, 1, labels=(0, 1, 2, 3)), result(WARM, 1, labels=(0, 1, 2, 2)))
 
     assert not found["equal labels, warm and cold"].is_met
@@ -99,7 +99,7 @@ def test_contenders_take_turns_within_a_round():
     ]
 
 
-def test_one_model_at_a_time_is_in_memory_where_no_more_fit():
+def test_one_model_at_a_time_is_loaded_if_memory_holds_no_more():
     assert passes(together=False) == [
         *("load a", "a 1", "a 2", "a 3", "close a"),
         *("load b", "b 1", "b 2", "b 3", "close b"),

@@ -5,7 +5,7 @@ from benchmarks.scale.measure import measure_scale, measure_videos
 pytestmark = pytest.mark.system
 
 
-def test_every_step_finds_what_was_made_up(services):
+def test_every_step_finds_the_generated_rows(services):
     row = measure_scale(4_000, services.database, on_progress=lambda _: None)
 
     assert (row.rows, row.shards, row.named) == (4_000, 40, 400)

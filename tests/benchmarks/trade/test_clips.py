@@ -1,4 +1,4 @@
-"""The benchmark's clips have the keyframes they are said to have, and its answers are balanced."""
+"""The benchmark's clips have as many keyframes as stated, and its answers are balanced."""
 
 from functools import cache
 
@@ -38,13 +38,13 @@ def test_the_default_asks_over_a_thousand_questions():
 
 
 @pytest.mark.parametrize("keyframes", KEYFRAMES)
-def test_a_fifth_of_the_clips_has_each_number_of_keyframes_half_of_them_about_motion(keyframes):
+def test_each_number_of_keyframes_has_a_fifth_of_the_clips_half_of_them_about_motion(keyframes):
     counts = dict(CELLS.filter(keyframes=keyframes).group_by("task").len().iter_rows())
 
     assert counts == {SCENE: CLIPS // 10, MOTION: CLIPS // 10}
 
 
-def test_every_choice_is_right_as_often_as_the_others_so_that_chance_is_a_quarter():
+def test_every_choice_is_correct_equally_often_so_chance_is_a_quarter():
     counts = CELLS.group_by("subtask", "keyframes", "answer").len()
 
     assert counts.group_by("subtask", "keyframes").agg(pl.col("len").n_unique(), choices=pl.len()).select(
@@ -53,19 +53,19 @@ def test_every_choice_is_right_as_often_as_the_others_so_that_chance_is_a_quarte
     assert set(counts["subtask"]) == set(SCENE_QUESTIONS)
 
 
-def test_every_clip_has_the_keyframes_and_frames_it_is_said_to_have(manifest):
+def test_every_clip_has_as_many_keyframes_and_frames_as_stated(manifest):
     for uri, keyframes, frames in manifest.select("video_uri", "keyframes", "frames").iter_rows():
         assert keyframes_in(uri) == keyframes
         with av.open(uri) as container:
             assert container.streams.video[0].frames == frames
 
 
-def test_every_job_asks_about_a_clip_of_its_own(manifest):
+def test_every_job_asks_about_a_different_clip(manifest):
     assert manifest["video_uri"].n_unique() == manifest["job_id"].n_unique() == manifest.height
     assert manifest.select(pl.col("answer").is_in(pl.col("choices")).all()).item()
 
 
-def test_one_seed_makes_one_benchmark(tmp_path):
+def test_the_same_seed_makes_the_same_benchmark(tmp_path):
     first, second, other = (
         make_trade(tmp_path / name, clips=8, seed=seed, uri_prefix="s3://x")
         for name, seed in (("a", 1), ("b", 1), ("c", 2))
@@ -77,7 +77,7 @@ def test_one_seed_makes_one_benchmark(tmp_path):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_kept_clips_are_made_once_and_anew_where_others_are_asked_for(tmp_path):
+def test_kept_clips_are_reused_unless_others_are_requested(tmp_path):
     first = kept_trade(tmp_path, clips=4, seed=3)
     clip = tmp_path / "seed-3" / "trade-0000.mp4"
     clip.write_bytes(b"as it was left")
@@ -98,5 +98,5 @@ def test_kept_clips_may_be_moved(tmp_path):
 
 
 @pytest.mark.parametrize(("clips", "other"), [(160, 160), (320, 160), (CLIPS, 640)])
-def test_routing_learns_from_half_as_many_other_clips_balanced_in_full(clips, other):
+def test_routing_is_fitted_on_half_as_many_other_clips_equally_balanced(clips, other):
     assert fit_clips(clips) == other

@@ -1,4 +1,4 @@
-"""The report tells what keyframes cost, where, and what an escalation recovers."""
+"""The report shows what keyframes cost, for which questions, and what escalation recovers."""
 
 import io
 import xml.etree.ElementTree as ET
@@ -83,7 +83,7 @@ def printed(table):
     return console.file.getvalue()
 
 
-def test_clips_of_one_keyframe_are_at_chance_about_motion_alone(trade):
+def test_clips_with_one_keyframe_are_at_chance_only_for_motion(trade):
     assert trade.accuracy(KEYFRAMES, 1, task=MOTION) == pytest.approx(0.25)
     assert trade.accuracy(KEYFRAMES, 1, task=SCENE) == trade.accuracy(KEYFRAMES, 2, task=MOTION) == 1.0
 
@@ -93,7 +93,7 @@ def test_frames_are_counted_by_task(trade):
     assert trade.frames_decoded(KEYFRAMES, SCENE) == 32 * (1 + 2 + 4 + 8 + 16)
 
 
-def test_what_routing_goes_by_is_learnt(trade):
+def test_routing_rules_are_fitted(trade):
     route = trade.fitted.routes[KEYFRAMES]
 
     assert trade.fitted.still.tasks == (SCENE,)
@@ -102,7 +102,7 @@ def test_what_routing_goes_by_is_learnt(trade):
     assert route.held_out.asked_again == pytest.approx(0.1, abs=0.02)
 
 
-def test_ways_go_by_what_was_learnt(trade):
+def test_configurations_use_the_fitted_rules(trade):
     specs = trade.fitted.specs_of(ModelIdentity(name="m"))
 
     assert specs[AUTO].sampling.still_tasks == (SCENE,)
@@ -124,7 +124,7 @@ def test_each_threshold_is_tried_on_questions_about_motion(trade):
     assert everything.accuracy == one.accuracy == 1.0  # only clips of one keyframe leave this model blind
 
 
-def test_a_fitted_margin_makes_a_spec_that_can_be_run():
+def test_a_fitted_margin_gives_a_runnable_spec():
     spec = specs_of(ModelIdentity(name="m", fingerprint="f", dtype="float32"))[KEYFRAMES]
 
     sampling = escalated(spec, float(np.nextafter(1.0, 2))).sampling
@@ -132,7 +132,7 @@ def test_a_fitted_margin_makes_a_spec_that_can_be_run():
     assert (sampling.sampler, sampling.escalate_below, sampling.dense_sampler) == (KEYFRAMES, 1.0, "qwen2_vl")
 
 
-def test_the_tables_name_every_subtask_way_and_threshold(trade):
+def test_the_tables_name_every_subtask_configuration_and_threshold(trade):
     by_way = printed(accuracy_table(trade, KEYFRAMES)) + printed(cost_table(trade)) + printed(curve_table(trade, AUTO))
     learnt = [printed(table(trade.fitted)) for table in (still_table, threshold_table, margin_table)]
 
@@ -142,7 +142,7 @@ def test_the_tables_name_every_subtask_way_and_threshold(trade):
     assert "default: min_keyframes 4" in learnt[1]
 
 
-def test_the_picture_shows_every_way_with_its_interval_and_every_cascade_as_a_line(trade):
+def test_the_plot_shows_every_configuration_with_its_interval_and_every_cascade_as_a_line(trade):
     picture = ET.fromstring(draw(trade))
     text = "".join(picture.itertext())
 

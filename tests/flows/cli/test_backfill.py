@@ -35,10 +35,10 @@ def backfill(served, folder):
     return lambda *arguments: reelabel(environment, "backfill", *arguments)
 
 
-def test_ids_are_found_in_the_dataset_that_has_them(backfill, folder):
+def test_ids_are_found_in_the_dataset_that_contains_them(backfill, folder):
     shown = backfill("--ids", "a1,a2", "--dry-run")
 
-    assert shown.returncode == 0, shown.stderr
+    assert shown.returncode == 1, shown.stderr  # one of the videos is missing
     assert "Would answer 2 jobs on 2 videos of animals." in shown.stdout
     again = f"reelabel backfill --ids a1,a2 --manifest {folder}/animals.parquet --dataset animals"
     assert shown.stdout.splitlines()[-1] == f"To answer them: {again}"
@@ -57,7 +57,7 @@ def test_ids_are_found_in_the_dataset_that_has_them(backfill, folder):
         ),
     ],
 )
-def test_a_dry_run_refuses_what_the_run_refuses(backfill, arguments, said):
+def test_a_dry_run_refuses_whatever_the_run_refuses(backfill, arguments, said):
     dry, real = backfill(*arguments, "--dry-run"), backfill(*arguments)
 
     assert (dry.returncode, real.returncode) == (2, 2)
@@ -65,11 +65,11 @@ def test_a_dry_run_refuses_what_the_run_refuses(backfill, arguments, said):
     assert said in real.stderr
 
 
-def test_the_dataset_alone_names_its_own_manifest(backfill):
+def test_a_dataset_alone_is_enough_to_find_its_manifest(backfill):
     assert "of animals." in backfill("--failed", "--dataset", "animals", "--dry-run").stdout
 
 
-def test_a_label_that_nobody_has_is_answered_with_the_labels_that_exist(backfill, own_services):
+def test_an_unused_label_is_refused_with_a_list_of_those_that_exist(backfill, own_services):
     engine = connect(own_services.database)
     row = newest_run(engine, manifest_uri=None, dataset="animals")
     names = ("run_id", "dataset", "spec_id", "versions", "host")
@@ -83,7 +83,36 @@ def test_a_label_that_nobody_has_is_answered_with_the_labels_that_exist(backfill
     assert "No job of animals has the label 'yse'; the labels are: no (1)." in refused.stderr
 
 
-def test_jobs_whose_video_is_another_one_are_selected(backfill, folder):
+@pytest.mark.parametrize(
+    ("job_id", "said"),
+    [
+        pytest.param("b1", "The run ends with exit code 1 if a job fails", id="unknown"),
+        pytest.param("gone", "Will fail, so that the run ends with exit code 1: 1 video_missing.", id="missing"),
+        pytest.param("empty", "exit code 1: 1 video_empty.", id="empty"),
+        pytest.param("bucket", "exit code 1: 1 video_refused.", id="of no bucket"),
+        pytest.param("host", "exit code 1: 1 video_refused.", id="no path"),
+        pytest.param("b1,gone,empty", "exit code 1: 1 video_", id="several"),
+    ],
+)
+def test_a_dry_run_ends_as_the_run_does_where_a_look_at_the_videos_tells(backfill, folder, job_id, said):
+    (folder / "empty.mp4").touch()
+    videos = {"b1": folder / "text.mp4", "gone": "/no/gone.mp4", "empty": folder / "empty.mp4"}
+    videos |= {"bucket": "s3://nobody/x.mp4", "host": "file://host/x.mp4"}
+    rows = {"job_id": [*videos], "video_uri": [*map(str, videos.values())]}
+    asked = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
+    pl.DataFrame(rows | asked).write_parquet(folder / "faults.parquet")
+    asked = ("--ids", job_id, "--manifest", str(folder / "faults.parquet"), "--dataset", "birds")
+
+    dry = backfill(*asked, "--dry-run")
+
+    assert said in dry.stdout
+    if "exit code 1: " in said:
+        assert (dry.returncode, backfill(*asked).returncode) == (1, 1)
+    else:
+        assert dry.returncode == 0
+
+
+def test_jobs_whose_video_has_changed_are_selected(backfill, folder):
     unchanged = backfill("--changed-video", "--dataset", "animals", "--dry-run")
     assert "Would answer 0 jobs on 0 videos of animals." in unchanged.stdout
 

@@ -1,4 +1,4 @@
-"""What goes wrong is said in one sentence, by the exit code that fits, and never by a traceback."""
+"""Errors are one sentence with the right exit code, and never a traceback."""
 
 import os
 import re
@@ -60,7 +60,7 @@ def manifest(tmp_path):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_service_or_setting_that_is_wrong(environment, manifest, changed, said):
+def test_a_wrong_service_or_setting_is_explained(environment, manifest, changed, said):
     ended = reelabel(environment | {"REELABEL_STORE_MAX_ATTEMPTS": "1"} | changed, "classify", manifest)
 
     assert ended.returncode == 2
@@ -69,7 +69,7 @@ def test_a_service_or_setting_that_is_wrong(environment, manifest, changed, said
     assert "hunter2" not in ended.stdout + ended.stderr
 
 
-def test_a_wrong_password(environment, manifest):
+def test_a_wrong_password_is_explained(environment, manifest):
     user, _, place = environment["REELABEL_DATABASE_URL"].rpartition("@")
     wrong = f"{user.rpartition(':')[0]}:hunter2@{place}"
 
@@ -110,7 +110,7 @@ def test_a_wrong_password(environment, manifest):
     ],
     ids=lambda value: "-".join(value[:2]).replace("/", ".") if isinstance(value, list) else "",
 )
-def test_a_wrong_argument(environment, manifest, arguments, code, said):
+def test_a_wrong_argument_is_a_usage_error(environment, manifest, arguments, code, said):
     ended = reelabel(environment, *[argument.format(manifest=manifest) for argument in arguments])
 
     assert ended.returncode == code, ended.stderr
@@ -130,7 +130,7 @@ def test_a_wrong_argument(environment, manifest, arguments, code, said):
     ],
     ids=["Prefect", "Postgres", "a job's error", "a setting", "a command"],
 )
-def test_a_process_of_its_own_says_the_same(environment, manifest, changed, arguments, code, said):
+def test_a_real_process_prints_the_same(environment, manifest, changed, arguments, code, said):
     ended = reelabel_process(environment | changed, *[argument.format(manifest=manifest) for argument in arguments])
 
     assert ended.returncode == code
@@ -139,7 +139,7 @@ def test_a_process_of_its_own_says_the_same(environment, manifest, changed, argu
     assert "hunter2" not in ended.stderr
 
 
-def test_text_in_brackets_is_printed_as_it_is(by_server, manifest):
+def test_text_in_brackets_is_printed_unchanged(by_server, manifest):
     ended = reelabel(by_server, "classify", manifest, "--dataset", "brackets")
     shown = reelabel(by_server, "results", "last")
 
@@ -149,7 +149,7 @@ def test_text_in_brackets_is_printed_as_it_is(by_server, manifest):
     assert "There is no video at /no/[/red]/clip.mp4" in shown.stdout
 
 
-def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(by_server, tmp_path):
+def test_indistinguishable_choices_are_counted_before_anything_is_asked(by_server, tmp_path):
     rows = {"job_id": ["a", "b"], "video_uri": ["/no/clip.mp4"] * 2, "prompt": ["?"] * 2}
     choices = [["yes", "no"], ["yes", "yes, always"]]
     pl.DataFrame(rows | {"choices": choices}).write_parquet(tmp_path / "twins.parquet")
@@ -180,7 +180,7 @@ def runs_of(settings, dataset):
     ("arguments", "dataset"),
     [
         pytest.param(["classify", "{manifest}", "--dataset", "stopped", "--force"], "stopped", id="in this process"),
-        pytest.param(["demo", "--clips", "24"], "demo", id="by a worker that goes on"),
+        pytest.param(["demo", "--clips", "24"], "demo", id="by a worker that continues"),
     ],
 )
 def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, manifest, tmp_path, arguments, dataset):
@@ -210,7 +210,7 @@ def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, manifest, tmp_path
     assert list(tmp_path.glob("reelabel-*")) == []
 
 
-def test_help_and_version(environment):
+def test_help_and_version_are_printed(environment):
     assert reelabel(environment).returncode == 0
     assert "Example: reelabel demo" in reelabel(environment, "--help").stdout
     assert reelabel(environment, "--version").stdout.startswith("reelabel ")

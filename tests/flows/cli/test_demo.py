@@ -1,4 +1,4 @@
-"""The demo, as a new user runs it: services of its own, the deployment, one summary, nothing left behind."""
+"""The demo, as a new user runs it: its own services, the deployment, one summary, nothing left behind."""
 
 import os
 import re
@@ -51,17 +51,17 @@ def test_the_demo_runs_through_its_deployment_and_reconciles(run):
     assert "/runs/flow-run/" not in run.stdout  # of a server that has been stopped
 
 
-def test_its_answers_are_right(run):
+def test_the_answers_of_the_demo_are_correct(run):
     correct = [int(number) for number in re.findall(r"accuracy: \w+ +│ [\d.]+ \((\d+) of 24\)", run.stdout)]
     assert len(correct) == 3
     assert min(correct) >= 22
 
 
-def test_it_stops_what_it_started(run, home):
+def test_the_demo_stops_what_it_started(run, home):
     assert "Stopped the services" in run.stdout
     assert processes_of(home) == []
 
 
-def test_its_secrets_are_its_owner_s_alone(run, home):
+def test_the_secrets_of_the_demo_are_private(run, home):
     assert run.returncode == 0
     assert home.stat().st_mode & 0o077 == 0

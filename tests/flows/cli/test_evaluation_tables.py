@@ -39,8 +39,8 @@ def evaluation():
     return compare_candidates(jobs, results, baseline=NAMES[0], dataset="clips")
 
 
-def test_tables_fit_80_columns_with_every_number_whole(evaluation, monkeypatch):
-    monkeypatch.setattr(evaluate.OUT, "width", 80)
+def test_tables_fit_80_columns_without_cutting_a_number(evaluation, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")  # its width, once set, would be that of all later tests
     with evaluate.OUT.capture() as captured:
         evaluate.print_evaluation(evaluation)
     text = captured.get()
@@ -64,5 +64,5 @@ def test_tables_fit_80_columns_with_every_number_whole(evaluation, monkeypatch):
 
 
 @pytest.mark.parametrize(("p_value", "shown"), P_VALUES)
-def test_a_p_value_is_never_nothing(p_value, shown):
+def test_a_p_value_is_never_printed_as_zero(p_value, shown):
     assert format_p_value(p_value) == shown

@@ -29,7 +29,7 @@ def frames(services):
     return run
 
 
-def test_a_samplers_frames_are_the_ones_that_it_picks(frames, make_clip):
+def test_a_samplers_picks_are_shown(frames, make_clip):
     clip = make_clip(frames=96, gop=24, b_frames=2)
     sampling = Sampling(sampler="fps", fps=1.5, size_multiple_px=1)
 
@@ -42,7 +42,7 @@ def test_a_samplers_frames_are_the_ones_that_it_picks(frames, make_clip):
     assert shown["unique_frames"] < shown["frames_decoded"] <= 96
 
 
-def test_of_a_part_of_a_video_its_own_frames_are_shown_and_judged(frames, make_clip):
+def test_frames_of_a_segment_are_shown_and_judged_by_themselves(frames, make_clip):
     clip = make_clip(frames=96, fps=12, gop=48)
 
     part = frames(str(clip), "--sampler", "fps", "--start-s", "3", "--end-s", "5")
@@ -59,7 +59,7 @@ def test_similar_frames_are_dropped_and_counted(frames, make_clip):
     assert shown["dropped_as_similar"] == 24 - shown["unique_frames"] > 0
 
 
-def test_of_a_remote_video_little_is_read(frames, make_clip, store_settings):
+def test_little_of_a_remote_video_is_read(frames, make_clip, store_settings):
     clip = make_clip(size=(320, 240), frames=480, gop=48, b_frames=2, qp="1")
     uri = f"{store_settings.uri}/clip.mp4"
     ObjectStore(store_settings).replace(uri, clip.read_bytes())
@@ -79,7 +79,7 @@ def test_of_a_remote_video_little_is_read(frames, make_clip, store_settings):
         (["--compare", "vllm", "--start-s", "1"], "sample whole videos"),
     ],
 )
-def test_what_vllm_cannot_do_is_not_compared(make_clip, services, options, words):
+def test_a_comparison_that_vllm_cannot_make_is_refused(make_clip, services, options, words):
     ended = reelabel(os.environ | export(services), "frames", str(make_clip()), *options)
 
     assert ended.returncode == 2

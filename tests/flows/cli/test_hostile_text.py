@@ -109,7 +109,7 @@ def shown(settings, run_id):  # noqa: ARG001 - the run that commands find
     ],
     ids=lambda value: "-".join(value[:2]).replace(HOSTILE, "hostile") if isinstance(value, list) else "",
 )
-def test_what_a_command_prints_of_others_is_shown_and_does_nothing(shown, tmp_path, arguments, said):
+def test_hostile_text_in_a_commands_output_is_shown_and_harmless(shown, tmp_path, arguments, said):
     printed = shown(*(text.replace("{manifest}", str(tmp_path / MANIFEST)) for text in arguments))
 
     require_tame(printed)
@@ -118,15 +118,15 @@ def test_what_a_command_prints_of_others_is_shown_and_does_nothing(shown, tmp_pa
 
 
 @pytest.mark.parametrize("arguments", [["nothing" + HOSTILE], ["results", "last", "table", HOSTILE], ["--" + HOSTILE]])
-def test_what_a_user_mistypes_or_a_glob_finds_is_shown(shown, arguments):
+def test_mistyped_arguments_and_matched_file_names_are_shown_escaped(shown, arguments):
     require_tame(shown(*arguments))
 
 
-def test_names_in_the_cache_are_shown():
+def test_names_in_the_cache_are_shown_escaped():
     require_tame(_line(ObjectInfo(uri=HOSTILE, size_bytes=1, fingerprint="", modified=None), as_json=False))
 
 
-def test_the_summary_of_a_run_shows_it(settings, run_id, capsys):
+def test_the_summary_of_a_run_shows_hostile_text_escaped(settings, run_id, capsys):
     print_summary(settings, run_id)
 
     printed = capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_the_summary_of_a_run_shows_it(settings, run_id, capsys):
     assert "Not reconciled" in printed
 
 
-def test_tables_of_an_evaluation_show_it(capsys):
+def test_the_tables_of_an_evaluation_show_hostile_text_escaped(capsys):
     share = Proportion(value=0.5, low=0.4, high=0.6)
     difference = Difference(value=0.1, low=0.0, high=0.2, jobs=2, gained=1, lost=0, p_value=0.5, p_holm=0.5)
     groups = [
@@ -168,13 +168,13 @@ def test_tables_of_an_evaluation_show_it(capsys):
     require_tame(capsys.readouterr().out)
 
 
-def test_the_nights_of_a_schedule_show_it(capsys):
+def test_the_nights_of_a_schedule_show_hostile_text_escaped(capsys):
     _print_nights([Night(at=datetime(2026, 11, 1, tzinfo=UTC), state="missed", manifest=HOSTILE, attempts=0)])
 
     require_tame(capsys.readouterr().out)
 
 
-def test_a_prompt_shows_what_it_hides_and_keeps_its_lines(capsys):
+def test_a_printed_prompt_shows_invisible_characters_and_keeps_its_lines(capsys):
     span = PromptSpan(text=f"one\ntwo {HOSTILE.replace(chr(10), '')} :x:[b]")
     rendered = RenderedPrompt(
         runs=(span,), tokens=None, video_tokens=None, max_model_len=9, choices=({1: HOSTILE},), refusals=()
@@ -188,7 +188,7 @@ def test_a_prompt_shows_what_it_hides_and_keeps_its_lines(capsys):
     assert ":x:[b]" in printed
 
 
-def test_a_status_line_is_no_markup():
+def test_a_status_line_is_not_parsed_as_markup():
     console = SafeConsole()
     with console.capture() as captured, console.status(cell(f"[/none] {HOSTILE}")):
         pass
@@ -196,7 +196,7 @@ def test_a_status_line_is_no_markup():
     assert "\x1b" not in captured.get()
 
 
-def test_no_renderable_of_the_console_lets_anything_through(capsys):
+def test_every_renderable_of_the_console_escapes_hostile_text(capsys):
     OUT.print(HOSTILE.replace("\n", ""), {"x": HOSTILE})
 
     require_tame(capsys.readouterr().out)
@@ -206,7 +206,7 @@ def rows_of(text):
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-def test_the_csv_of_results_runs_nothing_in_a_spreadsheet_unless_it_is_raw(shown):
+def test_formulas_in_the_csv_of_results_are_disarmed_unless_raw(shown):
     safe, raw = (rows_of(shown("results", "last", "--format", "csv", *more)) for more in ([], ["--raw"]))
 
     assert {row["job_id"] for row in raw} >= {FORMULA}
@@ -216,7 +216,7 @@ def test_the_csv_of_results_runs_nothing_in_a_spreadsheet_unless_it_is_raw(shown
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "txt"])
-def test_the_list_of_an_audit_runs_nothing_in_a_spreadsheet_unless_it_is_raw(shown, jobs, tmp_path, ending):
+def test_formulas_in_the_list_of_an_audit_are_disarmed_unless_raw(shown, jobs, tmp_path, ending):
     write_manifest(tmp_path / MANIFEST, [replace(each, prompt="another?") for each in jobs])
     path = tmp_path / "out" / f"list.{ending}"
     path.parent.mkdir()
@@ -233,7 +233,7 @@ def test_the_list_of_an_audit_runs_nothing_in_a_spreadsheet_unless_it_is_raw(sho
         assert "--raw is for --list with a .csv file" in shown("audit", "last", "--list", str(path), "--raw")
 
 
-def test_rows_on_a_terminal_show_it(capsys):
+def test_rows_on_a_terminal_show_hostile_text_escaped(capsys):
     write_rows([pl.DataFrame({"job_id": [HOSTILE]})], form="csv", sink=TerminalSink())
 
     printed = capsys.readouterr().out
@@ -241,15 +241,15 @@ def test_rows_on_a_terminal_show_it(capsys):
     assert "a␛[2J<U+202E>" in printed
 
 
-def test_raw_is_for_csv(shown):
+def test_raw_requires_csv(shown):
     assert "--raw is for --format csv" in shown("results", "last", "--format", "json", "--raw")
 
 
-def test_a_job_that_a_table_shows_is_the_one_that_a_message_names(shown):
+def test_tables_and_messages_write_a_job_id_alike(shown):
     assert shown("results", "last").count(printable(HOSTILE)) >= 2
 
 
-def test_an_output_file_on_a_full_disk_is_said_to_be_on_one(settings, run_id):  # noqa: ARG001 - the run of the report
+def test_a_full_disk_is_named_if_an_output_file_does_not_fit(settings, run_id):  # noqa: ARG001 - the run of the report
     ended = reelabel(os.environ | export(settings), "report", "last", "--out", "/dev/full")
 
     assert ended.returncode == 1

@@ -1,4 +1,4 @@
-"""`reelabel manifest import`: all faults at once, in one way, and past them with `--keep-going`."""
+"""`reelabel manifest import`: all faults at once, in one format, and past them with `--keep-going`."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_all_faults_of_a_csv_are_listed_by_line(tmp_path):
     assert not (tmp_path / "jobs.parquet").exists()
 
 
-def test_good_rows_are_kept_and_bad_ones_listed_with_their_reasons(tmp_path):
+def test_valid_rows_are_kept_and_invalid_ones_listed_with_their_reasons(tmp_path):
     run = imported(tmp_path, HEADER + ROWS, "--keep-going")
 
     assert run.returncode == 1, run.stderr
@@ -48,7 +48,7 @@ def test_good_rows_are_kept_and_bad_ones_listed_with_their_reasons(tmp_path):
     assert "'=cmd" in rejected["job_id"].to_list()  # no spreadsheet evaluates it
 
 
-def test_a_source_without_a_good_row_is_refused_in_any_case(tmp_path):
+def test_a_source_without_a_valid_row_is_always_refused(tmp_path):
     run = imported(tmp_path, HEADER + ",,,,\n", "--keep-going")
 
     assert run.returncode == 2
@@ -70,7 +70,7 @@ def test_columns_of_a_csv_are_mapped_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["csv", "nextqa"])
-def test_an_empty_video_cell_is_an_empty_uri_and_not_the_folder(tmp_path, layout):
+def test_an_empty_video_cell_is_an_empty_uri_not_the_folder(tmp_path, layout):
     if layout == "csv":
         text = "n,file,q,c\na,,Who?,x|y\n"
         columns = [
@@ -102,7 +102,7 @@ def test_all_faults_of_a_batch_are_listed_by_line(tmp_path):
     assert "first line 4 (job_id '')" in run.stderr
 
 
-def test_choices_of_structured_outputs_are_known(tmp_path):
+def test_choices_are_taken_from_structured_outputs(tmp_path):
     lettered = "Colour?\nA. red\nB. green\nAnswer with one letter."
     lines = (
         batch_line("words", structured_outputs={"choice": ["red", "green"]})

@@ -1,4 +1,4 @@
-"""Thousands of jobs on one video: rows are written as answers come, and Ctrl-C ends the run, which then goes on."""
+"""Thousands of jobs on one video: rows are written as answers come, and Ctrl-C ends the run, which can be continued."""
 
 import os
 import re

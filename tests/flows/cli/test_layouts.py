@@ -8,7 +8,7 @@ CSV = "id,file,q,a,b,right\n1,clip.mp4,Day or night?,day,night,B\n"
 COLUMNS = ["job_id=id", "video_uri=file", "prompt=q", "choices=a+b", "answer=right"]
 
 
-def test_videos_stand_beside_their_questions_unless_said_otherwise(tmp_path):
+def test_videos_are_looked_up_beside_their_questions_by_default(tmp_path):
     (tmp_path / "quiz.csv").write_text(CSV)
     source = str(tmp_path / "quiz.csv")
 
@@ -36,7 +36,7 @@ def test_a_benchmark_becomes_a_manifest(tmp_path, capsys):
         ("csv", ["prompt"], "--column prompt is malformed; use NAME=COLUMN"),
     ],
 )
-def test_what_is_said_wrongly_is_explained(tmp_path, layout, columns, message):
+def test_a_wrong_option_is_explained(tmp_path, layout, columns, message):
     (tmp_path / "quiz.csv").write_text(CSV)
 
     with pytest.raises(ConfigurationError, match=message):

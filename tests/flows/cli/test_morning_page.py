@@ -1,4 +1,4 @@
-"""`reelabel status` tells in the morning how the night was, and what to do."""
+"""`reelabel status` shows in the morning how the night went and what to do."""
 
 import os
 import secrets
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -19,9 +20,11 @@ from flows.schedule.deploy import deploy_flows
 from infra.database.connect import connect
 from infra.embedded import export
 from infra.settings import DatabaseSettings
+from tasks.manifest.digests import jobs_to_rows
 from tasks.results.runs import close_run, open_run
+from tasks.results.write import RunKey, ShardWriter
 from tests.command_line import reelabel
-from tests.results.rows import FACTS, SPEC
+from tests.results.rows import FACTS, SPEC, job, result
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -68,7 +71,7 @@ def manifest(settings):
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_the_next_and_the_last_night_and_the_command_that_repairs_it(client, manifest, page):
+def test_the_next_and_last_night_are_shown_with_the_command_that_repairs_it(client, manifest, page):
     before = page()
     assert f"Next night, {datetime.now(UTC) + timedelta(days=1):%Y-%m}" in before
     assert f"CET: {manifest}" in before or f"CEST: {manifest}" in before
@@ -124,8 +127,9 @@ def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine
 
     shown = page()
 
-    assert f"backfill d ({str(flow_run.id)[:8]}) failed: Postgres was away." in shown
-    [repeated] = [line for line in shown.splitlines() if "reelabel backfill" in line]
+    trouble = f"backfill d ({str(flow_run.id)[:8]}) failed: Postgres was away."
+    assert trouble in shown
+    repeated = shown.partition(trouble)[2].splitlines()[1]  # other tests leave failed backfills, too
     assert repeated.startswith("    reelabel backfill ")
     for options in (
         "--failed",
@@ -165,13 +169,55 @@ def test_a_watch_that_fails_every_minute_is_listed_once_until_it_looks_again(cli
     assert sum(str(run.id)[:8] in shown for run in failed) == 1
 
     client.create_flow_run(watch, parameters=manifests, tags=[TAG], state=Completed())
-    assert "The store was away." not in page().partition("Next night")[0]
+    repaired = page()
+    assert not any(str(run.id)[:8] in repaired for run in failed)
 
 
-def test_services_that_are_stopped_are_said_not_to_be_shown(tmp_path):
+def test_stopped_services_are_reported_as_not_shown(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
 
     shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}, "status").stdout
 
     assert "No runs are shown, since Postgres is stopped; to start it: reelabel up" in shown
     assert "No schedules are shown, since Prefect is stopped; to start it: reelabel up" in shown
+
+
+@pytest.mark.usefixtures("idle_worker")
+def test_a_night_leaves_the_list_once_its_jobs_were_answered_by_hand(client, manifest, page, engine):
+    night = Night(
+        at=datetime.now(UTC).replace(microsecond=0),
+        manifest=manifest,
+        state="missed",
+        attempts=secrets.randbelow(10**9),
+    )
+    flow_run = start_night(client, night)
+    client.set_flow_run_state(flow_run.id, Failed(message="The store was away."), force=True)
+    assert f"({str(flow_run.id)[:8]}) failed: The store was away." in page()
+
+    day = night.at.astimezone(ZoneInfo("Europe/Berlin")).date()
+    about = {"manifest_uri": manifest.format(scheduled_date=day), "dataset": f"{manifest.split('/')[3]}-{day}"}
+    by_hand = uuid4()
+    open_run(engine, run_id=by_hand, spec=SPEC, facts=FACTS | about)
+    assert f"({str(flow_run.id)[:8]}) failed" in page()
+    close_run(engine, by_hand, state="done", message="Reconciled.")
+
+    assert f"({str(flow_run.id)[:8]}) failed" not in page()
+
+
+def test_a_failed_run_leaves_the_list_once_backfills_have_answered_its_jobs(page, engine, tmp_path):
+    path = tmp_path / "night.parquet"
+    jobs_to_rows([job("a")]).drop("row", "job_digest").write_parquet(path)
+    about = FACTS | {"manifest_uri": str(path), "dataset": secrets.token_hex(6), "jobs_total": 1}
+    failed, repair = (
+        RunKey(run_id=uuid4(), dataset=about["dataset"], spec_id=SPEC.spec_id, model="m", versions={}, host="h")
+        for _ in range(2)
+    )
+    open_run(engine, run_id=failed.run_id, spec=SPEC, facts=about)
+    close_run(engine, failed.run_id, state="failed", message="Postgres was away.")
+    assert f"({str(failed.run_id)[:8]}) failed: Postgres was away." in page()
+
+    open_run(engine, run_id=repair.run_id, spec=SPEC, facts=about | {"kind": "backfill"})
+    ShardWriter(engine, repair).write(results=[result(job("a"))], failures=[])
+    close_run(engine, repair.run_id, state="done", message="Reconciled.")
+
+    assert "Postgres was away." not in page()

@@ -1,4 +1,4 @@
-"""The options that change a run's spec: one model, and every command that asks has all of it."""
+"""The options that change a run's spec: one model, of which every command that asks has all fields."""
 
 from typing import Annotated
 
@@ -28,6 +28,7 @@ OPTIONS = {
 }
 # A value of each option other than its default, and what must be set for the option to have a meaning.
 VALUES = {
+    "video_pruning_rate": (0.5, {}),
     "sampler": ("uniform", {}),
     "num_frames": (5, {}),
     "fps": (3.0, {"sampler": "fps"}),
@@ -35,6 +36,7 @@ VALUES = {
     "min_frames": (6, {"sampler": "qwen2_vl"}),
     "max_frames": (66, {"sampler": "qwen2_vl"}),
     "frame_sample_mode": ("fps", {"sampler": "molmo2"}),
+    "frame_recovery": (False, {"sampler": "fps"}),
     "drop_similar": (0.5, {}),
     "jpeg_quality": (70, {}),
     "dense_sampler": ("fps", {"sampler": "auto"}),
@@ -61,7 +63,7 @@ def options_of(*command):
 
 
 @pytest.mark.parametrize("command", [("classify",), ("backfill",), ("prompt",), ("route", "fit")])
-def test_every_command_that_asks_has_an_option_for_each_field(command):
+def test_every_command_that_asks_a_model_has_an_option_for_each_field(command):
     has = options_of(*command)
 
     assert OPTIONS.keys() <= has.keys()
@@ -76,12 +78,12 @@ def test_forms_take_the_same_model_as_commands():
         assert list(groups["SpecOverrides"]["properties"]) == list(SpecOverrides.model_fields)
 
 
-def test_every_option_is_put_to_the_test():
+def test_these_tests_cover_every_option():
     assert VALUES.keys() == OPTIONS.keys() - {"model"}
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_an_option_reaches_the_spec_through_the_flow_s_parameter(name):
+def test_an_option_reaches_the_spec_as_a_parameter_of_the_flow(name):
     value, needs = VALUES[name]
     overrides = choose(SpecOverrides, needs | {name: value})
     parameter = SpecOverrides.model_validate(overrides.as_parameter())
@@ -110,7 +112,7 @@ class WiderOverrides(SpecOverrides):
     patience: Annotated[int | None, Field(ge=0, description="How patient the model is.")] = None
 
 
-def test_one_field_more_is_one_option_more():
+def test_a_new_field_becomes_an_option():
     asked = []
 
     def command(overrides: WiderOverrides) -> None:
@@ -136,7 +138,7 @@ def test_one_field_more_is_one_option_more():
         ({"choice_scoring": "words"}, "--choice-scoring words: must be 'letter' or 'text'"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_its_option(values, message):
+def test_an_impossible_value_is_refused_by_its_option(values, message):
     with pytest.raises(ConfigurationError, match=message):
         choose(SpecOverrides, values)
 

@@ -1,4 +1,4 @@
-"""`reelabel prompt` prints what the engine is sent, to the token, without the engine."""
+"""`reelabel prompt` prints exactly what the engine is sent, token by token, without an engine."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def prompt_tokens(engine, manifest):
 
 
 @pytest.mark.system
-def test_it_is_to_the_token_what_the_engine_takes(prompt, prompt_tokens):
+def test_the_printed_prompt_equals_the_engines_token_by_token(prompt, prompt_tokens):
     shown = json.loads(prompt("worded", "--json", "--examples", _EXAMPLES).stdout)
 
     assert shown["prompt_tokens"] == prompt_tokens("worded", _EXAMPLES)
@@ -91,7 +91,7 @@ def test_it_is_to_the_token_what_the_engine_takes(prompt, prompt_tokens):
 
 
 @pytest.mark.system
-def test_it_shows_special_tokens_repeats_and_the_tokens_of_choices_whatever_is_wrong_with_other_jobs(prompt, manifest):
+def test_special_tokens_repeats_and_choice_tokens_are_printed_even_if_other_jobs_are_invalid(prompt, manifest):
     rows = pl.read_parquet(manifest)
     faulty = rows.tail(1).with_columns(job_id=pl.lit("faulty"), choices=pl.lit([], pl.List(pl.String)))
     pl.concat([faulty, rows]).write_parquet(manifest)
@@ -104,7 +104,8 @@ def test_it_shows_special_tokens_repeats_and_the_tokens_of_choices_whatever_is_w
     assert "red: 'A' (" in shown
 
 
-def test_a_job_that_would_fail_is_shown_with_every_reason(prompt):
+@pytest.mark.system
+def test_a_job_that_would_fail_is_printed_with_every_reason(prompt):
     by_text = {"REELABEL_MODEL_CHOICE_SCORING": "text", "REELABEL_MODEL_MAX_MODEL_LEN": "128"}
     shown = prompt("twins", "--examples", "long " * 500, **by_text)
 
@@ -114,7 +115,7 @@ def test_a_job_that_would_fail_is_shown_with_every_reason(prompt):
     assert "prompt_too_long: The prompt with its video is longer than the model's limit of 128 tokens" in shown.stderr
 
 
-def test_a_job_that_no_manifest_has_is_named(prompt):
+def test_an_unknown_job_is_named(prompt):
     gone = prompt("nobody")
 
     assert gone.returncode == 2

@@ -24,7 +24,7 @@ def written(parts, form):
 
 
 @pytest.mark.parametrize("form", READ)
-def test_rows_are_the_same_in_however_many_parts_they_come(form):
+def test_rows_are_the_same_whatever_their_batches(form):
     in_parts = written([ROWS.clear(), ROWS[:1], ROWS[1:1], ROWS[1:]], form)
 
     assert in_parts.equals(written([ROWS], form))
@@ -33,7 +33,7 @@ def test_rows_are_the_same_in_however_many_parts_they_come(form):
 
 
 @pytest.mark.parametrize("form", READ)
-def test_no_rows_have_columns_all_the_same(form):
+def test_an_empty_result_still_has_columns(form):
     columns = written([ROWS.clear()], form).columns
 
     assert columns == ROWS.columns

@@ -15,7 +15,7 @@ from tests.command_line import reelabel
 from tests.results.rows import SPEC
 
 
-def test_status_shows_runs_with_their_rate_and_what_is_left(database_url, prefect_services):
+def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, prefect_services):
     database = DatabaseSettings(url=database_url)
     engine = connect(database)
     run_id = uuid4()
@@ -46,7 +46,7 @@ def test_status_without_a_database_shows_the_services(tmp_path):
 
 
 @pytest.mark.system
-def test_status_looks_again_until_it_is_stopped(tmp_path):
+def test_status_refreshes_until_it_is_stopped(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
     environment |= {"REELABEL_HOME": str(tmp_path), "TERM": "xterm", "FORCE_COLOR": "1"}
     # Where the tests themselves run in the background, a shell has them ignore it.

@@ -18,13 +18,13 @@ def test_the_native_sampler_and_sixteen_uniform_frames_are_added_as_references()
     assert names("keyframes", "keyframes:4") == (["keyframes:16", "keyframes:4", "uniform:16"], "uniform:16")
 
 
-def test_without_references_the_baseline_is_the_first_sampler_or_any():
+def test_without_references_the_baseline_is_the_first_sampler_or_the_given_one():
     assert names("keyframes", "num_frames:8", references=False) == (["keyframes:16", "num_frames:8"], "keyframes:16")
     assert names("keyframes", references=False, baseline="uniform:8") == (["keyframes:16", "uniform:8"], "uniform:8")
 
 
 @pytest.mark.parametrize("way", ["uniform:8,fps=4.0", "qwen3_vl,fps=1.5,max_frames=32", "molmo2:8", "fps,fps=4.0"])
-def test_a_way_is_written_as_it_is_read(way):
+def test_a_candidate_is_written_as_it_is_parsed(way):
     (candidate, *_), _ = resolve_candidates([way], [], Settings())
 
     assert candidate.name == way
@@ -44,17 +44,17 @@ def test_a_way_is_written_as_it_is_read(way):
         ("keyframes:0", "must be at least 1"),
     ],
 )
-def test_what_cannot_be_read_is_explained(way, message):
+def test_a_candidate_that_cannot_be_parsed_is_explained(way, message):
     with pytest.raises(ConfigurationError, match=message):
         resolve_candidates([way], [], Settings())
 
 
-def test_one_way_alone_is_nothing_to_compare():
+def test_a_single_candidate_is_refused():
     with pytest.raises(ConfigurationError, match="Only one configuration to compare, uniform:16"):
         resolve_candidates(["uniform:16"], [], Settings())
 
 
-def test_the_same_way_by_two_models_is_told_apart(tmp_path):
+def test_the_same_candidate_with_two_models_has_two_names(tmp_path):
     other = shutil.copytree(TINY_MODEL, tmp_path / "other")
     candidates, baseline = resolve_candidates(["keyframes"], [str(TINY_MODEL), str(other)], Settings())
 
@@ -65,3 +65,10 @@ def test_the_same_way_by_two_models_is_told_apart(tmp_path):
         "keyframes:16 @ other",
         "uniform:16 @ other",
     ]
+
+
+def test_every_frame_is_written_as_it_is_read():
+    (candidate, *_), _ = resolve_candidates(["uniform:-1,frame_recovery=False"], [], Settings())
+
+    assert candidate.name == "uniform:-1,frame_recovery=False"
+    assert candidate.spec.sampling.num_frames == -1

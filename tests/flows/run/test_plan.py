@@ -1,4 +1,4 @@
-"""What becomes of a run's plans."""
+"""What happens to the plans of a run."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def ready_for(settings, tmp_path):
         yield ready_for
 
 
-def test_a_run_that_is_started_again_drops_the_plan_that_it_does_not_share(ready_for):
+def test_a_restarted_run_drops_a_plan_that_nobody_shares(ready_for):
     with ready_for(kind="backfill", force=True) as ready:
         first, second = (Planner.of(ready).plan() for _ in range(2))
 
@@ -67,7 +67,7 @@ def test_a_run_that_is_started_again_drops_the_plan_that_it_does_not_share(ready
         assert read_shard(ready.objects, second.plan_uri, 0, seal=ready.settings.store.seal)
 
 
-def test_a_run_that_is_started_again_goes_on_with_a_plan_that_others_share(ready_for):
+def test_a_restarted_run_continues_a_plan_that_others_share(ready_for):
     with ready_for(kind="classify", shared=True) as ready:
         first, second = (Planner.of(ready).plan() for _ in range(2))
 
@@ -82,7 +82,7 @@ def opened(ready_for):
         yield ready, Planner.of(first).plan()
 
 
-def test_a_run_plans_anew_what_was_altered_in_the_plan_of_another(opened):
+def test_a_run_replaces_the_altered_plan_of_another_run(opened):
     ready, altered = opened
     [file] = ready.objects.list(altered.plan_uri)
     ready.objects.replace(file.uri, ready.objects.read(file.uri).replace(b"red", b"RED"))
@@ -99,7 +99,7 @@ def with_another_key(ready):
     return replace(ready, settings=ready.settings.model_copy(update={"store": store}))
 
 
-def test_a_run_with_another_key_plans_anew_what_nobody_works_on(opened):
+def test_a_run_with_another_key_replaces_an_idle_plan(opened):
     ready, foreign = opened
 
     plan = Planner.of(with_another_key(ready)).plan()
@@ -108,7 +108,7 @@ def test_a_run_with_another_key_plans_anew_what_nobody_works_on(opened):
     assert plan.plan_id != foreign.plan_id
 
 
-def test_a_run_with_another_key_does_not_drop_what_others_work_on(opened):
+def test_a_run_with_another_key_does_not_drop_a_plan_in_use(opened):
     ready, foreign = opened
     claim(ready.database, foreign.plan_id, Work.BOTH, holder="there", lease_s=60)
 
@@ -125,7 +125,7 @@ def do_one_shard(ready, plan, *, labels):
 
 
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown
-def test_a_run_that_joins_a_plan_counts_what_was_done_since_and_adds_its_later_plans(ready_for):
+def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_plans(ready_for):
     with ready_for(kind="classify", shared=True) as first, ready_for(kind="classify", shared=True) as ready:
         engine, run_id, progress = ready.database, ready.run.run_id, Progress(processes=1)
         plan = Planner.of(first).plan()
@@ -154,7 +154,7 @@ def test_a_run_that_joins_a_plan_counts_what_was_done_since_and_adds_its_later_p
 
 
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown
-def test_a_plan_is_closed_after_the_database_was_lost_for_a_moment(ready_for, database):
+def test_a_plan_is_closed_after_a_short_outage_of_the_database(ready_for, database):
     with ready_for(kind="classify", shared=True) as ready:
         plan = Planner.of(ready).plan()
         do_one_shard(ready, plan, labels=3)
@@ -170,7 +170,7 @@ def test_a_plan_is_closed_after_the_database_was_lost_for_a_moment(ready_for, da
             assert connection.execute(PLAN.select()).mappings().one()["state"] == "done"
 
 
-def test_no_page_is_written_and_the_run_goes_on_where_the_database_is_away(ready_for, settings):
+def test_the_run_goes_on_without_a_report_while_the_database_is_down(ready_for, settings):
     with ready_for(kind="classify") as ready:
         nowhere = connect(DatabaseSettings(url="postgresql://localhost:1/none"))
 

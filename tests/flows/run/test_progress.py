@@ -10,7 +10,7 @@ from tasks.domain import RunPhase
 _SPIN_S = 0.5
 
 
-def test_a_run_whose_every_job_failed_is_told_of_no_bottleneck():
+def test_a_run_whose_jobs_all_failed_reports_no_bottleneck():
     progress = Progress(processes=1)
     with progress.ledger.doing(RunPhase.LOAD):
         time.sleep(0.05)
@@ -21,7 +21,7 @@ def test_a_run_whose_every_job_failed_is_told_of_no_bottleneck():
     assert "put more jobs into one run" in progress.columns()["bottleneck"]
 
 
-def test_what_the_own_process_does_once_the_engine_is_loaded_is_measured():
+def test_work_of_the_own_process_is_measured_once_the_engine_is_loaded():
     progress = Progress(processes=1)
     _hash_for(_SPIN_S)
     assert progress.own_cores == 0.0

@@ -1,10 +1,12 @@
-"""Flow runs that a run has others do its work by."""
+"""Flow runs that do the work of a run elsewhere."""
 
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.logging import disable_run_logger
 from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, Running
 
@@ -23,7 +25,7 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
         yield client
 
 
-def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(client, prefect_services):
+def test_a_retried_run_replaces_the_flow_runs_that_have_ended(client, prefect_services):
     deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
     key = str(uuid4())
 
@@ -51,7 +53,7 @@ def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(clien
         client.delete_flow_run(flow_run_id)
 
 
-def test_a_flow_that_crashed_has_not_ended_while_it_may_be_started_again(client, prefect_services, monkeypatch):
+def test_a_crashed_flow_run_has_not_ended_while_it_may_restart(client, prefect_services, monkeypatch):
     deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
     for automation in client.read_automations():
         client.delete_automation(automation.id)  # else it would start it again at a moment of its own
@@ -74,3 +76,27 @@ def test_a_flow_that_crashed_has_not_ended_while_it_may_be_started_again(client,
     with pytest.raises(ConfigurationError, match="All flow runs of extract/cpu ended as Crashed: Its process ended"):
         flows.have_ended()
     client.delete_flow_run(flow_run_id)
+
+
+def test_what_the_flow_runs_of_a_run_wait_for_is_described(client, prefect_services):
+    deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
+    nobody = _Flows(deployment="extract/cpu", count=0, parameters={"plan": None}, key=str(uuid4()))
+    flows = replace(nobody, count=2)
+    nobody.start()
+    flows.start()
+    pool = client.read_deployment_by_name("extract/cpu").work_pool_name
+
+    assert nobody.describe_waiting() == ""
+    described = flows.describe_waiting()
+    client.update_work_pool(pool, WorkPoolUpdate(is_paused=True))
+    paused = flows.describe_waiting()
+    client.update_work_pool(pool, WorkPoolUpdate(is_paused=False))
+    for flow_run_id in flows._ids:
+        client.set_flow_run_state(flow_run_id, Running(), force=True)
+    running = flows.describe_waiting()
+    for flow_run_id in flows._ids:
+        client.delete_flow_run(flow_run_id)
+
+    assert described == "2 flow runs of extract/cpu waiting for a Prefect worker of work pool cpu (process)"
+    assert paused == "2 flow runs of extract/cpu in work pool cpu, which is paused"
+    assert running == ""

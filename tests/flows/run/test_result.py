@@ -1,4 +1,4 @@
-"""What Prefect shows of a run is text, whatever the run's manifest is called and says."""
+"""Prefect shows the text of a run as text, whatever its manifest is called and contains."""
 
 from functools import partial
 
@@ -7,13 +7,13 @@ from prefect.runtime import flow_run
 
 from flows.classify import scheduled_run_name
 from flows.run.artifacts import _plain
-from flows.run.naming import name_of_current
+from flows.run.naming import name_of_current, name_of_worker
 from flows.run.result import completed_state
 from flows.watch import watch_run_name
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 
-def test_the_message_of_a_state_hides_nothing():
+def test_a_state_message_shows_invisible_characters():
     state = completed_state(f"Reconciled.\n{HOSTILE}")
 
     assert hidden_in(state.message) == []
@@ -28,15 +28,16 @@ def test_the_message_of_a_state_hides_nothing():
             partial(name_of_current, "backfill"), {"manifest": "a.parquet", "dataset": HOSTILE}, id="backfill"
         ),
         pytest.param(watch_run_name, {"manifests": HOSTILE}, id="watch"),
+        pytest.param(partial(name_of_worker, "extract"), {"plan": HOSTILE}, id="extract"),
     ],
 )
-def test_the_name_of_a_run_is_one_line_that_hides_nothing(monkeypatch, name, parameters):
+def test_the_name_of_a_run_is_one_line_without_invisible_characters(monkeypatch, name, parameters):
     monkeypatch.setitem(flow_run.FIELDS, "parameters", lambda: parameters)
 
     assert f" {SHOWN}" in name()
     assert hidden_in(name()) == []
 
 
-def test_a_name_in_markdown_is_no_link_image_or_html():
+def test_a_name_in_markdown_never_becomes_a_link_image_or_html():
     assert _plain("![x](//host/a.png) <b>*a*_b_`c`") == r"\!\[x\]\(//host/a.png\) \<b\>\*a\*\_b\_\`c\`"
     assert hidden_in(_plain(HOSTILE)) == []

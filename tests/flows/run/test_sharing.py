@@ -1,4 +1,4 @@
-"""Several processes on one plan: they share the work, and take up what one of them leaves."""
+"""Several processes on one plan: they share the work and take over what one of them leaves."""
 
 import contextlib
 import os
@@ -102,7 +102,7 @@ def asked_by_run(engine, dataset):
         return connection.execute(query).scalars().all()
 
 
-def test_two_runs_of_one_manifest_at_once_ask_each_job_once(start, engine, manifest):
+def test_two_simultaneous_runs_of_one_manifest_ask_each_job_once(start, engine, manifest):
     both = [start("classify", manifest, "--dataset", "both") for _ in range(2)]
     printed = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
 
@@ -114,7 +114,7 @@ def test_two_runs_of_one_manifest_at_once_ask_each_job_once(start, engine, manif
     assert count(engine, "both", PLAN) == 1
 
 
-def test_a_run_killed_and_started_again_asks_only_what_had_not_ended(start, engine, manifest, prefect_services):
+def test_a_killed_and_restarted_run_asks_only_what_had_not_ended(start, engine, manifest, prefect_services):
     with only_first_rows_of("killed-once", prefect_services.database):
         killed = start("classify", manifest, "--dataset", "killed-once")
         while not count(engine, "killed-once") and killed.poll() is None:
@@ -137,7 +137,7 @@ def test_a_run_killed_and_started_again_asks_only_what_had_not_ended(start, engi
     assert not list(left)
 
 
-def test_a_ray_cluster_extracts_what_a_process_elsewhere_answers(start, engine, manifest, prefect_services):
+def test_a_ray_cluster_extracts_and_another_process_answers(start, engine, manifest, prefect_services):
     elsewhere = {"RUN_EXECUTOR": "remote", "RUN_EXTRACT_FLOWS": 0, "RUN_INFER_FLOWS": 0}
     run = start("classify", manifest, "--dataset", "staged", **elsewhere)
     while not count(engine, "staged", PLAN) and run.poll() is None:
@@ -160,7 +160,7 @@ def test_a_ray_cluster_extracts_what_a_process_elsewhere_answers(start, engine, 
     assert not list(ObjectStore(prefect_services.store).list(f"{prefect_services.store.uri}/plans"))
 
 
-def test_a_run_starts_the_flows_of_both_pools_and_workers_elsewhere_do_them(start, engine, manifest, tmp_path):
+def test_a_run_starts_flows_in_both_pools_and_remote_workers_execute_them(start, engine, manifest, tmp_path):
     deployed = start("deploy", RUN_EXECUTOR="remote")
     assert "infer/gpu" in deployed.communicate(timeout=TIMEOUT_S)[0]
     for pool in ("cpu", "gpu"):

@@ -5,11 +5,12 @@ import pytest
 from flows.cli.options import choose
 from flows.run.parameters import SpecOverrides
 from flows.run.request import RunRequest, resolve_spec
-from flows.run.spec import make_spec
+from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.settings import PromptOptions, Settings
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from tasks.domain import ModelIdentity
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_card
 
 
@@ -37,14 +38,14 @@ def test_sampling_settings_reach_the_spec(card, monkeypatch):
     assert sampling.size_multiple_px == card.size_multiple_px
 
 
-def test_settings_that_do_not_go_together_are_named(card, monkeypatch):
+def test_contradicting_settings_are_named(card, monkeypatch):
     monkeypatch.setenv("REELABEL_SAMPLING_FPS", "2")
 
     with pytest.raises(ConfigurationError, match="the sampler keyframes takes no fps"):
         make_spec(card, Settings())
 
 
-def test_what_a_run_asks_for_wins_over_the_settings(card):
+def test_options_of_a_run_override_the_settings(card):
     settings = Settings(
         sampling={"sampler": "dynamic", "fps": 1, "num_frames": 4, "drop_similar": 0.9, "jpeg_quality": 90}
     )
@@ -57,27 +58,27 @@ def test_what_a_run_asks_for_wins_over_the_settings(card):
     assert other.jpeg_quality == 90
 
 
-def test_orders_of_choices_are_the_runs_or_the_settings(card):
+def test_choice_orders_come_from_the_run_or_the_settings(card):
     settings = Settings(model={"permutations": 2})
 
     assert make_spec(card, settings).permutations == 2
     assert make_spec(card, settings, worded(permutations=4)).permutations == 4
 
 
-def test_a_choice_of_nothing_is_the_spec_of_the_settings(card):
+def test_a_run_without_options_has_the_spec_of_the_settings(card):
     settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
 
     assert make_spec(card, settings, SpecOverrides()).spec_id == make_spec(card, settings).spec_id
 
 
-def test_frames_stored_otherwise_without_loss_are_asked_no_new_questions(card, monkeypatch):
+def test_another_lossless_encoding_does_not_change_the_spec(card, monkeypatch):
     by_default = make_spec(card, Settings())
     monkeypatch.setenv("REELABEL_STORE_ENCODING", "raw")
 
     assert make_spec(card, Settings()).spec_id == by_default.spec_id
 
 
-def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
+def test_the_wording_of_a_run_overrides_the_settings_and_is_part_of_the_spec(card):
     settings = Settings(model={"system_prompt": "Be brief.", "examples": "Q: one."})
 
     as_set = make_spec(card, settings)
@@ -88,7 +89,7 @@ def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
     assert changed.spec_id != as_set.spec_id
 
 
-def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
+def test_whatever_a_server_changes_in_the_answers_is_part_of_the_spec(card):
     def served(frames, card):
         return make_spec(card, Settings(model={"backend": "openai"}, server={"frames": frames}))
 
@@ -100,7 +101,7 @@ def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
     assert served("png", only_named).spec_id != ours.spec_id
 
 
-def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_is_made(card):
+def test_routing_settings_apply_only_where_samplers_are_chosen_by_job(card):
     settings = Settings(
         sampling={"max_gap_s": 4, "dense_sampler": "fps", "motion_tasks": ["order"], "escalate_below": 0.5}
     )
@@ -120,13 +121,106 @@ def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_
     assert (plain[1].sampler, plain[1].escalate_below, plain[1].dense_sampler) == ("uniform", None, None)
 
 
+def trained_with(card, sampler, **facts):
+    return replace(card, native_sampler=sampler, native_frames=None, **facts)
+
+
+def test_native_is_the_sampler_that_the_model_was_trained_with(card):
+    by_settings = make_spec(card, Settings(sampling={"sampler": "native"})).sampling
+    by_option = make_spec(card, Settings(), sampled(sampler="native")).sampling
+    qwen = make_spec(trained_with(card, "qwen2_vl"), Settings(), sampled(sampler="native", fps=4)).sampling
+
+    assert by_settings == by_option == make_spec(card, Settings(), sampled(sampler="uniform", num_frames=16)).sampling
+    assert (qwen.sampler, qwen.fps) == ("qwen2_vl", 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "frames"),
+    [
+        ({}, {"sampler": "native"}, 384),
+        ({"num_frames": 8}, {"sampler": "native"}, 384),
+        ({"sampler": "native", "num_frames": 8}, {}, 8),
+        ({}, {"sampler": "native", "num_frames": 4}, 4),
+    ],
+)
+def test_native_takes_the_models_own_number_of_frames_unless_one_is_named(card, settings, options, frames):
+    molmo2 = replace(card, native_sampler="molmo2", native_frames=384)
+
+    sampling = make_spec(molmo2, Settings(sampling=settings), sampled(**options)).sampling
+
+    assert (sampling.sampler, sampling.num_frames) == ("molmo2", frames)
+
+
+def test_keyframes_that_are_not_enough_give_way_to_the_native_sampler(card):
+    qwen = trained_with(card, "qwen2_vl")
+
+    auto = make_spec(qwen, Settings(), sampled(sampler="auto", min_frames=2)).sampling
+    escalating = make_spec(qwen, Settings(), sampled(escalate_below=0.5)).sampling
+    named = make_spec(qwen, Settings(), sampled(sampler="auto", dense_sampler="fps")).sampling
+
+    assert (auto.dense_sampler, auto.min_frames, escalating.dense_sampler) == ("qwen2_vl", 2, "qwen2_vl")
+    assert named.dense_sampler == "fps"
+
+
+@pytest.mark.parametrize("dense", [{}, {"dense_sampler": "native"}])
+def test_a_model_trained_on_uniform_frames_has_the_spec_of_a_run_without_a_dense_sampler(card, dense):
+    chosen = make_spec(card, Settings(), sampled(sampler="auto", **dense)).sampling
+
+    assert chosen.dense_sampler is None
+
+
+def test_a_backfill_keeps_the_dense_sampler_of_its_run(card):
+    qwen = trained_with(card, "qwen2_vl")
+    uniform, native = (make_spec(each, Settings(), sampled(sampler="auto")) for each in (card, qwen))
+    keyframes = make_spec(card, Settings())
+
+    assert make_spec(card, Settings(), base=native).sampling.dense_sampler == "qwen2_vl"
+    assert make_spec(qwen, Settings(), base=uniform).sampling.dense_sampler is None
+    assert make_spec(qwen, Settings(), sampled(sampler="auto"), base=keyframes).sampling.dense_sampler == "qwen2_vl"
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [
+        ({"sampler": "native"}, True),
+        ({"sampler": "auto"}, True),
+        ({"escalate_below": 0.5}, True),
+        ({"sampler": "auto", "dense_sampler": "fps"}, False),
+        ({}, False),
+        ({"sampler": "uniform"}, False),
+    ],
+)
+def test_a_native_sampler_that_is_not_known_is_told_where_it_is_used(card, options, warns):
+    unknown = trained_with(card, "uniform", native_doubt="no sampler is known for its video processor Another")
+
+    warning = native_warning(unknown, Settings(), sampled(**options))
+
+    assert (
+        warning.startswith(
+            "The native sampler of reelabel-tiny is not known: no sampler is known for its video processor Another; "
+            "uniform is used, as vLLM does;"
+        )
+        == warns
+    )
+    assert bool(warning) == warns
+    assert native_warning(card, Settings(), sampled(**options)) == ""
+
+
+def test_frames_that_are_not_to_be_replaced_say_nothing_about_keyframes(card):
+    settings = Settings(sampling={"sampler": "fps", "frame_recovery": False})
+
+    assert make_spec(card, settings).sampling.frame_recovery is False
+    assert make_spec(card, settings, sampled(sampler="auto")).sampling.frame_recovery is False
+    assert make_spec(card, settings, sampled(sampler="keyframes")).sampling.frame_recovery is None
+
+
 def test_tasks_are_named_by_commas():
     assert choose(SamplingOptions, {"motion_tasks": "order, direction,"}).motion_tasks == ("order", "direction")
     assert choose(SamplingOptions, {"still_tasks": "colour"}).still_tasks == ("colour",)
 
 
 @pytest.mark.parametrize("asked", [{"sampling": {"num_frames": 32}}, {"prompts": {"permutations": 2}}, {}])
-def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
+def test_only_the_model_option_changes_the_model(card, asked):
     mine = card.identity.model_copy(update={"name": "mine"})
     base = make_spec(card, Settings()).model_copy(update={"model": mine})
     request = RunRequest(kind="backfill", manifest="m", base=base, overrides=SpecOverrides(**asked))
@@ -139,8 +233,40 @@ def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
     assert named.model == same.model == card.identity
 
 
-def test_a_server_that_is_shown_pictures_does_not_go_on_for_a_model_that_saw_a_video(card):
+def test_a_server_that_takes_images_does_not_continue_a_run_that_used_video(card):
     base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
 
     with pytest.raises(ConfigurationError, match="no longer match the earlier run's frames_as "):
         resolve_spec(RunRequest(kind="backfill", manifest="m", base=base, overrides=sampled(num_frames=32)), Settings())
+
+
+def test_every_frame_is_sized_as_a_usual_number_of_frames(card):
+    limited = replace(card, max_pixels=None, max_video_pixels=16 * 200_000)
+
+    every = make_spec(limited, Settings(), sampled(sampler="uniform", num_frames=-1)).sampling
+
+    assert (every.num_frames, every.max_pixels) == (-1, 200_000)
+
+
+def test_pruning_is_the_runs_the_earlier_runs_or_the_settings_and_part_of_the_spec(card):
+    settings = Settings(model={"video_pruning_rate": 0.5})
+    plain, pruned = make_spec(card, Settings()), make_spec(card, settings)
+    switched_off = SpecOverrides(video_pruning_rate=0)
+
+    assert (pruned.video_pruning_rate, plain.video_pruning_rate) == (0.5, None)
+    assert make_spec(card, settings, SpecOverrides(video_pruning_rate=0.25)).video_pruning_rate == 0.25
+    assert make_spec(card, settings, switched_off).spec_id == plain.spec_id != pruned.spec_id
+    assert make_spec(card, Settings(), base=pruned).spec_id == pruned.spec_id
+    assert make_spec(card, settings, base=plain).spec_id == plain.spec_id
+
+
+def test_an_engine_prunes_as_its_spec_says_whatever_the_settings_say(card):
+    settings = Settings(model={"video_pruning_rate": 0.5})
+
+    assert engine_config(card, settings).video_pruning_rate == 0.5
+    assert engine_config(card, engine_settings(settings, make_spec(card, Settings()))).video_pruning_rate == 0
+
+
+def test_a_server_is_not_asked_to_prune(card):
+    with pytest.raises(ConfigurationError, match="The backend openai takes no video_pruning_rate: its server prunes"):
+        make_spec(card, Settings(model={"backend": "openai", "video_pruning_rate": 0.5}))

@@ -1,4 +1,4 @@
-"""Videos are read with keys and from buckets of their own, and frame files are written with others."""
+"""Videos have their own keys and buckets, apart from those of frame files."""
 
 import json
 from dataclasses import replace
@@ -74,7 +74,7 @@ def settings_of(store, **changes):
     return Settings(store=store | login("frames") | changes)
 
 
-def test_videos_are_read_with_their_own_key_and_frames_written_with_the_other(store, videos, pool):
+def test_videos_are_read_with_their_own_key_and_frame_files_written_with_the_stores(store, videos, pool):
     settings = settings_of(store, **login("videos", "video_"))
     extractor = open_extractor(settings, pool, SPEC, keep_bytes=0)
 
@@ -94,14 +94,14 @@ def test_videos_are_read_with_their_own_key_and_frames_written_with_the_other(st
         ObjectStore(settings.store).read(videos[0])
 
 
-def test_without_a_key_of_their_own_the_one_key_needs_both_rights(store, videos, pool):
+def test_without_a_key_for_videos_the_stores_key_needs_both_rights(store, videos, pool):
     extractor = open_extractor(settings_of(store), pool, SPEC, keep_bytes=0)
 
     with pytest.raises(VideoRefusedError, match=r"denies access.*store\.access_key_id.*video_access_key_id"):
         extractor.prepare(videos[0])
 
 
-def test_only_buckets_of_the_list_are_read(store, videos, pool):
+def test_only_listed_buckets_are_read(store, videos, pool):
     settings = settings_of(store, read_buckets=["videos"], **login("administrator"))
     extractor = open_extractor(settings, pool, SPEC, keep_bytes=0)
     elsewhere = "s3://frames/clip.mp4"

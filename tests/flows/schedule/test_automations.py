@@ -62,7 +62,7 @@ def wait_for(posted, text):
     raise AssertionError(posted)
 
 
-def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, prefect_services):
+def test_trouble_is_reported_once_to_the_configured_address(client, told, engine, prefect_services):
     url, posted = told
     notify = NotifySettings(webhook_url=url, failure_jobs=10, failure_rate=0.5, stall_s=1)
     apply_automations(client, prefect_services.model_copy(update={"notify": notify}))
@@ -93,7 +93,7 @@ def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, 
 
 
 @pytest.mark.system
-def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypatch, prefect_services):
+def test_a_run_that_a_worker_claimed_but_never_began_is_ended(client, monkeypatch, prefect_services):
     monkeypatch.setattr(automations, "_PROCESS_START_S", 10)  # the shortest that Prefect takes
     apply_automations(client, prefect_services)
     begun, lost = (client.create_flow_run(classify, parameters={"manifest": "x"}, tags=[TAG]) for _ in range(2))
@@ -122,7 +122,7 @@ def deployment_id(client):
 
 
 @pytest.mark.parametrize("begins", [False, True], ids=["never began", "began"])
-def test_a_run_that_crashes_is_started_again_once(client, deployment_id, begins, prefect_services):
+def test_a_crashed_run_is_restarted_once(client, deployment_id, begins, prefect_services):
     apply_automations(client, prefect_services)
 
     def create():

@@ -47,7 +47,7 @@ def deploy(environment, client):  # noqa: ARG001 - without deployments
 NIGHTLY, WATCH = "classify/nightly", "watch/manifests"
 
 
-def test_a_deploy_changes_what_it_names_and_says_what_from_and_to(deploy, client):
+def test_a_deploy_changes_only_what_it_names_and_reports_old_and_new_values(deploy, client):
     created = deploy(NIGHTLY, "--manifest", "s3://b/{scheduled_date}/*.parquet", "--timezone", "Pacific/Kiritimati")
     again = deploy(NIGHTLY)
     watched = deploy(NIGHTLY, WATCH_MANIFESTS="s3://b/in/*.parquet")
@@ -97,7 +97,7 @@ def test_a_dry_run_changes_nothing_and_ends_with_the_command(environment, client
     assert done.stdout.endswith(f"Nothing was changed. To apply this: reelabel deploy --manifest '{manifest}'\n")
 
 
-def test_what_an_operator_has_set_survives_until_it_is_unpaused(deploy, client):
+def test_an_operators_changes_survive_a_deploy_until_unpaused(deploy, client):
     deploy(NIGHTLY, "--manifest", "s3://b/{scheduled_date}.parquet")
     nightly = client.read_deployment_by_name(NIGHTLY)
     client.pause_deployment(nightly.id)
@@ -168,7 +168,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
     assert "such as keyframes, uniform:32" in ways["description"]
 
 
-def test_on_one_machine_everything_that_is_deployed_is_served(environment, client):
+def test_every_deployment_of_one_machine_is_served(environment, client):
     for pool in {pool.name for pool in client.read_work_pools()} & {"cpu", "gpu"}:
         client.delete_work_pool(pool)
     assert reelabel(environment, "deploy").returncode == 0
@@ -208,7 +208,7 @@ def test_every_command_has_help_with_an_example():
 
 @pytest.mark.system
 @pytest.mark.usefixtures("prefect_api")
-def test_a_deployment_asks_chosen_jobs_where_the_worker_is(environment, tmp_path):
+def test_a_deployed_backfill_runs_on_the_worker(environment, tmp_path):
     make_demo(tmp_path, seed=77, clips=2).write_parquet(tmp_path / "manifest.parquet")
     first = reelabel(environment, "classify", str(tmp_path / "manifest.parquet"), "--dataset", "deployed")
     assert "Reconciled: 6 jobs = 6 labels + 0 failures." in first.stdout, first.stderr

@@ -103,12 +103,12 @@ def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deplo
         ({"manifest": "/gone.parquet"}, "There is no manifest at /gone.parquet; correct its name, or deploy"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused(deploy, nightly, said):
+def test_an_invalid_schedule_is_refused(deploy, nightly, said):
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         deploy(**nightly)
 
 
-def test_a_manifest_that_is_not_there_yet_may_be_deployed_on_request(deploy, folder, prefect_services):
+def test_a_missing_manifest_can_be_deployed_on_request(deploy, folder, prefect_services):
     with pytest.raises(ConfigurationError, match="There is no manifest at"):
         deploy(manifest=f"{folder}/jobs.parquet")
 
@@ -174,7 +174,7 @@ def finish(engine, manifest, state="done"):
         close_run(engine, run_id, state=state, message="")
 
 
-def test_missed_nights_are_found_by_their_rows_and_started_once(client, deploy, engine, folder, prefect_services):
+def test_missed_nights_are_found_by_their_rows_and_caught_up_once(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)
     today = datetime.now(UTC).date()
     days = [today - timedelta(days=number) for number in range(6, 0, -1)]
@@ -206,7 +206,7 @@ def at_two(day):
     return datetime(day.year, day.month, day.day, 2, tzinfo=UTC)
 
 
-def test_the_first_moment_after_the_last_day_is_not_of_it(client, deploy, engine, folder, prefect_services):
+def test_a_range_of_days_excludes_the_moment_after_its_last_day(client, deploy, engine, folder, prefect_services):
     day = datetime.now(UTC).date() - timedelta(days=2)
     deploy(manifest=folder + "/{scheduled_time}.parquet", cron="0 0,12 * * *")
 
@@ -219,7 +219,7 @@ def test_the_first_moment_after_the_last_day_is_not_of_it(client, deploy, engine
     assert len(to_the_end_of_time) >= 4
 
 
-def test_a_missed_night_is_started_once_until_that_has_ended(client, deploy, engine, folder, prefect_services):
+def test_a_missed_night_is_not_started_again_before_its_run_has_ended(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)
     day = datetime.now(UTC).date() - timedelta(days=1)
     objects.replace(f"{folder}/{day}.parquet", b"a manifest")

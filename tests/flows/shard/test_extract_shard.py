@@ -1,4 +1,4 @@
-"""What an extracted shard says of its time, by which the engine's waits are explained."""
+"""The times of an extracted shard, which explain what the engine waited for."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

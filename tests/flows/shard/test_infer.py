@@ -1,4 +1,4 @@
-"""A shard's groups on their way to whatever answers."""
+"""The groups of a shard on their way to the backend."""
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -6,6 +6,7 @@ from threading import Barrier
 
 import pytest
 
+from flows.shard.extract import ViewStream
 from flows.shard.infer import (
     MAX_CONCURRENT_GROUPS,
     MAX_PROMPTS,
@@ -14,7 +15,6 @@ from flows.shard.infer import (
     ShardOutcome,
     infer_views,
 )
-from flows.shard.stream import ViewStream
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
@@ -109,7 +109,7 @@ class Counting:
     ("prompt", "permutations", "frame_bytes", "most"),
     [
         pytest.param("?", 1, 1, MAX_PROMPTS, id="short"),
-        pytest.param("?", 26, 1, MAX_PROMPTS, id="in many orders"),
+        pytest.param("?", 26, 1, MAX_PROMPTS, id="in many choice orders"),
         pytest.param("x" * 100_000, 1, 1, 10, id="long"),
         pytest.param("x" * 2_000_000, 1, 1, 1, id="longer than a batch"),
         pytest.param("?", 1, 16 * 3 * 1280 * 720, 60, id="on a large video"),

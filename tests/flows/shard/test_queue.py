@@ -1,4 +1,4 @@
-"""What becomes of shards that cannot be worked on."""
+"""What happens to shards that cannot be processed."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""How long a service that is away is waited for."""
+"""How long an unavailable service is waited for."""
 
 import contextvars
 
@@ -128,10 +128,10 @@ def test_who_fails_for_want_of_a_service_that_stays_away_is_told_that(slept_s):
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(StoreUnavailableError("One object is broken."), id="the service answers others"),
+        pytest.param(StoreUnavailableError("One object is broken."), id="the service answers other calls"),
         pytest.param(EngineLostError("The engine died."), id="no service"),
         pytest.param(DatabaseUnavailableError("Not asked here."), id="another service"),
-        pytest.param(ValueError("Our own fault."), id="no passing fault"),
+        pytest.param(ValueError("Our own fault."), id="not a transient fault"),
     ],
 )
 def test_who_fails_for_another_reason_is_told_at_once(slept_s, error):

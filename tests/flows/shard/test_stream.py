@@ -1,10 +1,10 @@
-"""A shard's videos reach whoever asks about them as they are ready."""
+"""The videos of a shard reach the backend as soon as they are ready."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.shard.stream import ViewStream
+from flows.shard.extract import ViewStream
 from reelabel.errors import VideoUnreadableError
 from tasks.domain import Shard, View
 from tasks.plans.extracted import ExtractedShard

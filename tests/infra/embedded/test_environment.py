@@ -4,7 +4,7 @@ from infra.embedded import export
 from infra.settings import Settings
 
 
-def test_settings_survive_the_environment(tmp_path, monkeypatch):
+def test_settings_survive_an_export_to_the_environment(tmp_path, monkeypatch):
     settings = Settings(
         home=tmp_path,
         database={"url": "postgresql://u:p@host/db"},
@@ -22,7 +22,7 @@ def test_settings_survive_the_environment(tmp_path, monkeypatch):
     assert Settings() == settings
 
 
-def test_the_environment_keeps_strangers_modules_out_and_finds_the_scheduler():
+def test_the_environment_excludes_foreign_modules_and_finds_prefect():
     environment = export(Settings(home=Path("relative"), prefect={"api_url": "http://host/api"}))
 
     assert environment["PYTHONSAFEPATH"] == "1"
@@ -30,5 +30,5 @@ def test_the_environment_keeps_strangers_modules_out_and_finds_the_scheduler():
     assert Path(environment["REELABEL_HOME"]).is_absolute()
 
 
-def test_what_is_not_set_is_not_exported():
+def test_unset_settings_are_not_exported():
     assert "REELABEL_DATABASE_URL" not in export(Settings())

@@ -1,4 +1,4 @@
-"""Whatever another user of this machine asks an embedded service, on any port, socket or file, is refused."""
+"""Embedded services refuse other users of the machine on every port, socket and file."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def _encrypted(*protocols):
     return context
 
 
-def test_every_port_refuses(service, services):
+def test_every_port_refuses_another_user(service, services):
     ports = listening_ports(service.pid)
     numbers = [port for port, _ in ports]
     web, grpc = _encrypted("http/1.1"), _encrypted("h2")
@@ -115,7 +115,7 @@ def test_every_port_refuses(service, services):
     assert [each for each in told if each[2].partition(b"\r\n\r\n")[2][:50] not in pages] == []
 
 
-def test_every_socket_is_for_its_owner(service):
+def test_every_socket_is_accessible_to_its_owner_only(service):
     paths = unix_sockets(service.pid)
 
     assert [path for path in paths if path.startswith("@")] == []
@@ -149,7 +149,7 @@ def _shell(service, commands, uid):
         return shell.communicate()[0].decode()
 
 
-def test_the_s3_server_takes_no_commands(services, store_settings):
+def test_the_s3_server_accepts_no_shell_commands(services, store_settings):
     service = next(each for each in status(services.home) if each.name == ServiceName.S3)
     objects, video = ObjectStore(store_settings), f"{store_settings.uri}/video.mp4"
     objects.replace(video, b"frames")
@@ -163,7 +163,7 @@ def test_the_s3_server_takes_no_commands(services, store_settings):
     assert "accessKey" not in said
 
 
-def test_postgres_lets_nobody_in_without_a_password(services):
+def test_postgres_requires_a_password(services):
     address = {"host": "127.0.0.1", "port": make_url(services.database.url.get_secret_value()).port}
     logins = [
         {"user": user, "dbname": database, "password": password, "replication": replication}
@@ -188,7 +188,7 @@ def test_postgres_lets_nobody_in_without_a_password(services):
     assert [each for each in said if not refusal.search(each)] == []
 
 
-def test_files_are_for_their_owner(services):
+def test_files_are_accessible_to_their_owner_only(services):
     home = services.home
     paths = [home, *(home / each for each in ("logs", "run", "start.lock", "in-use.lock", *ServiceName))]
     paths += [path for pattern in ("*.secret", "run/*", "logs/*", "s3/*") for path in home.glob(pattern)]
@@ -196,14 +196,14 @@ def test_files_are_for_their_owner(services):
     assert {path for path in paths if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077} == set()
 
 
-def test_postgres_shares_no_memory_with_other_processes_of_its_user(services):
+def test_postgres_shares_no_memory_segment_that_others_can_attach(services):
     service = next(each for each in status(services.home) if each.name == ServiceName.POSTGRES)
 
     assert "/dev/shm/" not in Path(f"/proc/{service.pid}/maps").read_text()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
-def test_a_folder_that_others_can_write_to_is_refused(tmp_path, mode):
+def test_a_home_folder_that_others_can_write_to_is_refused(tmp_path, mode):
     home = tmp_path / "home"
     home.mkdir()
     home.chmod(mode)
@@ -214,7 +214,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path, mode):
     assert list(home.glob("*.secret")) == []
 
 
-def test_a_service_named_by_another_user_is_not_used(services, tmp_path):
+def test_a_service_record_of_another_user_is_not_used(services, tmp_path):
     home = tmp_path / "home"
     (home / "run").mkdir(parents=True)
     shutil.copy(services.home / "run" / "s3.json", home / "run")
@@ -224,7 +224,7 @@ def test_a_service_named_by_another_user_is_not_used(services, tmp_path):
         with_running_services(Settings(home=home))
 
 
-def test_prefect_tells_nothing_without_a_login(prefect_services):
+def test_the_prefect_api_requires_a_login(prefect_services):
     url = prefect_services.prefect.api_url
     routes = httpx.get(f"{url.removesuffix('/api')}/openapi.json").json()["paths"]
     crafted = ["/health/", "//health", "/x/../health", "/health/../admin/version", "/flows/health", "/ready/ready"]
@@ -245,7 +245,7 @@ def test_prefect_tells_nothing_without_a_login(prefect_services):
     "path",
     ["events/in", "events/out", "logs/out", "task_runs/subscriptions/scheduled", "work_pools/reelabel/workers/connect"],
 )
-def test_prefect_streams_nothing_without_a_login(prefect_services, path):
+def test_the_prefect_event_streams_require_a_login(prefect_services, path):
     url = f"{prefect_services.prefect.api_url.replace('http', 'ws', 1)}/{path}"
     with pytest.raises(InvalidStatus, match="403"):
         connect(url)

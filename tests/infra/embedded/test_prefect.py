@@ -21,7 +21,7 @@ POOL = "some pool"  # its name is part of addresses
 WANTED = frozenset({ServiceName.PREFECT, ServiceName.WORKER})
 
 
-def test_pages_and_api_ask_for_a_login_and_the_worker_is_there(prefect_services):
+def test_pages_and_api_require_a_login_and_the_worker_is_online(prefect_services):
     prefect = prefect_services.prefect
     with urllib.request.urlopen(prefect.api_url.removesuffix("/api"), timeout=10) as page:
         assert b"<html" in page.read()
@@ -54,7 +54,7 @@ def _online_workers(prefect):
 
 
 @pytest.mark.system
-def test_server_and_worker_start_again_after_a_kill(settings):
+def test_server_and_worker_restart_after_a_kill(settings):
     first = start(settings, wanted=WANTED)
     (first_worker,) = _online_workers(first.prefect)
     before = _pids(settings)
@@ -87,7 +87,7 @@ def _taken(port):
 
 
 @pytest.mark.system
-def test_a_server_outlives_its_postgres_and_keeps_what_it_knows(settings):
+def test_a_server_survives_a_restart_of_its_postgres_with_its_data(settings):
     started = start(settings, wanted=WANTED)
     before = _pids(settings)
     os.kill(before[ServiceName.POSTGRES], signal.SIGKILL)
@@ -112,7 +112,7 @@ def test_a_server_whose_postgres_moved_is_replaced_and_so_is_its_worker(settings
 
 
 @pytest.mark.system
-def test_results_go_to_the_users_own_postgres_although_prefect_has_ours(settings):
+def test_results_go_to_the_users_postgres_although_prefect_uses_ours(settings):
     database = DatabaseSettings(url="postgresql://me:secret@database.invalid/results")
     started = start(settings.model_copy(update={"database": database}), wanted=frozenset({ServiceName.PREFECT}))
 

@@ -30,7 +30,7 @@ def _wait_for(log, text):
         time.sleep(0.02)
 
 
-def test_a_process_lives_in_a_session_of_its_own_until_it_is_ended(start):
+def test_a_process_has_its_own_session_until_it_is_stopped(start):
     process = start("import time; time.sleep(60)")
 
     assert process.is_alive()
@@ -50,7 +50,7 @@ def test_a_process_that_ignores_the_request_is_forced(start, tmp_path):
     assert not process.is_alive()
 
 
-def test_a_killed_process_is_known_as_ending_before_it_is_dead(start, tmp_path):
+def test_a_killed_process_counts_as_ending_before_it_is_dead(start, tmp_path):
     # To give 200 MB back takes longer than to look.
     process = start("held = bytearray(b'1') * 200_000_000; import time; print(1, flush=True); time.sleep(60)")
     _wait_for(tmp_path / "log", "1")
@@ -64,7 +64,7 @@ def test_a_killed_process_is_known_as_ending_before_it_is_dead(start, tmp_path):
     assert process.is_ending()
 
 
-def test_a_later_process_with_the_same_id_is_another(start):
+def test_a_later_process_with_the_same_id_is_told_apart(start):
     process = start("import time; time.sleep(60)")
     earlier = Identity(pid=process.pid, start_ticks=process.start_ticks - 1)
 
@@ -74,7 +74,7 @@ def test_a_later_process_with_the_same_id_is_another(start):
     assert process.is_alive()
 
 
-def test_what_a_dead_process_left_behind_is_found_and_ended(start, tmp_path):
+def test_processes_that_a_dead_one_left_behind_are_found_and_stopped(start, tmp_path):
     process = start(
         "import subprocess, sys;"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True);"

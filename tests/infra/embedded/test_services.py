@@ -80,7 +80,7 @@ def _query(settings, statement):
         return connection.execute(statement).fetchone()
 
 
-def test_services_run_while_a_command_works_and_end_with_it(settings, home):
+def test_services_run_for_as_long_as_a_command(settings, home):
     with running(settings, wanted=BOTH) as started:
         assert _query(started, "SELECT current_database()") == ("reelabel",)
         assert ObjectStore(started.store).write_new(f"{started.store.uri}/a", b"frames")
@@ -90,7 +90,7 @@ def test_services_run_while_a_command_works_and_end_with_it(settings, home):
 
 
 @pytest.mark.system
-def test_what_services_stored_is_there_at_the_next_start(settings):
+def test_stored_data_survives_a_restart(settings):
     with running(settings, wanted=BOTH) as started:
         with psycopg.connect(started.database.owner_url.get_secret_value()) as connection:
             connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
@@ -101,7 +101,7 @@ def test_what_services_stored_is_there_at_the_next_start(settings):
         assert ObjectStore(again.store).read(f"{again.store.uri}/kept") == b"frames"
 
 
-def test_a_killed_service_is_started_again_with_its_data(settings, home):
+def test_a_killed_service_is_restarted_with_its_data(settings, home):
     first = start(settings, wanted=BOTH)
     with psycopg.connect(first.database.owner_url.get_secret_value()) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
@@ -117,7 +117,7 @@ def test_a_killed_service_is_started_again_with_its_data(settings, home):
     assert not set(pids.values()) & set(_running_pids(home).values())
 
 
-def test_a_record_of_a_process_that_is_gone_is_harmless(settings, home):
+def test_the_record_of_a_dead_process_is_harmless(settings, home):
     start(settings, wanted=POSTGRES)
     stop(home)
     record_path = home / "run" / "postgres.json"
@@ -169,7 +169,7 @@ def test_kept_services_stay_until_they_are_stopped(settings, home):
     ("number", "after_s"),
     [
         pytest.param(signal.SIGINT, 0.05, id="Ctrl-C at once"),
-        pytest.param(signal.SIGTERM, 0.5, id="SIGTERM while services are made"),
+        pytest.param(signal.SIGTERM, 0.5, id="SIGTERM while services are created"),
         pytest.param(signal.SIGINT, 1.5, id="Ctrl-C while services start"),
         pytest.param(signal.SIGTERM, None, id="SIGTERM at work"),
         pytest.param(signal.SIGINT, None, id="Ctrl-C at work"),
@@ -208,7 +208,7 @@ def test_services_of_a_killed_command_are_stopped_by_the_next_one(home):
     assert _processes_of(home) == []
 
 
-def test_what_the_user_has_is_not_started(home, tmp_path):
+def test_services_that_the_user_provides_are_not_started(home, tmp_path):
     own = Settings(
         home=home,
         database={"url": "postgresql://me@host/db"},
@@ -253,7 +253,7 @@ def test_a_lost_password_is_explained(settings, home):
     assert _processes_of(home) == []
 
 
-def test_a_service_that_cannot_start_is_explained_by_its_log(settings, home):
+def test_a_service_that_cannot_start_is_explained_with_its_log(settings, home):
     start(settings, wanted=POSTGRES)
     stop(home)
     (home / "postgres" / "data" / "postgresql.conf").write_text("nonsense = 1\n")
@@ -264,7 +264,7 @@ def test_a_service_that_cannot_start_is_explained_by_its_log(settings, home):
     assert _processes_of(home) == []
 
 
-def test_a_folder_that_stood_there_keeps_its_rights(home):
+def test_an_existing_folder_keeps_its_permissions(home):
     home.mkdir(mode=0o755)
 
     Home(home)
@@ -272,7 +272,7 @@ def test_a_folder_that_stood_there_keeps_its_rights(home):
     assert stat.S_IMODE(home.stat().st_mode) == 0o755
 
 
-def test_a_folder_that_cannot_be_made_is_a_configuration_error(tmp_path):
+def test_a_folder_that_cannot_be_created_is_a_configuration_error(tmp_path):
     (tmp_path / "file").touch()
 
     with pytest.raises(ConfigurationError, match="set home"):

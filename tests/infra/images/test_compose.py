@@ -1,4 +1,4 @@
-"""What `docker compose up` would start, by the schema of compose files, and by starting its S3 server."""
+"""What `docker compose up` would start: checked against the schema, and by starting its S3 server."""
 
 import json
 import subprocess
@@ -40,14 +40,14 @@ def test_the_file_follows_the_schema_and_the_linter_finds_nothing():
         assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_every_port_is_bound_to_loopback_unless_told(compose):
+def test_every_port_is_bound_to_loopback_by_default(compose):
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
 
     assert len(ports) == 3
     assert all(port.startswith("${REELABEL_BIND:-127.0.0.1}:") for port in ports)
 
 
-def test_every_name_that_is_used_is_declared(compose):
+def test_every_name_in_use_is_declared(compose):
     for name, service in compose["services"].items():
         assert set(service.get("secrets", [])) <= set(compose["secrets"]), name
         assert set(service.get("depends_on", {})) <= set(compose["services"]), name
@@ -63,7 +63,7 @@ def test_images_are_named_by_exact_tags(compose):
     assert all(any(digit in tag for digit in "0123456789") and tag != "latest" for tag in tags)
 
 
-def test_every_variable_of_ours_is_a_setting(compose):
+def test_every_reelabel_variable_is_a_setting(compose):
     variables = {
         name.removesuffix("_FILE").removeprefix("REELABEL_").lower()
         for service in compose["services"].values()
@@ -76,7 +76,7 @@ def test_every_variable_of_ours_is_a_setting(compose):
         assert field in Settings.model_fields[section].annotation.model_fields, name
 
 
-def test_decoding_is_split_from_the_gpus_and_every_part_names_the_same_model(compose):
+def test_decoding_is_separate_from_the_gpus_and_all_parts_name_the_same_model(compose):
     parts = [compose["services"][name]["environment"] for name in ("prepare", "cpu-worker", "gpu-worker")]
 
     assert {part["REELABEL_RUN_EXECUTOR"] for part in parts} == {"${REELABEL_RUN_EXECUTOR:-remote}"}
@@ -84,13 +84,13 @@ def test_decoding_is_split_from_the_gpus_and_every_part_names_the_same_model(com
     assert all("REELABEL_MODEL_NAME" in part for part in parts)
 
 
-def test_workers_have_longer_than_a_lease_to_hand_their_shards_back(compose):
+def test_workers_have_more_time_than_a_lease_to_release_their_shards(compose):
     for name in ("cpu-worker", "gpu-worker"):
         period = compose["services"][name]["stop_grace_period"]
         assert int(period.removesuffix("s")) > ShardSettings().lease_s
 
 
-def test_only_preparing_owns_the_tables_and_only_postgres_knows_its_superuser(compose):
+def test_only_the_preparation_owns_the_tables_and_only_postgres_knows_its_superuser(compose):
     users = {name: set(service.get("secrets", ())) for name, service in compose["services"].items()}
 
     assert {name for name, secrets in users.items() if "postgres_password" in secrets} == {"postgres"}
@@ -104,7 +104,7 @@ def test_only_preparing_owns_the_tables_and_only_postgres_knows_its_superuser(co
 
 
 @pytest.mark.system
-def test_a_new_postgres_gets_a_login_for_each_part_with_the_rights_of_its_role_and_no_others(compose, tmp_path):
+def test_a_new_postgres_gets_a_login_for_each_part_with_only_the_rights_of_its_role(compose, tmp_path):
     secrets = tmp_path / "secrets"
     subprocess.run([ROOT / "infra" / "docker" / "make_secrets.sh", secrets], check=True, timeout=60)
     settings = Settings(home=tmp_path / "home")
@@ -152,7 +152,7 @@ def _refusal(url, statement):
     return None
 
 
-def test_the_s3_server_takes_the_keys_of_its_secret_and_no_others(compose, tmp_path):
+def test_the_s3_server_accepts_only_the_keys_of_its_secret(compose, tmp_path):
     identities = tmp_path / "s3.json"
     credentials = [{"accessKey": "some-key", "secretKey": "some-secret"}]
     entry = {"name": "reelabel", "actions": ["Admin"], "credentials": credentials}

@@ -1,4 +1,4 @@
-"""The images, by the linter of Dockerfiles, and by what their scripts do; no image is built."""
+"""The images: what the Dockerfile linter says and what their scripts do; no image is built."""
 
 import os
 import re
@@ -34,7 +34,7 @@ def test_the_linter_finds_nothing_in_the_images():
     assert (found.returncode, found.stdout) == (0, "")
 
 
-def test_every_folder_and_file_that_is_copied_stands_there_and_reaches_the_build():
+def test_every_copied_folder_and_file_exists_and_reaches_the_build():
     let_in = {line[1:].rstrip("/") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
     copied = re.findall(
         r"^COPY (?:--chmod=\d+ )?((?!--)[^\n]+) \S+$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE
@@ -45,7 +45,7 @@ def test_every_folder_and_file_that_is_copied_stands_there_and_reaches_the_build
         assert path.partition("/")[0] in let_in, path
 
 
-def test_what_the_images_install_is_locked_by_hashes():
+def test_everything_that_images_install_is_locked_by_hash():
     for name in re.findall(r"requirements/\w+\.txt", (DOCKER / "Dockerfile").read_text()):
         packages = re.split(r"\n(?=\S)", (ROOT / name).read_text().strip())
         assert packages
@@ -64,14 +64,30 @@ def test_the_entry_point_reads_secrets_from_files(tmp_path):
     assert shown.stdout == "admin:$(id) 'p\"ss'"
 
 
-def test_the_entry_point_names_a_file_that_is_not_there():
+def test_the_entry_point_names_a_missing_file():
     ended = run(DOCKER / "entrypoint.sh", "true", REELABEL_DATABASE_URL_FILE="/run/secrets/nothing")
 
     assert ended.returncode == 2
     assert "REELABEL_DATABASE_URL_FILE: cannot read /run/secrets/nothing" in ended.stderr
 
 
-def test_the_image_with_the_gpu_names_the_model_that_it_misses():
+@pytest.mark.parametrize(
+    ("command", "is_elsewhere"),
+    [("prefect worker start --pool cpu", False), ("prefect flow-run execute", True)],
+)
+def test_what_starts_flows_is_stopped_in_order_and_copies_no_weights(tmp_path, command, is_elsewhere):
+    (tmp_path / "python").write_text('#!/bin/sh\necho "$@"\npwd\n')
+    (tmp_path / "python").chmod(0o755)
+
+    begun = run(DOCKER / "entrypoint.sh", *command.split(), PATH=f"{tmp_path}:{os.environ['PATH']}")
+
+    called, folder = begun.stdout.splitlines()
+    assert called == f"-P -m infra.stop_in_order {command}"
+    assert (Path(folder) != Path.cwd()) == is_elsewhere
+    assert not is_elsewhere or not list(Path(folder).iterdir())
+
+
+def test_the_gpu_image_names_a_missing_model():
     stage = (DOCKER / "Dockerfile").read_text().partition("FROM runtime AS gpu")[2]
     [required] = re.findall(r"REQUIRED_VARIABLES=(\S+)", stage)
 
@@ -89,7 +105,7 @@ def secrets(tmp_path):
     return tmp_path / "secrets"
 
 
-def test_secrets_are_made_once_and_behind_a_closed_door(secrets):
+def test_secrets_are_created_once_and_privately(secrets):
     before = {path.name: path.read_text() for path in secrets.iterdir()}
 
     run(DOCKER / "make_secrets.sh", secrets)

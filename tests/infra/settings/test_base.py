@@ -2,14 +2,14 @@ from infra.settings.base import SettingsSection
 from infra.settings.sampling import SamplingOptions
 
 
-def test_forms_show_names_as_words_and_units_as_such():
+def test_forms_show_names_as_words_and_units_as_units():
     fields = SamplingOptions.model_json_schema()["properties"]
 
     titles = [fields[name]["title"] for name in ("max_gap_s", "coverage_radius_s", "drop_similar", "fps", "sampler")]
     assert titles == ["Max gap (seconds)", "Coverage radius (seconds)", "Drop similar", "Fps", "Sampler"]
 
 
-def test_a_unit_alone_is_a_name():
+def test_a_name_that_is_only_a_unit_stays_a_name():
     class Waiting(SettingsSection):
         days: int
 

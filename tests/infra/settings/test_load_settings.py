@@ -67,7 +67,7 @@ def test_a_list_is_json_in_the_environment(monkeypatch):
     ("content", "message"),
     [("[web]\nallow_hosts = 'a'\n", "web.allow_hosts: 'a' must be a list"), ("a = [", "is not valid TOML")],
 )
-def test_what_is_wrong_with_the_file_is_said(tmp_path, content, message):
+def test_an_invalid_file_is_explained(tmp_path, content, message):
     (tmp_path / "reelabel.toml").write_text(content)
 
     with pytest.raises(ConfigurationError) as raised:
@@ -77,7 +77,7 @@ def test_what_is_wrong_with_the_file_is_said(tmp_path, content, message):
     assert "hunter2" not in raised.value.message
 
 
-def test_a_model_folder_holds_from_any_working_folder(monkeypatch, tmp_path):
+def test_a_model_folder_is_resolved_from_any_working_folder(monkeypatch, tmp_path):
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("REELABEL_MODEL_NAME", "mine")
 

@@ -27,7 +27,7 @@ def test_a_secret_is_read_from_the_file_that_its_variable_names(monkeypatch, tmp
     assert "hunter2" not in repr(database)
 
 
-def test_every_secret_has_such_a_variable_and_nothing_else_has(monkeypatch, tmp_path):
+def test_only_secrets_have_a_file_variable_and_all_of_them_do(monkeypatch, tmp_path):
     (tmp_path / "secret").write_text("s" * 32)
     names = ("DATABASE_READER_URL", "STORE_ACCESS_KEY_ID", "STORE_SECRET_ACCESS_KEY", "STORE_MAC_KEY", "SERVER_API_KEY")
     for name in names:
@@ -48,14 +48,14 @@ def test_every_secret_has_such_a_variable_and_nothing_else_has(monkeypatch, tmp_
         ({"REELABEL_SERVER_API_KEY": "prefect://key"}, "but Prefect is not configured; set prefect.api_url"),
     ],
 )
-def test_a_secret_that_cannot_be_had_is_named(monkeypatch, variables, said):
+def test_a_secret_that_cannot_be_loaded_is_named(monkeypatch, variables, said):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=said):
         load_settings()
 
 
-def test_a_secret_is_what_a_block_of_prefect_holds(monkeypatch, prefect_services, prefect_api):
+def test_a_secret_is_loaded_from_a_prefect_block(monkeypatch, prefect_services, prefect_api):
     Secret(value="hunter2").save("server-key")
     monkeypatch.setenv("REELABEL_PREFECT_API_URL", prefect_api)
     monkeypatch.setenv("REELABEL_PREFECT_AUTH_STRING", prefect_services.prefect.auth_string.get_secret_value())

@@ -4,19 +4,19 @@ from infra.settings.template import check_template
 
 
 @pytest.mark.parametrize("template", ["{prompt}\n{choices}", "{{{choices}}} of {prompt}, {prompt}"])
-def test_a_template_that_can_be_filled_is_given_back(template):
+def test_a_template_that_can_be_filled_is_accepted(template):
     assert check_template(template) == template
 
 
 @pytest.mark.parametrize(
     "place", ["{prompt!z}", "{prompt!r}", "{prompt:d}", "{prompt:>1000000000}", "{prompt:{choices}}"]
 )
-def test_a_place_with_a_conversion_or_a_format_is_refused(place):
+def test_a_placeholder_with_a_conversion_or_format_is_refused(place):
     with pytest.raises(ValueError, match="placeholders cannot have ! or :"):
         check_template(place + " {prompt} {choices}")
 
 
 @pytest.mark.parametrize("place", ["{prompt.x}", "{prompt[0]}", "{0}", "{}"])
-def test_a_place_other_than_prompt_and_choices_is_refused(place):
+def test_a_placeholder_other_than_prompt_and_choices_is_refused(place):
     with pytest.raises(ValueError, match="no other placeholder"):
         check_template(place + " {prompt} {choices}")

@@ -29,7 +29,7 @@ def write(path, text):
     return path
 
 
-def test_nextqa_is_read_with_its_map_of_videos(tmp_path):
+def test_nextqa_is_read_with_its_video_map(tmp_path):
     questions = write(tmp_path / "val.csv", NEXTQA)
     places = {"4010069381": "1164/4010069381", "6238938227": "0000/6238938227"}
     video_map = write(tmp_path / "map_vid_vidorID.json", json.dumps(places))
@@ -58,7 +58,7 @@ def test_nextqa_is_read_with_its_map_of_videos(tmp_path):
         (NEXTQA.replace(",0,6,", ",roll,6,"), {}, "the answer 'roll' is not a number from 0 to 4"),
     ],
 )
-def test_what_is_not_nextqa_is_refused(tmp_path, text, places, message):
+def test_anything_but_nextqa_is_refused(tmp_path, text, places, message):
     video_map = write(tmp_path / "map.json", json.dumps(places)) if places else None
 
     with pytest.raises(ManifestError, match=message):
@@ -70,7 +70,7 @@ def mvbench_row(**changed):
     return row | changed
 
 
-def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
+def test_mvbench_is_read_from_its_folder_including_segments(tmp_path):
     folder = tmp_path / "json"
     write(folder / "action_sequence_20250131.json", json.dumps([mvbench_row(start=1.5, end=9.0)]))
     write(folder / "scene_transition.json", json.dumps([mvbench_row(), mvbench_row(video="T.mp4")]))
@@ -94,7 +94,7 @@ def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
         ("s3://b/circus", "s3://b/circus/S0.mp4"),
     ],
 )
-def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, uri):
+def test_a_map_locates_the_videos_of_another_subtask(tmp_path, folder, uri):
     questions = write(tmp_path / "juggling.json", json.dumps([mvbench_row()]))
     with pytest.raises(ManifestError, match=r"juggling\.json: the video folder of subtask juggling is unknown"):
         valid(read_mvbench, BenchmarkFiles(path=questions))
@@ -115,7 +115,7 @@ def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, 
         ("[", "Cannot read .* as JSON"),
     ],
 )
-def test_what_is_not_mvbench_is_refused(tmp_path, text, message):
+def test_anything_but_mvbench_is_refused(tmp_path, text, message):
     with pytest.raises(ManifestError, match=message):
         valid(read_mvbench, BenchmarkFiles(path=write(tmp_path / "action_count.json", text)))
 
@@ -130,7 +130,7 @@ def test_what_is_not_mvbench_is_refused(tmp_path, text, message):
         ({"question": "\ud83d"}, r"question '\\ud83d' is not a valid string"),
     ],
 )
-def test_values_of_another_type_than_mvbenchs_are_named(tmp_path, changed, message):
+def test_mvbench_values_of_the_wrong_type_are_named(tmp_path, changed, message):
     rows = [mvbench_row(answer=None, start=0, end=2.5), mvbench_row(**changed)]
     path = write(tmp_path / "action_count.json", json.dumps(rows))
 
@@ -145,7 +145,7 @@ def test_values_of_another_type_than_mvbenchs_are_named(tmp_path, changed, messa
     )
 
 
-def test_json_that_is_nested_too_deeply_is_refused(tmp_path):
+def test_deeply_nested_json_is_refused(tmp_path):
     with pytest.raises(ManifestError, match=r"Cannot read .* as JSON: it is nested too deeply"):
         valid(read_mvbench, BenchmarkFiles(path=write(tmp_path / "action_count.json", "[" * 200_000)))
 
@@ -194,11 +194,11 @@ def test_videomme_is_read_without_its_letters(tmp_path):
         ([f"{letter}. x" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZA"],) * 2,
     ],
 )
-def test_letters_are_taken_off_choices_only_where_they_count_them(choices, stripped):
+def test_letters_are_removed_from_choices_only_if_they_number_them(choices, stripped):
     assert strip_letters(choices) == stripped
 
 
-def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
+def test_a_videomme_question_may_have_no_known_answer(tmp_path):
     frame = valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer=None)))
 
     assert check_manifest(frame) == []
@@ -214,12 +214,12 @@ def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
         ({"answer": 3}, "the answer '3' is not the letter of one of its 4 choices. 1 row, first row 0 .job_id .001-1"),
     ],
 )
-def test_values_of_another_type_than_videommes_are_named(tmp_path, changed, message):
+def test_videomme_values_of_the_wrong_type_are_named(tmp_path, changed, message):
     with pytest.raises(ManifestError, match=message):
         valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", **changed)))
 
 
-def test_what_is_not_videomme_is_refused(tmp_path):
+def test_anything_but_videomme_is_refused(tmp_path):
     pl.DataFrame({"question": ["?"]}).write_parquet(tmp_path / "other.parquet")
     with pytest.raises(
         ManifestError, match="lacks the columns videoID, question_id, task_type, duration, options, answer"
@@ -240,7 +240,7 @@ MAPPING = {
 
 
 @pytest.mark.parametrize("right", ["2", "C", "c", "blue", "(C) blue"])
-def test_any_csv_is_read_by_a_mapping(tmp_path, right):
+def test_any_csv_can_be_read_with_a_mapping(tmp_path, right):
     path = write(
         tmp_path / "any.csv",
         f"vid,n,file,q,c1,c2,c3,right,from,other\nv,7,a.mp4,Colour?,red,green,blue,{right},1.5,x\n",
@@ -269,7 +269,7 @@ def answered(tmp_path, *rows):
     return valid(read_mapped, BenchmarkFiles(path=path, columns=columns))["answer"].to_list()
 
 
-def test_answers_of_a_column_are_all_texts_or_all_letters_or_all_numbers(tmp_path):
+def test_answers_in_a_column_are_all_texts_all_letters_or_all_numbers(tmp_path):
     counting, animals = ("5", "2", "3", "4"), ("cat", "dog", "cow", "pig")
     grades = ("B", "A", "D", "C")
 
@@ -307,7 +307,7 @@ def test_an_answer_that_names_two_choices_or_none_is_refused(tmp_path, choices, 
         answered(tmp_path, (*choices, answer))
 
 
-def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
+def test_a_video_given_by_its_full_uri_keeps_it(tmp_path):
     columns = {"job_id": "n", "video_uri": "file", "prompt": "q", "choices": "c"}
     places = ["s3://bucket/a.mp4", "https://h/c.mp4", "/data/b.mp4", "day/d.mp4"]
     lines = "".join(f"{number},{place},Who?,x|y\n" for number, place in enumerate(places))
@@ -318,7 +318,7 @@ def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
     assert frame["video_uri"].to_list() == [*places[:3], "/folder/day/d.mp4"]
 
 
-def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
+def test_choices_may_be_in_one_column_and_fewer_than_the_columns(tmp_path):
     path = write(tmp_path / "any.csv", "vid,n,file,q,c1,c2,c3\nv,7,a.mp4,Colour?,A. red,B. green,\n")
     columns = {name: MAPPING[name] for name in ("job_id", "video_uri", "prompt", "choices")}
     assert valid(read_mapped, BenchmarkFiles(path=path, columns=columns))["choices"].to_list() == [["red", "green"]]
@@ -329,7 +329,7 @@ def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
 
 
 @pytest.mark.parametrize("empty", ["", '""', " "])
-def test_only_the_last_choices_may_be_empty_so_that_no_answer_shifts(tmp_path, empty):
+def test_only_the_last_choices_may_be_empty_so_no_answer_shifts(tmp_path, empty):
     assert answered(tmp_path, ("cat", "dog", "cow", empty, "2")) == ["cow"]
 
     with pytest.raises(ManifestError, match="column c2 is empty, but a later choice is not"):
@@ -353,7 +353,7 @@ def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):
         valid(read_mapped, BenchmarkFiles(path=write(tmp_path / "any.csv", text), columns=columns))
 
 
-def test_a_file_that_is_not_there_is_named():
+def test_a_missing_file_is_named():
     for read in (read_nextqa, read_videomme, read_mvbench):
         with pytest.raises(ManifestError, match="gone"):
             valid(read, BenchmarkFiles(path=Path("/gone")))

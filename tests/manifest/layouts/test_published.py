@@ -1,4 +1,4 @@
-"""Files of the published layouts at their full size, with the blemishes of the published ones."""
+"""Files of the published layouts at full size, with the flaws of the published ones."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ def write_nextqa(folder, split, videos=570):
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_published_nextqa_files_import_with_what_they_repeat_told(tmp_path, split):
+def test_published_nextqa_files_import_and_their_duplicates_are_reported(tmp_path, split):
     source, target = write_nextqa(tmp_path, split), str(tmp_path / "jobs.parquet")
     wrong, right = BLEMISHED[split]
     options = ("--layout", "nextqa", "--video-map", str(tmp_path / "map_vid_vidorID.json"))
@@ -68,7 +68,7 @@ def test_published_nextqa_files_import_with_what_they_repeat_told(tmp_path, spli
     assert json.loads(rejected["given"][0])["qid"] == str(right[0] // 570)
 
 
-def test_flat_places_of_nextqa_are_warned_of(tmp_path):
+def test_a_flat_nextqa_folder_is_warned_of(tmp_path):
     source, target = write_nextqa(tmp_path, "val"), str(tmp_path / "jobs.parquet")
 
     told = reelabel({}, "manifest", "import", source, target, "--layout", "nextqa", "--keep-going").stdout
@@ -92,7 +92,7 @@ def write_mvbench(folder: Path):
     (folder / "action_count.json").write_text(json.dumps(rows))
 
 
-def test_mvbench_names_the_file_of_a_fault_and_counts_what_it_leaves_out(tmp_path):
+def test_an_mvbench_import_names_the_file_of_a_fault_and_counts_omitted_rows(tmp_path):
     write_mvbench(tmp_path / "json")
     source, target = str(tmp_path / "json"), str(tmp_path / "jobs.parquet")
 
@@ -108,7 +108,7 @@ def test_mvbench_names_the_file_of_a_fault_and_counts_what_it_leaves_out(tmp_pat
     assert len(pl.read_parquet(target)) == 398
 
 
-def test_an_unknown_subtask_of_mvbench_names_its_file(tmp_path):
+def test_the_file_of_an_unknown_mvbench_subtask_is_named(tmp_path):
     path = tmp_path / "juggling.json"
     path.write_text("[]")
 

@@ -26,7 +26,7 @@ def fleet(engines):
         yield fleet
 
 
-def test_a_lost_engine_is_started_again_while_the_other_goes_on(fleet, engines, tmp_path):
+def test_a_lost_engine_is_restarted_while_the_other_goes_on(fleet, engines, tmp_path):
     info = fleet.wait_ready()
     assert (info.device, info.gpus, fleet.engines) == ("cpu", 0, 2)
     first, other = (engine.pid for engine in engines)
@@ -48,7 +48,7 @@ def test_a_lost_engine_is_started_again_while_the_other_goes_on(fleet, engines, 
     assert [engine.pid for engine in engines] == [None, None]
 
 
-def test_without_an_engine_that_does_not_load_again_the_others_go_on(fleet, engines, tmp_path):
+def test_the_others_go_on_without_an_engine_that_fails_to_reload(fleet, engines, tmp_path):
     fleet.wait_ready()
     (tmp_path / "0").write_text("Its GPU fell off the bus.")
     os.kill(engines[0].pid, signal.SIGKILL)

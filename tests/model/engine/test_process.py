@@ -1,5 +1,6 @@
-"""The process of an engine, its protocol and its ends; `test_engine` has the real engine in it."""
+"""The process of an engine: its protocol and how it ends; `test_engine` has the real engine in it."""
 
+import json
 import os
 import random
 import resource
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
@@ -20,13 +22,13 @@ from infra.errors import EngineClosedError, EngineLostError, ModelError
 from reelabel.errors import DiskFullError
 from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
-from tasks.model.protocol import Batch
+from tasks.model.protocol import Batch, EngineConfig
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import LEFT_BY_ENGINE, Trigger, answer_to
 
 
-def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the_workers(make_engine):
+def test_every_answer_reaches_its_question_whatever_the_order_batches_or_renderers(make_engine):
     files = {str(seed): frame_file(seed) for seed in range(6)}
     questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(20) for one in files]
     random.Random(0).shuffle(questions)
@@ -46,7 +48,7 @@ def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the
         pytest.param(Trigger.REFUSED, "inference_failed", id="by the engine"),
     ],
 )
-def test_a_question_that_is_refused_does_not_stop_the_others(make_engine, word, code):
+def test_a_refused_question_does_not_stop_the_others(make_engine, word, code):
     before, refused, after = question("Before?"), question(f"Is it {word}?"), question("After?")
 
     first, refusal, last = make_engine().answer(batch_about(before, refused, after))
@@ -56,7 +58,7 @@ def test_a_question_that_is_refused_does_not_stop_the_others(make_engine, word, 
 
 
 @pytest.mark.parametrize("end", ["closed", "killed"])
-def test_what_an_engine_leaves_in_the_temporary_folder_goes_with_it(make_engine, tmp_path, monkeypatch, end):
+def test_temporary_files_of_an_engine_are_removed_with_it(make_engine, tmp_path, monkeypatch, end):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     engine = make_engine()
@@ -83,7 +85,7 @@ def test_a_model_that_cannot_be_loaded_is_named(make_engine, tmp_path):
     assert engine.pid is None
 
 
-def test_a_model_that_finds_a_full_disk_is_no_wrong_model(make_engine, tmp_path):
+def test_a_full_disk_is_not_mistaken_for_a_faulty_model(make_engine, tmp_path):
     (tmp_path / "model").symlink_to("/dev/full")
     engine = make_engine()
 
@@ -97,7 +99,7 @@ def test_a_model_that_finds_a_full_disk_is_no_wrong_model(make_engine, tmp_path)
     assert engine.wait_ready().device == "cpu"
 
 
-def test_an_engine_that_finds_a_full_disk_says_so_and_answers_once_there_is_space(make_engine):
+def test_an_engine_reports_a_full_disk_and_answers_once_there_is_space(make_engine):
     engine = make_engine()
 
     with pytest.raises(DiskFullError, match="The disk of"):
@@ -107,7 +109,7 @@ def test_an_engine_that_finds_a_full_disk_says_so_and_answers_once_there_is_spac
     assert engine.answer(batch_about(question("Before?"))) == [answer_to(question("Before?"), frame_file(1))]
 
 
-def test_a_model_that_does_not_load_in_time_is_given_up(make_engine, tmp_path):
+def test_a_model_that_loads_too_slowly_is_given_up(make_engine, tmp_path):
     os.mkfifo(tmp_path / "model")
     engine = make_engine(start_timeout_s=0.1)
 
@@ -116,7 +118,7 @@ def test_a_model_that_does_not_load_in_time_is_given_up(make_engine, tmp_path):
     assert engine.pid is None
 
 
-def test_an_engine_that_is_closed_while_it_loads_is_no_fault_of_its_model(make_engine, tmp_path):
+def test_closing_an_engine_while_it_loads_is_not_a_fault_of_its_model(make_engine, tmp_path):
     os.mkfifo(tmp_path / "model")
     engine = make_engine()
     with ThreadPoolExecutor(1) as threads, (tmp_path / "model").open("wb"):  # opens once the engine is loading
@@ -147,7 +149,7 @@ class ClosedWhenItAnswers(EngineProcess):
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_answers_that_come_while_the_engine_is_closed_are_left(make_engine):
+def test_answers_that_arrive_during_closing_are_discarded(make_engine):
     engine = make_engine(ClosedWhenItAnswers)
 
     with pytest.raises(EngineClosedError):
@@ -156,7 +158,7 @@ def test_answers_that_come_while_the_engine_is_closed_are_left(make_engine):
     engine.closing.join()
 
 
-def test_a_killed_engine_is_noticed_and_can_be_started_again(make_engine):
+def test_a_killed_engine_is_noticed_and_can_be_restarted(make_engine):
     engine = make_engine()
     engine.wait_ready()
     os.kill(engine.pid, signal.SIGKILL)
@@ -176,7 +178,7 @@ def test_a_killed_engine_is_noticed_and_can_be_started_again(make_engine):
         pytest.param(Trigger.RENDERER_POISON, "BrokenProcessPool", id="a renderer"),
     ],
 )
-def test_an_engine_that_dies_on_a_question_says_how_and_leaves_nothing_running(make_engine, word, reason):
+def test_an_engine_that_dies_on_a_question_reports_how_and_leaves_nothing_running(make_engine, word, reason):
     engine = make_engine()
     engine.wait_ready()
     group = engine.pid
@@ -188,7 +190,7 @@ def test_an_engine_that_dies_on_a_question_says_how_and_leaves_nothing_running(m
     assert has_group_ended(group, within_s=30)
 
 
-def test_an_engine_that_runs_out_of_memory_says_so(make_engine):
+def test_an_engine_that_runs_out_of_memory_reports_it(make_engine):
     engine = make_engine()
     engine.wait_ready()
     pages = int(Path(f"/proc/{engine.pid}/statm").read_text().split()[0])
@@ -198,7 +200,7 @@ def test_an_engine_that_runs_out_of_memory_says_so(make_engine):
         engine.answer(batch_about(question(f"Is it {Trigger.HUNGRY}?")))
 
 
-def test_an_engine_that_hangs_is_ended(make_engine):
+def test_a_hanging_engine_is_stopped(make_engine):
     engine = make_engine(answer_timeout_s=0.3)
     engine.wait_ready()
 
@@ -208,7 +210,7 @@ def test_an_engine_that_hangs_is_ended(make_engine):
     assert engine.pid is None
 
 
-def test_a_process_that_stands_still_is_killed(make_engine, monkeypatch):
+def test_a_stopped_process_is_killed(make_engine, monkeypatch):
     monkeypatch.setattr(process, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
     engine = make_engine(answer_timeout_s=0.3)
     engine.wait_ready()
@@ -242,6 +244,20 @@ sys.stdin.read()
         parent.kill()
 
         assert has_ended(child, within_s=30)
+
+
+def test_what_an_engine_prints_is_json_where_asked_up_to_its_last_words(tmp_path):
+    log = tmp_path / "engine.log"
+    dies = (sys.executable, "-c", "print('Loading.'); raise SystemExit('No weights.')")
+    options = {"log_path": log, "log_as_json": True, "start_timeout_s": 60, "command": dies}
+    with pytest.raises(ModelError), EngineProcess(EngineConfig(model="any"), **options) as engine:
+        engine.wait_ready()
+
+    deadline_s = time.monotonic() + 30
+    while log.read_text().count("\n") < 2 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {(line["logger"], line["message"]) for line in lines} == {("engine", "Loading."), ("engine", "No weights.")}
 
 
 def has_ended(pidfd, *, within_s):

@@ -1,4 +1,4 @@
-"""An engine that dies is started again, and only the question that kills it goes without an answer."""
+"""An engine that dies is restarted, and only the question that kills it gets no answer."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +16,7 @@ DEADLY = [pytest.param(word, id=word.name.lower()) for word in (Trigger.POISON, 
 
 
 @pytest.mark.parametrize("word", DEADLY)
-def test_the_question_on_which_the_engine_dies_is_refused_and_the_others_answered(make_engine, word):
+def test_a_fatal_question_is_refused_and_the_others_are_answered(make_engine, word):
     engine = make_engine()
 
     answer, refusal = RecoveringEngine(engine).answer(batch_about(question(), question(f"Is it {word}?")))
@@ -28,7 +28,7 @@ def test_the_question_on_which_the_engine_dies_is_refused_and_the_others_answere
     assert (refusal.code, refusal.stage) == ("inference_failed", "inference")
 
 
-def test_who_asks_beside_the_deadly_question_gets_an_answer(make_engine):
+def test_questions_asked_beside_a_fatal_one_are_answered(make_engine):
     innocent = batch_about(*(question(f"Which colour is it, number {n}?") for n in range(40)))
     deadly = batch_about(question(f"Is it {Trigger.POISON}?"))
     engine = make_engine()
@@ -43,7 +43,7 @@ def test_who_asks_beside_the_deadly_question_gets_an_answer(make_engine):
     assert isinstance(refused[0], QuestionFailure)
 
 
-def test_an_engine_that_was_killed_between_two_batches_answers_the_second(make_engine):
+def test_an_engine_killed_between_two_batches_answers_the_second(make_engine):
     engine = make_engine()
     recovery = RecoveringEngine(engine)
     files = {str(seed): frame_file(seed) for seed in range(4)}
@@ -68,7 +68,7 @@ def test_no_question_is_blamed_for_a_full_disk(make_engine):
     assert recovery.answer(batch_about(question())) == [answer_to(question(), frame_file(1))]
 
 
-def test_a_closed_engine_is_not_started_again(make_engine):
+def test_a_closed_engine_is_not_restarted(make_engine):
     engine = make_engine()
     engine.wait_ready()
     with ThreadPoolExecutor(1) as threads:

@@ -1,4 +1,4 @@
-"""How the question is found on which an engine dies; `test_recovery` kills real processes."""
+"""How a fatal question is found; `test_recovery` kills real processes."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from infra.errors import EngineLostError
 from tasks.domain import Answer
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
-from tasks.model.prompts.choice_permutation import answer_permuted
+from tasks.model.prompts.prompt import answer_permuted
 from tasks.model.protocol import Batch, QuestionFailure
 from tests.model.asked import question
 
@@ -52,7 +52,7 @@ def about(video_id, count):
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 1000])
-def test_one_deadly_question_is_refused_wherever_it_stands(count):
+def test_a_fatal_question_is_refused_wherever_it_stands(count):
     questions = about("v", count)
     for place in {0, count // 3, count // 2, count - 1}:
         engine = MortalEngine(lambda one, deadly=questions[place]: one is deadly)
@@ -65,7 +65,7 @@ def test_one_deadly_question_is_refused_wherever_it_stands(count):
 
 
 @pytest.mark.parametrize(("before", "deadly", "after"), [(0, 8, 8), (0, 300, 0), (7, 300, 2), (500, 3, 500)])
-def test_a_deadly_video_costs_its_own_questions_alone_and_no_more_than_two_of_them_are_tried(before, deadly, after):
+def test_a_fatal_video_costs_only_its_own_questions_and_at_most_two_are_tried(before, deadly, after):
     engine = MortalEngine(lambda one: one.video_id == "deadly")
 
     replies = ask(engine, [*about("first", before), *about("deadly", deadly), *about("last", after)])
@@ -73,7 +73,7 @@ def test_a_deadly_video_costs_its_own_questions_alone_and_no_more_than_two_of_th
     assert replies == [""] * before + [TWICE] * 2 + [UNASKED] * (deadly - 2) + [""] * after
 
 
-def test_many_deadly_videos_are_no_reason_to_give_up():
+def test_many_fatal_videos_are_no_reason_to_give_up():
     engine = MortalEngine(lambda one: int(one.video_id) % 3)
 
     replies = ask(engine, [one for number in range(60) for one in about(str(number), 3)])
@@ -81,7 +81,7 @@ def test_many_deadly_videos_are_no_reason_to_give_up():
     assert [message == "" for message in replies] == [number % 3 == 0 for number in range(60) for _ in range(3)]
 
 
-def test_other_orders_of_a_deadly_question_are_not_asked_and_are_one_job_of_its_video():
+def test_other_choice_orders_of_a_fatal_question_are_not_asked_and_count_as_one_job():
     first, deadly, last = about("v", 3)
     deadly = replace(deadly, others=tuple(question("Otherwise?", choices=("b", "a")) for _ in range(3)))
     engine = MortalEngine(lambda one: one in {deadly, *deadly.others})
@@ -91,7 +91,7 @@ def test_other_orders_of_a_deadly_question_are_not_asked_and_are_one_job_of_its_
     assert in_every_order == ["", TWICE, ""]
 
 
-def test_an_engine_that_dies_of_something_else_is_no_question_s_fault():
+def test_no_question_is_blamed_if_the_engine_dies_of_something_else():
     engine = MortalEngine(lambda _: False)
     recovering = RecoveringEngine(engine)
     batch = Batch(frame_files={"v": b""}, questions=tuple(about("v", 1)))
@@ -104,7 +104,7 @@ def test_an_engine_that_dies_of_something_else_is_no_question_s_fault():
     assert engine.deaths < 10
 
 
-def test_a_refusal_is_no_sign_of_life():
+def test_a_refusal_does_not_prove_that_the_engine_works():
     """What is refused may never have come to the model, and an engine that is broken refuses it all the same."""
     engine = MortalEngine(lambda one: "refused" not in one.text)
     recovering = RecoveringEngine(engine)
@@ -115,7 +115,7 @@ def test_a_refusal_is_no_sign_of_life():
         recovering.answer(Batch(frame_files={"v": b""}, questions=tuple(about("v", 1))))
 
 
-def test_an_engine_that_lives_on_small_frames_alone_is_given_up():
+def test_an_engine_that_survives_only_small_frames_is_given_up():
     engine = MortalEngine(lambda one: one.video_id != "grey")
     videos = [one for number in range(500) for one in about(str(number), 1)]
 
@@ -135,7 +135,7 @@ def messages_of(engine, batches):
     ]
 
 
-def test_a_deadly_video_is_no_longer_asked_about_in_its_other_shards():
+def test_a_fatal_video_is_not_asked_about_again_in_other_shards():
     engine = MortalEngine(lambda one: one.video_id == "deadly")
     recovering = RecoveringEngine(engine)
 
@@ -147,7 +147,7 @@ def test_a_deadly_video_is_no_longer_asked_about_in_its_other_shards():
     assert other_frames == [TWICE]
 
 
-def test_a_deadly_video_is_known_to_all_engines_and_a_repeated_question_counts_once():
+def test_a_fatal_video_is_known_to_all_engines_and_a_repeated_question_counts_once():
     engines = [MortalEngine(lambda one: one.video_id == "deadly") for _ in range(2)]
     fatal = FatalQuestions()
     one, other = (RecoveringEngine(each, fatal=fatal) for each in engines)

@@ -20,7 +20,7 @@ def chosen(config=SEVEN_B, shape=LARGE, machine=CPU):
     return choose_tuning(config, shape, machine).arguments
 
 
-def test_reads_the_measures_of_a_model_from_its_configuration():
+def test_the_dimensions_of_a_model_are_read_from_its_configuration():
     config = EngineConfig(model=str(TINY_MODEL), dtype="float32", num_frames=16, max_pixels=56 * 56)
 
     shape = read_model_profile(config)
@@ -29,11 +29,11 @@ def test_reads_the_measures_of_a_model_from_its_configuration():
     assert shape.video_tokens(config) == 32
 
 
-def test_takes_smaller_steps_on_a_processor_the_wider_the_model_is():
+def test_on_a_cpu_wider_models_take_smaller_steps():
     assert chosen(shape=SMALL)["max_num_batched_tokens"] > chosen(shape=LARGE)["max_num_batched_tokens"]
 
 
-def test_takes_no_more_of_main_memory_for_the_kv_cache_than_a_quarter_of_what_is_free():
+def test_the_kv_cache_takes_at_most_a_quarter_of_free_main_memory():
     crowded = Machine(is_cuda=False, free_bytes=4 * GIB, total_bytes=32 * GIB)
 
     arguments = chosen(machine=crowded)
@@ -42,18 +42,18 @@ def test_takes_no_more_of_main_memory_for_the_kv_cache_than_a_quarter_of_what_is
     assert arguments["max_model_len"] == GIB // 57_344 // 32 * 32
 
 
-def test_keeps_the_model_s_own_longest_prompt_where_memory_holds_it():
+def test_the_model_keeps_its_own_prompt_limit_if_memory_allows():
     assert chosen(shape=SMALL)["max_model_len"] == 2048
 
 
-def test_takes_steps_on_a_gpu_that_hold_a_whole_video():
+def test_on_a_gpu_a_step_holds_a_whole_video():
     long = EngineConfig(model="m", num_frames=128)
 
     assert chosen(machine=GPU)["max_num_batched_tokens"] == 16_384
     assert chosen(long, machine=GPU)["max_num_batched_tokens"] > 64 * 768
 
 
-def test_leaves_alone_the_memory_of_a_gpu_that_others_hold():
+def test_gpu_memory_in_use_by_others_is_left_alone():
     shared = Machine(is_cuda=True, free_bytes=40 * GIB, total_bytes=80 * GIB)
 
     assert chosen(machine=GPU)["gpu_memory_utilization"] == 0.9
@@ -61,7 +61,7 @@ def test_leaves_alone_the_memory_of_a_gpu_that_others_hold():
 
 
 @pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
-def test_what_is_set_wins(machine):
+def test_settings_override_the_tuning(machine):
     config = EngineConfig(
         model="m",
         max_model_len=4096,
@@ -89,19 +89,19 @@ def test_what_is_set_wins(machine):
         pytest.param({"cpu_kv_cache_gib": 64}, "free memory", id="memory"),
     ],
 )
-def test_names_the_setting_that_cannot_be_as_it_is(options, settings):
+def test_an_impossible_setting_is_named(options, settings):
     with pytest.raises(ConfigurationError, match=settings):
         chosen(EngineConfig(model="m", **options))
 
 
-def test_chooses_for_the_model_that_ships_with_it_on_this_machine():
+def test_the_tiny_model_is_tuned_on_this_machine():
     tuning = tune_engine(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56))
 
     assert "prompts up to 2,048 tokens" in tuning.values
     assert tuning.reason
 
 
-def test_the_doctor_says_what_is_chosen_and_why():
+def test_the_doctor_reports_what_is_chosen_and_why():
     settings, reason = check_tuning(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56, max_num_seqs=5))
 
     assert settings.ok
@@ -109,8 +109,26 @@ def test_the_doctor_says_what_is_chosen_and_why():
     assert "bytes per token" in reason.detail
 
 
-def test_the_doctor_names_what_cannot_be():
+@pytest.mark.system
+def test_the_doctor_names_impossible_settings():
     [refused] = check_tuning(EngineConfig(model=str(TINY_MODEL), cpu_kv_cache_gib=1024))
 
     assert not refused.ok
     assert "model.cpu_kv_cache_gib" in refused.advice
+
+
+@pytest.mark.parametrize("machine", [CPU, GPU])
+@pytest.mark.parametrize(
+    ("given", "tokens", "longest"),
+    [
+        ({}, 8_192, 8_192),
+        ({"max_model_len": 20_000}, 20_000, 20_000),
+        ({"max_num_batched_tokens": 4_096}, 4_096, 4_096),
+    ],
+)
+def test_a_step_holds_the_longest_prompt_where_videos_are_pruned(machine, given, tokens, longest):
+    config = EngineConfig(model="m", video_pruning_rate=0.5, num_frames=4, **given)
+
+    arguments = choose_tuning(config, LARGE, machine).arguments
+
+    assert (arguments["max_num_batched_tokens"], arguments["max_model_len"]) == (tokens, longest)

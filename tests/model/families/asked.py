@@ -1,4 +1,4 @@
-"""What every family is asked, and the frames that it is shown: those that a run would extract for it."""
+"""The question that every family is asked, and its frames: those that a run would extract."""
 
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec

@@ -18,8 +18,7 @@ from vllm.model_executor.layers.rotary_embedding import get_rope
 from infra.settings import Settings
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
-from tasks.model.engine.positions import table_length
-from tasks.model.engine.renderer import InputRenderer
+from tasks.model.engine.renderer import InputRenderer, table_length
 from tasks.model.engine.tuning import read_model_profile
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card

@@ -1,4 +1,4 @@
-"""Every family that the documents name, from a video's frames to an answer through real vLLM."""
+"""Every family named in the documentation, from a video's frames to an answer through real vLLM."""
 
 import json
 import re
@@ -54,14 +54,14 @@ def test_one_token_is_answered_with_probabilities_over_the_choices(folder, seen,
 @pytest.mark.parametrize(
     ("family", "size_px", "tokens"),
     [
-        pytest.param("qwen2_vl", (84, 112), 3 * 12, id="qwen2_vl: a quarter of the patches, for each pair of frames"),
+        pytest.param("qwen2_vl", (84, 112), 3 * 12, id="qwen2_vl: a quarter of the patches per pair of frames"),
         pytest.param("qwen2_5_vl", (84, 112), 3 * 12, id="qwen2_5_vl: the same"),
-        pytest.param("qwen3_vl", (64, 96), 3 * 6, id="qwen3_vl: the same, of larger patches"),
-        pytest.param("glm4v", (56, 84), 2 * 6, id="glm4v: the same, each frame once"),
+        pytest.param("qwen3_vl", (64, 96), 3 * 6, id="qwen3_vl: the same with larger patches"),
+        pytest.param("glm4v", (56, 84), 2 * 6, id="glm4v: the same, per frame"),
         pytest.param(
-            "llava_onevision", (120, 160), NUM_FRAMES * 4 + 1, id="llava_onevision: each frame, and a line's end"
+            "llava_onevision", (120, 160), NUM_FRAMES * 4 + 1, id="llava_onevision: per frame, with line ends"
         ),
-        pytest.param("internvl", (120, 160), NUM_FRAMES * 4, id="internvl: each frame"),
+        pytest.param("internvl", (120, 160), NUM_FRAMES * 4, id="internvl: per frame"),
     ],
 )
 def test_every_frame_arrives_in_the_tokens_of_its_size(seen, family, size_px, tokens):
@@ -83,7 +83,7 @@ def test_frames_are_extracted_at_the_size_that_the_processor_keeps(seen, family,
 
 
 @pytest.mark.parametrize("family", ["llava_onevision", "internvl"])
-def test_a_processor_with_a_size_of_its_own_gets_frames_as_they_are(folder, seen, family):
+def test_a_processor_with_a_fixed_size_gets_unscaled_frames(folder, seen, family):
     assert read_model_card(str(folder / family)).size_multiple_px == 1
     assert seen[f"{family} {NUM_FRAMES}"]["shapes"]["pixel_values_videos"] == [NUM_FRAMES, 3, 56, 56]
 
@@ -110,7 +110,7 @@ def test_internvl_reads_the_number_of_each_frame(seen):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_engine_is_made_for_the_tokens_of_such_a_video(seen, family):
+def test_the_engine_has_room_for_the_tokens_of_such_a_video(seen, family):
     found = seen[f"{family} {NUM_FRAMES}"]
 
     assert found["video_tokens"] <= found["max_tokens"] + 1  # a line's end
@@ -118,7 +118,7 @@ def test_the_engine_is_made_for_the_tokens_of_such_a_video(seen, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_frame_that_is_alone_is_shown(seen, family):
+def test_a_single_frame_is_shown(seen, family):
     assert seen[f"{family} 1"]["video_tokens"] > 0
 
 
@@ -127,7 +127,7 @@ def test_the_system_prompt_reaches_the_model_before_the_video(seen, family):
     assert re.search(r"Be brief\..*(vision_start|video|img).*Which colour", seen[f"{family} 1"]["prompt"], re.DOTALL)
 
 
-def test_a_template_of_texts_alone_gets_the_video_as_text(seen):
+def test_a_text_only_chat_template_gets_the_video_as_text(seen):
     assert seen["texts 1"]["video_tokens"] == seen["qwen2_vl 1"]["video_tokens"]
     assert "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>\nWhich" in seen["texts 1"]["chat"]
 

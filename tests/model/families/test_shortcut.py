@@ -1,4 +1,4 @@
-"""Prompts that are rendered without the library's processor are those that it would have made."""
+"""Prompts rendered without the library's processor equal those rendered with it."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def compared(tmp_path_factory):
 
 @pytest.mark.parametrize("family", QWEN)
 @pytest.mark.parametrize("shown", SIZED)
-def test_a_size_that_comes_again_is_laid_out_as_the_processor_would(compared, family, shown):
+def test_a_repeated_size_is_laid_out_as_by_the_processor(compared, family, shown):
     first, later = (
         [each for each in compared[family][shown] if bool(each["video"]) is later] for later in (False, True)
     )
@@ -41,7 +41,7 @@ def test_a_size_that_comes_again_is_laid_out_as_the_processor_would(compared, fa
 
 
 @pytest.mark.parametrize("family", QWEN)
-def test_a_question_that_names_the_videos_token_is_laid_out_as_any_other(compared, family):
+def test_a_question_that_spells_the_video_token_is_laid_out_like_any_other(compared, family):
     *_, naming = (each for each in compared[family]["even"] if not each["video"])
 
     assert naming == {"video": 0, "taken": True, "same": True}

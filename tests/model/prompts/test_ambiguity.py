@@ -21,7 +21,7 @@ def jobs(*choices):
     return [jobs_to_rows(few)]
 
 
-def test_they_are_counted_and_named_with_the_reason(encode):
+def test_ambiguous_choices_are_counted_and_named_with_the_reason(encode):
     asked = jobs(("yes", "no"), ("yes", "yes, always"), ("red", "green"), ("yes", "yes, always"), ("no", "no, never"))
 
     found = find_ambiguous_jobs(asked, scoring="text", encode=encode)
@@ -33,7 +33,7 @@ def test_they_are_counted_and_named_with_the_reason(encode):
     assert "'yes' and 'yes, always' start with the same token" in str(found)
 
 
-def test_letters_tell_any_choices_apart_as_far_as_they_reach(encode):
+def test_letters_distinguish_any_choices_up_to_their_number(encode):
     many = tuple(str(number) for number in range(27))
 
     assert find_ambiguous_jobs(jobs(("yes", "yes, always")), scoring="letter", encode=encode) is None

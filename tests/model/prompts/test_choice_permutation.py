@@ -1,4 +1,4 @@
-"""One question in several orders of its choices: what is asked, and what is made of the answers."""
+"""One question in several choice orders: what is asked, and how the answers are combined."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.domain import Answer
-from tasks.model.prompts.choice_permutation import answer_permuted, rotate_choices
+from tasks.model.prompts.prompt import answer_permuted, rotate_choices
 from tasks.model.protocol import Batch, Question, QuestionFailure
 
 REFUSED = QuestionFailure(code="prompt_too_long", stage="prompt", message="Too long.")
@@ -33,7 +33,7 @@ def ask(answer_of, *questions):
 
 
 @given(choices_of_any_number)
-def test_with_all_rotations_every_choice_stands_once_at_every_position(choices):
+def test_with_all_rotations_every_choice_takes_every_position_once(choices):
     orders = rotate_choices(choices, 26)
 
     assert orders[0] == choices
@@ -41,7 +41,7 @@ def test_with_all_rotations_every_choice_stands_once_at_every_position(choices):
 
 
 @given(choices_of_any_number, st.integers(1, 26))
-def test_there_are_as_many_different_orders_as_asked_for_or_as_there_are_choices(choices, permutations):
+def test_there_are_as_many_orders_as_requested_up_to_the_number_of_choices(choices, permutations):
     assert len(set(rotate_choices(choices, permutations))) == min(permutations, len(choices))
 
 
@@ -49,7 +49,7 @@ def test_few_rotations_are_spread_over_the_choices():
     assert rotate_choices("abcd", 2) == [tuple("abcd"), tuple("cdab")]
 
 
-def test_a_model_that_reads_the_choices_answers_alike_in_every_order():
+def test_a_model_that_reads_the_choices_answers_equally_in_every_order():
     [reply] = ask(lambda shown: answer(*(0.7 if one == "b" else 0.1 for one in shown)), question("abcd", 4))
 
     assert reply.probabilities == pytest.approx((0.1, 0.7, 0.1, 0.1))
@@ -57,7 +57,7 @@ def test_a_model_that_reads_the_choices_answers_alike_in_every_order():
     assert (reply.order.agreement, reply.order.spread, reply.order.same_position) == (1, 0, False)
 
 
-def test_a_model_that_always_says_a_is_found_out_and_averaged_away():
+def test_a_model_that_always_says_a_is_detected_and_averaged_away():
     [reply] = ask(lambda _: answer(0.7, 0.1, 0.1, 0.1), question("abcd", 4))
 
     assert reply.probabilities == pytest.approx((0.25, 0.25, 0.25, 0.25))
@@ -65,19 +65,19 @@ def test_a_model_that_always_says_a_is_found_out_and_averaged_away():
     assert reply.order.spread == pytest.approx(0.6)
 
 
-def test_a_question_asked_once_keeps_its_answer_as_it_is():
+def test_a_question_asked_once_keeps_its_answer_unchanged():
     once = answer(0.7, 0.3)
 
     assert ask(lambda _: once, question("ab", 1)) == [once]
 
 
-def test_what_the_orders_cost_is_added_up():
+def test_the_costs_of_all_orders_are_added_up():
     [reply] = ask(lambda _: answer(0.6, 0.4), question("ab", 2))
 
     assert (reply.prompt_tokens, reply.cached_tokens, reply.preprocess_ms, reply.inference_ms) == (200, 128, 2, 4)
 
 
-def test_a_question_refused_in_one_order_is_refused_and_the_others_are_answered():
+def test_a_question_refused_in_one_order_is_refused_and_other_questions_are_answered():
     refused, answered = ask(
         lambda shown: REFUSED if shown == ("b", "a") else answer(0.6, 0.4), question("ab", 2), question("cd", 2)
     )

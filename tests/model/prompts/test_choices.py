@@ -23,14 +23,14 @@ def test_letters_count_with_and_without_a_leading_space(encode):
     assert not tokens[0] & tokens[1]
 
 
-def test_texts_are_told_apart_by_their_first_token(encode):
+def test_texts_are_distinguished_by_their_first_token(encode):
     tokens = choice_tokens(["yes", "no"], scoring="text", encode=encode)
 
     assert encode("yes")[0] in tokens[0]
     assert encode("no")[0] in tokens[1]
 
 
-def test_texts_with_one_beginning_are_ambiguous(encode):
+def test_texts_with_the_same_first_token_are_ambiguous(encode):
     with pytest.raises(ChoicesAmbiguousError, match="'yes' and 'yes, always'"):
         choice_tokens(["yes", "yes, always"], scoring="text", encode=encode)
 
@@ -40,7 +40,7 @@ def test_more_choices_than_letters_are_ambiguous(encode):
         choice_tokens([str(number) for number in range(27)], scoring="letter", encode=encode)
 
 
-def test_probabilities_add_up_each_choices_tokens():
+def test_the_probability_of_a_choice_is_the_sum_of_its_tokens():
     tokens = (frozenset({1, 2}), frozenset({3}))
     logprobs = {1: math.log(0.2), 2: math.log(0.1), 3: math.log(0.3)}
 
@@ -61,9 +61,7 @@ def encode_like_sentencepiece():
 
 
 @pytest.mark.parametrize(("scoring", "choices"), [("letter", ["x", "y"]), ("text", ["yes", "no"])])
-def test_a_leading_space_that_the_tokenizer_adds_by_itself_hides_no_bare_token(
-    encode_like_sentencepiece, scoring, choices
-):
+def test_a_leading_space_added_by_the_tokenizer_hides_no_bare_token(encode_like_sentencepiece, scoring, choices):
     first, second = choice_tokens(choices, scoring=scoring, encode=encode_like_sentencepiece)
 
     written = ["A", "B"] if scoring == "letter" else choices

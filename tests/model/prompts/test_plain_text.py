@@ -88,7 +88,7 @@ def tokenizer(request):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_no_special_token_is_in_the_ids_of_a_text_that_spells_it(tokenizer, text):
+def test_text_that_spells_a_special_token_is_encoded_without_it(tokenizer, text):
     ids = plain_encoder(tokenizer)(text)
 
     specials = set(tokenizer.convert_tokens_to_ids(list(SPECIALS)))
@@ -98,13 +98,13 @@ def test_no_special_token_is_in_the_ids_of_a_text_that_spells_it(tokenizer, text
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("kind", [byte_level, whole_words], ids=lambda kind: kind.__name__)
-def test_the_ids_spell_the_text_to_the_letter(kind, text):
+def test_the_ids_decode_to_exactly_the_text(kind, text):
     tokenizer = add_specials(kind())
 
     assert tokenizer.decode(plain_encoder(tokenizer)(text)) == text
 
 
-def test_an_ordinary_text_keeps_its_ids_and_is_not_cut(tokenizer):
+def test_ordinary_text_keeps_its_ids_and_is_not_split(tokenizer):
     plain = plain_encoder(tokenizer)
 
     assert plain.split(ORDINARY) == [ORDINARY]
@@ -112,7 +112,7 @@ def test_an_ordinary_text_keeps_its_ids_and_is_not_cut(tokenizer):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_a_template_spells_is_special_even_if_the_tokenizer_does_not_say_so(text):
+def test_tokens_in_a_chat_template_are_special_even_if_the_tokenizer_does_not_say_so(text):
     tokenizer = add_specials(byte_level(), is_special=False)
 
     ids = plain_encoder(tokenizer)(text)
@@ -121,7 +121,7 @@ def test_what_a_template_spells_is_special_even_if_the_tokenizer_does_not_say_so
     assert tokenizer.decode(ids) == text
 
 
-def test_added_tokens_that_are_ordinary_text_stay_as_they_are():
+def test_added_tokens_that_are_ordinary_text_are_unchanged():
     ordinary = ["\n\n", "<table>", "user"]
     tokenizer = byte_level()
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ordinary])
@@ -133,7 +133,7 @@ def test_added_tokens_that_are_ordinary_text_stay_as_they_are():
     assert set(wrapped.convert_tokens_to_ids(ordinary)) <= set(ids)
 
 
-def test_a_special_token_in_capitals_is_text_too_where_letters_are_made_small():
+def test_an_upper_case_special_token_is_text_too_if_the_tokenizer_lower_cases():
     tokenizer = add_specials(word_piece(), is_normalized=True)
 
     ids = plain_encoder(tokenizer)("<|IM_END|>")
@@ -141,7 +141,7 @@ def test_a_special_token_in_capitals_is_text_too_where_letters_are_made_small():
     assert not set(tokenizer.convert_tokens_to_ids(list(SPECIALS))) & set(ids)
 
 
-def test_a_special_token_in_other_characters_is_refused_by_name():
+def test_a_special_token_in_lookalike_characters_is_refused_by_name():
     tokenizer = byte_level()
     tokenizer.normalizer = normalizers.NFKC()
     wrapped = add_specials(tokenizer, is_normalized=True)
@@ -153,7 +153,7 @@ def test_a_special_token_in_other_characters_is_refused_by_name():
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_tiny_models_tokenizer_encodes_text_alike_in_the_engine_and_before_the_run(text):
+def test_the_engine_and_the_check_before_a_run_encode_text_equally(text):
     tokenizer = AutoTokenizer.from_pretrained(TINY_MODEL)
 
     ids = plain_encoder(tokenizer)(text)
@@ -163,13 +163,13 @@ def test_the_tiny_models_tokenizer_encodes_text_alike_in_the_engine_and_before_t
     assert tokenizer.decode(ids) == text
 
 
-def test_a_text_of_special_tokens_alone_is_cut_in_linear_time():
+def test_a_text_of_only_special_tokens_is_split_in_linear_time():
     plain = PlainEncoder(lambda text: [0] if "<|x|>" in text else [1], {"<|x|>": 0})
 
     assert len(plain.split("<|x|>" * 100_000)) == 100_001
 
 
-def test_a_tokenizer_without_special_tokens_cuts_nothing():
+def test_a_tokenizer_without_special_tokens_splits_nothing():
     assert special_tokens({}) == {}
     assert PlainEncoder(lambda text: [len(text)], {}).split("<|im_end|>") == ["<|im_end|>"]
 
@@ -189,7 +189,7 @@ def test_a_tokenizer_without_special_tokens_cuts_nothing():
         ),
     ],
 )
-def test_special_tokens_of_published_models_are_known_by_their_looks(text):
+def test_special_tokens_of_published_models_are_recognised_by_their_form(text):
     assert find_special_token(f"Is it red?{text} Say so.") == text
 
 

@@ -1,4 +1,4 @@
-"""A question's text is laid out once, the same for training and for inference."""
+"""The text of a question is laid out in one place, for training and inference alike."""
 
 from transformers import AutoTokenizer
 
@@ -7,39 +7,39 @@ from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.prompt import chat_messages, render_choices, render_question
 
 
-def test_choices_stand_one_a_line_behind_their_letters():
+def test_choices_are_listed_one_per_line_after_their_letters():
     assert render_choices(["red", "green"]) == "A. red\nB. green"
 
 
-def test_choices_past_z_carry_no_letter():
+def test_choices_after_z_have_no_letter():
     lines = render_choices([str(number) for number in range(28)]).splitlines()
 
     assert lines[25:] == ["Z. 25", "26", "27"]
 
 
-def test_the_default_template_puts_question_choices_and_instruction_in_order():
+def test_the_default_template_puts_the_question_before_choices_and_instruction():
     text = render_question(DEFAULT_TEMPLATE, prompt="Which?", choices=["x", "y"])
 
     assert text == "Which?\nA. x\nB. y\nAnswer with the option's letter from the given choices directly."
 
 
-def test_braces_in_a_prompt_or_a_choice_stay_as_they_are():
+def test_braces_in_a_prompt_or_choice_are_unchanged():
     text = render_question("{prompt}|{choices}", prompt="{choices} {0}", choices=["{prompt}", "b"])
 
     assert text == "{choices} {0}|A. {prompt}\nB. b"
 
 
-def test_doubled_braces_of_a_template_stand_for_single_ones():
+def test_doubled_braces_in_a_template_become_single_ones():
     assert render_question("{{{prompt}}} {choices}", prompt="p", choices=["a", "b"]) == "{p} A. a\nB. b"
 
 
-def test_examples_stand_before_the_question():
+def test_examples_come_before_the_question():
     text = render_question("{prompt}\n{choices}", prompt="Which?", choices=["x", "y"], examples="Q: {one}\nA")
 
     assert text == "Q: {one}\nA\n\nWhich?\nA. x\nB. y"
 
 
-def test_the_video_stands_before_the_question():
+def test_the_video_comes_before_the_question():
     assert chat_messages("Which?", None) == [
         {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": "Which?"}]},
     ]
@@ -59,7 +59,7 @@ def test_a_system_prompt_comes_first():
     assert system == {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
 
 
-def test_a_template_of_texts_alone_finds_the_video_named_in_the_text():
+def test_a_text_only_chat_template_has_the_video_named_in_the_text():
     assert chat_messages("Which?", "Be brief.", placeholder="<video>") == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "<video>\nWhich?"},

@@ -1,4 +1,4 @@
-"""What asks a server."""
+"""Backends that ask a server."""
 
 import pytest
 

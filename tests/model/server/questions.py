@@ -1,4 +1,4 @@
-"""Questions that a server is asked: on two videos, on one of them at another pace, and on a shorter one."""
+"""Questions for a server: about two videos, about one of them at another frame rate, and about a shorter one."""
 
 from tasks.model.protocol import Batch
 from tests.model.asked import frame_file, question

@@ -1,4 +1,4 @@
-"""How a server is asked, and what is made of its faults; `test_vllm` asks a real one."""
+"""How a server is asked, and how its faults are handled; `test_vllm` asks a real one."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ def probabilities(replies):
 EXPECTED = [pytest.approx(probabilities_of(one, BATCH.frame_files[one.video_id])) for one in BATCH.questions]
 
 
-def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server, make_backend):
+def test_every_answer_reaches_its_question_with_many_threads(stub_server, make_backend):
     backend = make_backend(stub_server)
 
     assert backend.wait_ready().max_model_len == MAX_TOKENS
@@ -36,7 +36,7 @@ def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server,
     assert [probabilities(replies) for replies in answered] == [EXPECTED] * 8
 
 
-def test_without_the_model_at_hand_the_server_tells_name_and_tokens(stub_server, make_backend):
+def test_without_a_local_model_the_server_provides_name_and_tokens(stub_server, make_backend):
     card = read_served_model_card(ServerSettings(url=stub_server, api_key=KEY))
 
     replies = make_backend(stub_server, is_tokenizer_known=False).answer(BATCH)
@@ -54,14 +54,14 @@ def test_frames_have_the_size_of_the_model_that_the_server_loaded(stub_server):
 
 
 @pytest.mark.parametrize("root", [None, "/no/such/model", "a/folder/elsewhere"])
-def test_a_model_that_is_not_at_hand_is_warned_of(root, caplog):
+def test_a_missing_local_model_is_warned_of(root, caplog):
     with serve_stub(root) as url:
         read_served_model_card(ServerSettings(url=url, api_key=KEY))
 
     assert "set model.name" in caplog.text
 
 
-def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make_backend):
+def test_refused_questions_do_not_stop_the_others(stub_server, make_backend):
     batch = batch_about(
         question("long " * 4000),
         question(choices=("yes", "yes, always"), scoring="text"),
@@ -76,7 +76,7 @@ def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make
     assert isinstance(good, Answer)
 
 
-def test_text_that_the_server_would_obey_is_refused_and_never_sent(stub_server, make_backend):
+def test_text_that_the_server_would_parse_as_special_tokens_is_refused_and_never_sent(stub_server, make_backend):
     sent = []
     spelled = {
         "question": question("Is it red?<|im_end|>"),
@@ -95,7 +95,7 @@ def test_text_that_the_server_would_obey_is_refused_and_never_sent(stub_server, 
     assert not any(mark in one for one in sent for mark in ("im_end", "</s>", "[INST]", "start_of_turn", "ENDOFTEXT"))
 
 
-def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(stub_server, make_backend):
+def test_a_server_that_returns_only_its_most_likely_tokens_can_be_used(stub_server, make_backend):
     def strict(_path, body):
         if body and "logprob_token_ids" in body:
             return 400, "Unknown parameter: logprob_token_ids"
@@ -130,9 +130,9 @@ def test_a_busy_server_is_asked_again(stub_server, make_backend, status):
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [pytest.param(503, "full", id="busy"), pytest.param(500, "EngineDead", id="its engine died")]
+    ("status", "words"), [pytest.param(503, "full", id="busy"), pytest.param(500, "EngineDead", id="dead engine")]
 )
-def test_a_server_that_answers_nothing_more_or_goes_away_is_a_passing_fault(stub_server, make_backend, status, words):
+def test_a_server_that_falls_silent_or_disappears_is_a_transient_fault(stub_server, make_backend, status, words):
     with gate(
         stub_server, lambda path, _: (status, words) if is_down and path.endswith("completions") else None
     ) as url:
@@ -167,7 +167,7 @@ def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make
     ("settings", "fault"),
     [
         pytest.param({"url": None}, "set server.url", id="no server"),
-        pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not respond.*Start the server", id="nobody there"),
+        pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not respond.*Start the server", id="nobody listens"),
         pytest.param({"api_key": None}, "rejects the API key .* set server.api_key", id="no key"),
         pytest.param(
             {"model": "other"}, f"does not serve other; set server.model to one of: {NAME}", id="another model"
@@ -177,12 +177,12 @@ def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make
         ),
     ],
 )
-def test_a_server_that_cannot_be_asked_says_what_to_set(stub_server, make_backend, settings, fault):
+def test_an_unusable_server_is_explained_with_the_setting_to_change(stub_server, make_backend, settings, fault):
     with pytest.raises(ConfigurationError, match=fault):
         make_backend(**{"url": stub_server} | settings).wait_ready()
 
 
-def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_it(stub_server, make_backend):
+def test_a_server_accepts_frame_files_or_times_or_we_say_how_to_start_it(stub_server, make_backend):
     def without_plugin(_path, body):
         return (400, "Could not open video stream") if "arrow.file" in str(body) else None
 
@@ -201,7 +201,7 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
         make_backend(url).wait_ready()
 
 
-def test_a_closed_backend_gives_up_what_it_has_asked(stub_server, make_backend):
+def test_a_closed_backend_abandons_its_requests(stub_server, make_backend):
     asked, may_answer = Event(), Event()
 
     def slow(_path, body):

@@ -1,4 +1,4 @@
-"""What a server says that is up and is none of OpenAI's kind."""
+"""Servers that answer, but not with OpenAI's API."""
 
 import contextlib
 
@@ -30,7 +30,7 @@ ASKS = {
         ("tokenize", b'{"tokens": [{"id": 1, "piece": "A"}]}'),
     ],
 )
-def test_what_answers_otherwise_than_an_api_is_named(ask, content):
+def test_a_server_that_is_not_an_api_is_named(ask, content):
     with gate(NOBODY, lambda _path, _body: (200, content)) as url, contextlib.closing(_client(url)) as client:
         fault = (
             rf"The response of {url} is not that of an OpenAI API .* server.url \(REELABEL_SERVER_URL\) end in /v1\?"
@@ -39,7 +39,7 @@ def test_what_answers_otherwise_than_an_api_is_named(ask, content):
             ASKS[ask](client)
 
 
-def test_a_version_is_told_where_there_is_one():
+def test_the_version_of_a_server_is_reported_if_it_has_one():
     for content, expected in ((b'{"version": "0.25.1"}', "0.25.1"), (b"<html>", None), (b'["0.25.1"]', None)):
         with (
             gate(NOBODY, lambda _path, _body, said=content: (200, said)) as url,

@@ -6,7 +6,7 @@ import pytest
 from tasks.model.server.backend import SharedClock
 
 
-def test_shares_of_requests_under_way_at_once_add_up_to_the_time_taken():
+def test_shares_of_concurrent_requests_add_up_to_the_time_taken():
     clock = SharedClock()
     shares = []
 

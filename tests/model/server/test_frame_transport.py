@@ -22,7 +22,7 @@ def pictures(texts):
     return np.stack([np.asarray(Image.open(BytesIO(base64.b64decode(text)))) for text in texts])
 
 
-def test_a_frame_file_travels_as_it_is():
+def test_a_frame_file_is_sent_unchanged():
     [part] = FRAME_ENCODINGS["frame_file"](DATA).parts
 
     kind, _, text = part["video_url"]["url"].partition(",")
@@ -43,7 +43,7 @@ def test_pngs_carry_exact_pixels_and_true_times():
 
 
 @pytest.mark.parametrize("frames", [1, 3, 12, 15])
-def test_a_clip_with_fewer_frames_than_asked_for_is_sent_with_right_times(make_clip, frames):
+def test_a_clip_with_fewer_frames_than_requested_is_sent_with_the_right_times(make_clip, frames):
     clip = extract_keyframes(make_clip(frames=frames, gop=1, fps=12), sampling=Sampling(num_frames=16))
     data = encode_frame_file(clip, source_uri="v", fingerprint="e", sampling=Sampling()).data
 
@@ -54,7 +54,7 @@ def test_a_clip_with_fewer_frames_than_asked_for_is_sent_with_right_times(make_c
     assert video["duration"] == video["total_num_frames"] / video["fps"] == frames / 12
 
 
-def test_images_carry_exact_pixels_and_no_times():
+def test_images_carry_exact_pixels_without_times():
     carried = FRAME_ENCODINGS["images"](DATA)
 
     frames = decode_frame_file(DATA)
@@ -63,7 +63,7 @@ def test_images_carry_exact_pixels_and_no_times():
     assert not carried.options
 
 
-def test_every_way_tells_a_damaged_frame_file():
+def test_every_transport_detects_a_damaged_frame_file():
     for way in FRAME_ENCODINGS:
         with pytest.raises(FrameFileError):
             FRAME_ENCODINGS[way](DATA[:-100])

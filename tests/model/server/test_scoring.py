@@ -20,25 +20,25 @@ def encode(text):
     return LETTERS[text]
 
 
-def test_tokens_of_a_choice_add_up_whether_shown_as_text_or_by_id():
+def test_tokens_of_a_choice_add_up_whether_given_as_text_or_ids():
     shown = read_logprobs(answer([("A", 0.5), ("token_id:3", 0.1), (" B", 0.2), ("B", 0.05), ("Answer", 0.01)]), encode)
 
     assert score(TOKENS, shown) == pytest.approx((0.6 / 0.85, 0.25 / 0.85))
 
 
-def test_tokens_of_one_text_add_up():
+def test_tokens_with_the_same_text_add_up():
     shown = read_logprobs(answer([("A", 0.25), ("A", 0.25), ("B", 0.5)]), encode)
 
     assert math.exp(shown.logprobs[1]) == pytest.approx(0.5)
 
 
-def test_a_choice_that_is_not_shown_is_nothing_where_it_cannot_be_more():
+def test_a_choice_that_is_not_returned_is_zero_if_it_cannot_matter():
     shown = read_logprobs(answer([("A", 0.9), ("Answer", 1e-5)]), encode)
 
     assert score(TOKENS, shown) == (1.0, 0.0)
 
 
-def test_a_choice_that_is_not_shown_and_may_matter_is_a_failure():
+def test_a_choice_that_is_not_returned_but_may_matter_is_a_failure():
     shown = read_logprobs(answer([("A", 0.5), ("Answer", 0.2)]), encode)
 
     with pytest.raises(InferenceError, match="top logprobs"):

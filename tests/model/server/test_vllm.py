@@ -1,4 +1,4 @@
-"""A real vLLM server, asked as a run asks one."""
+"""A real vLLM server, asked like in a run."""
 
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -32,7 +32,7 @@ def expected(tmp_path_factory):
 
 
 @pytest.mark.parametrize("frames", ["frame_file", "png"])
-def test_probabilities_are_those_of_an_engine_of_our_own(vllm_server, make_backend, expected, frames):
+def test_probabilities_equal_those_of_an_engine(vllm_server, make_backend, expected, frames):
     backend = make_backend(vllm_server, frames=frames)
 
     info = backend.wait_ready()
@@ -46,7 +46,7 @@ def test_probabilities_are_those_of_an_engine_of_our_own(vllm_server, make_backe
     assert replies[4].probabilities != pytest.approx(replies[2].probabilities, abs=1e-4)
 
 
-def test_questions_on_one_video_share_its_prefill_and_many_threads_may_ask(vllm_server, make_backend):
+def test_questions_on_one_video_share_its_prefill_with_many_threads(vllm_server, make_backend):
     backend = make_backend(vllm_server)
     batch = batch_about(question(), question("What shape is it?", SHAPES), seed=40)
 
@@ -59,7 +59,7 @@ def test_questions_on_one_video_share_its_prefill_and_many_threads_may_ask(vllm_
     assert all(replies[0].choice_index == first.choice_index for replies in others)
 
 
-def test_without_the_model_at_hand_the_server_tells_name_and_tokens(vllm_server, make_backend, expected):
+def test_without_a_local_model_the_server_provides_name_and_tokens(vllm_server, make_backend, expected):
     card = read_served_model_card(ServerSettings(url=vllm_server, api_key=KEY))
 
     assert load_tokenizer(card) is None
@@ -69,7 +69,7 @@ def test_without_the_model_at_hand_the_server_tells_name_and_tokens(vllm_server,
     assert [reply.choice_index for reply in replies] == [reply.choice_index for reply in expected]
 
 
-def test_questions_that_cannot_be_asked_do_not_stop_the_others(vllm_server, make_backend):
+def test_refused_questions_do_not_stop_the_others(vllm_server, make_backend):
     batch = Batch(
         frame_files={"v": frame_file(3), "damaged": b"no frame file"},
         questions=(
@@ -86,7 +86,7 @@ def test_questions_that_cannot_be_asked_do_not_stop_the_others(vllm_server, make
     assert isinstance(good, Answer)
 
 
-def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(vllm_server, make_backend, expected):
+def test_a_server_that_returns_only_its_most_likely_tokens_can_be_used(vllm_server, make_backend, expected):
     def strict(_path, body):
         if body and "logprob_token_ids" in body:
             return 400, "Unknown parameter: logprob_token_ids"
@@ -107,7 +107,7 @@ def test_frames_may_travel_as_images(vllm_server, make_backend):
     assert sum(answer.probabilities) == pytest.approx(1)
 
 
-def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_it(vllm_server, make_backend):
+def test_a_server_accepts_frame_files_or_times_or_we_say_how_to_start_it(vllm_server, make_backend):
     def without_plugin(_path, body):
         return (400, "Could not open video stream") if "arrow.file" in str(body) else None
 
@@ -126,7 +126,7 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
         make_backend(url).wait_ready()
 
 
-def test_doctor_asks_the_server_as_a_run_would(vllm_server):
+def test_the_doctor_asks_the_server_like_a_run(vllm_server):
     def look(**server):
         settings = Settings(model={"backend": "openai"}, server={"api_key": KEY} | server)
         [check] = backend_of(settings).diagnose(settings)

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_up_to
+from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_first_packet, read_up_to
 from reelabel.containers.demux import read_packets
-from reelabel.containers.ffmpeg_index import read_first_packet
 from reelabel.fast_path import FastPathUnavailableError
 
 FILE_HEADER_BYTES, TAG_HEADER_BYTES, AVC_HEADER_BYTES, TRAILER_BYTES = 9, 11, 5, 4

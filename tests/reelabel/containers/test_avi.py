@@ -1,4 +1,4 @@
-"""Keyframes of AVI files by their index, and what an index may not be trusted with."""
+"""Keyframes of AVI files through their index, and when an index is not to be trusted."""
 
 import struct
 
@@ -40,7 +40,7 @@ def index_entry(data, number):
     return data.index(b"idx1") + 8 + 16 * number
 
 
-def test_keyframes_are_read_by_the_index(clip, decode_linearly):
+def test_keyframes_are_read_through_the_index(clip, decode_linearly):
     got = extract(clip)
 
     assert (got.method, got.reason, got.keyframes_in_file) == ("index", "", FRAMES // GOP)
@@ -48,7 +48,7 @@ def test_keyframes_are_read_by_the_index(clip, decode_linearly):
     assert_is_linear(got, decode_linearly(clip))
 
 
-def test_frames_that_may_be_shown_in_another_order_are_not_read_by_the_index(make_clip, decode_linearly):
+def test_frames_that_may_be_reordered_are_not_read_through_the_index(make_clip, decode_linearly):
     path = make_clip("clip.avi", codec="mpeg4", b_frames=2)
 
     got = extract(path)
@@ -58,7 +58,7 @@ def test_frames_that_may_be_shown_in_another_order_are_not_read_by_the_index(mak
     assert_is_linear(got, decode_linearly(path))
 
 
-def test_an_index_that_leaves_out_a_frame_is_not_believed(clip, decode_linearly):
+def test_an_index_that_omits_a_frame_is_not_trusted(clip, decode_linearly):
     data = bytearray(clip.read_bytes())
     at = index_entry(data, 5)
     (size,) = struct.unpack_from("<I", data, data.index(b"idx1") + 4)
@@ -71,7 +71,7 @@ def test_an_index_that_leaves_out_a_frame_is_not_believed(clip, decode_linearly)
     assert_is_linear(got, decode_linearly(clip))
 
 
-def test_a_frame_that_is_lost_between_keyframes_moves_the_times_of_all_that_follow(clip, decode_linearly):
+def test_a_frame_lost_between_keyframes_shifts_all_later_times(clip, decode_linearly):
     data = bytearray(clip.read_bytes())
     position, _ = chunk_at(clip, 17)
     data[position : position + 4] = b"lost"
@@ -84,7 +84,7 @@ def test_a_frame_that_is_lost_between_keyframes_moves_the_times_of_all_that_foll
     assert_is_linear(got, decode_linearly(clip))
 
 
-def test_empty_chunks_take_their_time(make_clip, decode_linearly, tmp_path):
+def test_empty_chunks_count_as_frames_of_time(make_clip, decode_linearly, tmp_path):
     """A frame that repeats the one before it is an empty chunk, and counts."""
     path, sparse = make_clip("clip.avi", codec="mpeg4"), tmp_path / "sparse.avi"
     with av.open(str(path)) as reader, av.open(str(sparse), "w") as writer:

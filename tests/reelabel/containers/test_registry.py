@@ -1,4 +1,4 @@
-"""Container formats from outside: registered, they are used; where they fail, they are not believed."""
+"""Third-party containers are used once registered, and not trusted where they fail."""
 
 import os
 import subprocess
@@ -65,7 +65,7 @@ def fail(*_):
     raise RuntimeError("broken")
 
 
-def test_a_registered_container_gives_the_frames_of_the_linear_decode_by_its_index(clip, decode_linearly):
+def test_a_registered_container_yields_the_frames_of_a_linear_decode(clip, decode_linearly):
     before = extract(clip)
     registry.register(FLV)
     got = extract(clip)
@@ -76,7 +76,7 @@ def test_a_registered_container_gives_the_frames_of_the_linear_decode_by_its_ind
     assert_is_linear(got, decode_linearly(clip))
 
 
-def test_segments_and_threads_are_served_by_the_index(clip, decode_linearly):
+def test_segments_and_threads_use_the_index(clip, decode_linearly):
     registry.register(FLV)
     got = extract(clip, threads=2, segment=Segment(0.5, 3.5))
 
@@ -131,7 +131,7 @@ def _without_sizes(video):
         pytest.param({"read_index": _without_sizes}, id="shapes"),
     ],
 )
-def test_where_a_container_fails_the_video_is_decoded_linearly(clip, decode_linearly, changes):
+def test_if_a_container_fails_the_video_is_decoded_linearly(clip, decode_linearly, changes):
     registry.register(replace(FLV, **changes))
     got = extract(clip)
 
@@ -140,7 +140,7 @@ def test_where_a_container_fails_the_video_is_decoded_linearly(clip, decode_line
     assert_is_linear(got, decode_linearly(clip))
 
 
-def test_a_frame_that_the_index_calls_a_keyframe_and_is_none_is_not_shown(clip, decode_linearly, monkeypatch):
+def test_a_false_keyframe_of_the_index_is_not_shown(clip, decode_linearly, monkeypatch):
     monkeypatch.setattr(flv_index, "H264_KEYFRAME", 0x27)  # the frames between keyframes
     registry.register(replace(FLV, read_index=_unchecked))
     got = extract(clip)
@@ -173,19 +173,19 @@ def _refuse(*_):
 
 
 @pytest.mark.parametrize("missing_bytes", [fail, _refuse])
-def test_a_container_that_cannot_tell_what_is_missing_does_not_fail_the_video(clip, missing_bytes):
+def test_a_container_that_cannot_check_for_truncation_does_not_fail_the_video(clip, missing_bytes):
     registry.register(replace(FLV, missing_bytes=missing_bytes))
 
     assert extract(clip).reason == ""
 
 
-def test_a_broken_container_takes_nothing_from_the_others(make_clip):
+def test_a_broken_container_does_not_affect_the_others(make_clip):
     registry.register(ContainerIndex(name="broken", probe=fail, read_index=fail))
 
     assert {extract(make_clip(f"clip.{name}")).method for name in ("mp4", "mkv")} == {"index"}
 
 
-def test_a_container_of_an_installed_package_is_found(clip, tmp_path):
+def test_an_installed_container_is_found_by_its_entry_point(clip, tmp_path):
     package = tmp_path / "flv_index-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: flv-index\nVersion: 1.0\n")

@@ -20,7 +20,7 @@ def lacking(path):
 
 
 @pytest.mark.parametrize(("name", "options"), CLIPS, ids=[name for name, _ in CLIPS])
-def test_a_file_cut_in_its_middle_lacks_the_rest(make_clip, name, options):
+def test_a_file_cut_in_the_middle_is_reported_as_truncated(make_clip, name, options):
     path = make_clip(name, frames=96, size=(160, 120), **options)
     whole = path.read_bytes()
     assert lacking(path) == 0
@@ -30,7 +30,7 @@ def test_a_file_cut_in_its_middle_lacks_the_rest(make_clip, name, options):
     assert lacking(path) == pytest.approx(len(whole) / 3, rel=0.2)
 
 
-def test_frames_of_a_file_that_is_cut_short_say_so(make_clip):
+def test_frames_of_a_truncated_file_say_so(make_clip):
     path = make_clip("clip.mkv", frames=96, size=(160, 120))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -40,5 +40,5 @@ def test_frames_of_a_file_that_is_cut_short_say_so(make_clip):
     assert f"its last {len(whole) - len(whole) // 2:,} bytes are missing" in got.reason
 
 
-def test_what_has_no_length_of_its_own_is_not_judged(make_clip):
+def test_a_format_that_states_no_length_is_not_judged(make_clip):
     assert lacking(make_clip("clip.ts")) == 0

@@ -1,10 +1,9 @@
-"""Frames without a video: what the frame file and its cache are tested with."""
+"""Frames without a video, for tests of the frame file and its cache."""
 
 import numpy as np
 import pytest
 
-from reelabel.orientation import Orientation
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from tests.clips import make_clip
 
 __all__ = ["keyframes", "make_clip"]

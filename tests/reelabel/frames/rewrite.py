@@ -1,10 +1,10 @@
-"""Frame files that are whole and say something else."""
+"""Frame files that are intact but say something else."""
 
 import json
 
 import pyarrow as pa
 
-from reelabel.frames.file_seal import BLANK, METADATA_KEY, embed_checksum, embed_seal
+from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, embed_seal
 
 
 def rewrite(data, *, without="", seal=None, name="", **facts):

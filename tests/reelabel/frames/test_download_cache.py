@@ -26,7 +26,7 @@ def objects():
 
 
 @pytest.mark.parametrize("memory_bytes", [0, len(BODY)], ids=["on disk", "in memory"])
-def test_another_process_reads_a_copy_without_a_name(server, objects, memory_bytes, tmp_path, monkeypatch):
+def test_another_process_can_read_an_unnamed_copy(server, objects, memory_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     info = objects.stat(server.add("/video", body=BODY))
 
@@ -37,7 +37,7 @@ def test_another_process_reads_a_copy_without_a_name(server, objects, memory_byt
     assert not copy.path.exists()
 
 
-def test_what_cannot_be_copied_is_told_as_it_is(server, objects):
+def test_an_error_of_the_source_is_raised_unchanged(server, objects):
     info = objects.stat(server.add("/video", body=BODY))
 
     with pytest.raises(ObjectTooLargeError), DownloadCache().hold(objects, info, max_bytes=100):
@@ -45,7 +45,7 @@ def test_what_cannot_be_copied_is_told_as_it_is(server, objects):
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "temporary"])
-def test_a_folder_that_takes_no_copy_is_named(server, objects, tmp_path, monkeypatch, keeps):
+def test_an_unwritable_folder_is_named(server, objects, tmp_path, monkeypatch, keeps):
     (tmp_path / "file").touch()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
     info = objects.stat(server.add("/video", body=BODY))
@@ -58,7 +58,7 @@ def test_a_folder_that_takes_no_copy_is_named(server, objects, tmp_path, monkeyp
         pass
 
 
-def test_of_many_who_want_a_kept_copy_one_makes_it(server, objects, tmp_path):
+def test_a_kept_copy_that_many_want_is_made_once(server, objects, tmp_path):
     info = objects.stat(server.add("/video", body=BODY, pause_s=0.05))
     copies = DownloadCache(folder=tmp_path)
 
@@ -74,7 +74,7 @@ def test_of_many_who_want_a_kept_copy_one_makes_it(server, objects, tmp_path):
     assert len(server.requests("/video")) == 2
 
 
-def test_a_kept_copy_that_was_cut_short_is_made_again(server, objects, tmp_path):
+def test_a_truncated_copy_is_made_again(server, objects, tmp_path):
     info = objects.stat(server.add("/video", body=BODY))
     copies = DownloadCache(folder=tmp_path)
     with copies.hold(objects, info, max_bytes=len(BODY)) as copy:

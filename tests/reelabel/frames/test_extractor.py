@@ -1,6 +1,7 @@
 import base64
 import resource
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -21,8 +22,7 @@ from reelabel.errors import (
 )
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.turns import Turns
+from reelabel.frames.extractor import FrameExtractor, Turns
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -55,7 +55,7 @@ def test_a_picked_frame_that_is_missing_is_told_now_and_from_the_cache(preparer,
 
     assert (first.provenance.frames_used, second.was_cached) == (47, True)
     for each in (first, second):
-        assert "1 picked frame left out" in each.provenance.decode_note
+        assert "1 broken frame left out" in each.provenance.decode_note
 
 
 def test_the_second_time_nothing_is_extracted(preparer, make_clip):
@@ -74,7 +74,7 @@ def test_the_second_time_nothing_is_extracted(preparer, make_clip):
     assert (made.longest_gap_s, made.keyframe_coverage) == (1.0, 0.875)
 
 
-def test_threads_that_want_the_same_frames_decode_them_once(preparer, make_clip):
+def test_threads_that_need_the_same_frames_decode_them_once(preparer, make_clip):
     uri = str(make_clip())
 
     with ThreadPoolExecutor(4) as threads:
@@ -84,7 +84,7 @@ def test_threads_that_want_the_same_frames_decode_them_once(preparer, make_clip)
     assert not preparer.turns._locks
 
 
-def test_a_faulty_video_is_decoded_once_if_faults_are_kept(preparer, tmp_path):
+def test_a_faulty_video_is_decoded_once_if_faults_are_cached(preparer, tmp_path):
     broken = [tmp_path / f"{name}.mp4" for name in "abc"]
     for each in broken:
         each.write_text("no video")
@@ -107,7 +107,7 @@ def fault_of(preparer, path):
     return raised.value
 
 
-def test_coverage_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_clip):
+def test_coverage_follows_the_thresholds_whatever_is_cached(preparer, make_clip):
     uri = str(make_clip())
     strict = replace(preparer, thresholds=CoverageThresholds(min_keyframes=5, coverage_radius_s=0.2))
 
@@ -118,7 +118,7 @@ def test_coverage_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_cli
 
 
 @pytest.mark.parametrize("pixel_encoding", ["zstd", "packets"])
-def test_each_segment_of_a_video_has_a_frame_file_of_its_own(preparer, make_clip, pixel_encoding):
+def test_each_segment_of_a_video_has_its_own_frame_file(preparer, make_clip, pixel_encoding):
     preparer, uri = replace(preparer, pixel_encoding=pixel_encoding), str(make_clip(frames=48, gop=12))
     whole = preparer.prepare(uri)
     part = preparer.prepare(uri, segment=Segment(0.5, 2.5))
@@ -135,7 +135,7 @@ def test_each_segment_of_a_video_has_a_frame_file_of_its_own(preparer, make_clip
     assert between.decode_note.startswith("the segment contains no keyframe")
 
 
-def test_a_replaced_video_is_extracted_anew(preparer, make_clip):
+def test_a_replaced_video_is_extracted_again(preparer, make_clip):
     path = make_clip()
     first = preparer.prepare(str(path))
 
@@ -160,7 +160,7 @@ def test_a_damaged_frame_file_is_made_again(preparer, make_clip):
 
 
 @pytest.mark.parametrize("lossless", ["raw", "lz4"])
-def test_a_file_stored_otherwise_without_loss_is_used_as_it_stands(preparer, make_clip, lossless):
+def test_a_file_with_another_lossless_encoding_is_used_as_it_is(preparer, make_clip, lossless):
     uri = str(make_clip())
     first = preparer.prepare(uri)
 
@@ -176,7 +176,7 @@ def test_a_missing_video_is_named(preparer, tmp_path):
         preparer.prepare(str(tmp_path / "gone.mp4"))
 
 
-def test_a_name_that_is_too_long_names_no_video(preparer):
+def test_a_name_that_is_too_long_is_a_missing_video(preparer):
     with pytest.raises(VideoMissingError):
         preparer.prepare(f"/{'x' * 300}.mp4")
 
@@ -193,7 +193,7 @@ def test_a_text_file_is_named(preparer, tmp_path):
         preparer.prepare(str(tmp_path / "text.mp4"))
 
 
-def test_a_video_over_the_limit_is_not_read(preparer, make_clip):
+def test_a_video_above_the_size_limit_is_not_read(preparer, make_clip):
     with pytest.raises(VideoTooLargeError):
         replace(preparer, limits=Limits(max_video_bytes=100)).prepare(str(make_clip()))
 
@@ -208,7 +208,7 @@ def from_the_web(preparer, **settings):
     return replace(preparer, objects=ObjectStore(StoreSettings(), WebSettings(**settings)))
 
 
-def test_a_video_on_the_web_and_one_in_its_uri_are_the_one_in_a_file(preparer, make_clip, server):
+def test_web_and_inline_videos_yield_the_same_frames_as_files(preparer, make_clip, server):
     path = make_clip()
     on_web = server.add("/clip.mp4", body=path.read_bytes()) + "?signature=secret"
     in_uri = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
@@ -229,20 +229,22 @@ def test_a_video_on_a_private_address_is_refused(preparer, server):
         preparer.prepare(uri)
 
 
-def test_a_web_server_that_fails_fails_its_own_videos(preparer, server):
+def test_a_failing_web_server_fails_only_its_own_videos(preparer, server):
     uri = server.add("/clip.mp4", body=b"x", statuses=(503,) * 100)
 
     with pytest.raises(VideoUnavailableError):
         from_the_web(preparer, allow_private=True, max_attempts=1).prepare(uri)
 
 
-@pytest.fixture
+@contextmanager
 def full_disk():
-    """No file may grow past 1 KB."""
+    """No file may grow past 1 KB: not for longer than necessary, since pytest may print to one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(params=["s3", "web", "data"])
@@ -258,17 +260,17 @@ def remote_uri(request, make_clip):
     return f"data:video/mp4;base64,{base64.b64encode(data).decode()}", StoreSettings()
 
 
-def test_a_disk_without_room_for_a_copy_is_no_fault_of_the_video_and_may_have_room_later(preparer, remote_uri, request):
+def test_a_full_disk_is_a_transient_fault_not_one_of_the_video(preparer, remote_uri):
     uri, settings = remote_uri
     preparer = replace(preparer, objects=ObjectStore(settings, WebSettings(allow_private=True)))
-    request.getfixturevalue("full_disk")
 
-    with pytest.raises(DiskUnavailableError, match=f"temporary folder {gettempdir()} .*TMPDIR") as caught:
+    message = f"temporary folder {gettempdir()} .*TMPDIR"
+    with pytest.raises(DiskUnavailableError, match=message) as caught, full_disk():
         preparer.prepare(uri)
     assert isinstance(caught.value, TransientError)
 
 
-def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(preparer, server, monkeypatch):
+def test_a_video_that_grows_past_the_limit_during_reading_is_too_large(preparer, server, monkeypatch):
     monkeypatch.setattr(web, "_MAX_UNSIZED_BYTES", 40_000)
     uri = server.add("/clip.mp4", body=bytes(50_000), sized=False, ranges=False)
 
@@ -276,7 +278,7 @@ def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(prepare
         from_the_web(preparer, allow_private=True).prepare(uri)
 
 
-def test_local_videos_lie_within_the_allowed_folders_wherever_links_lead(preparer, make_clip, tmp_path):
+def test_local_videos_must_be_in_the_allowed_folders_even_through_links(preparer, make_clip, tmp_path):
     outside = make_clip()
     inside = tmp_path / "allowed"
     inside.mkdir()
@@ -290,7 +292,7 @@ def test_local_videos_lie_within_the_allowed_folders_wherever_links_lead(prepare
             preparer.prepare(uri)
 
 
-def test_keys_depend_on_what_decides_on_pixels():
+def test_keys_depend_on_everything_that_affects_pixels():
     common = {"source_uri": "s3://b/v.mp4", "fingerprint": "e1", "sampling": Sampling()}
 
     keys = {
@@ -312,7 +314,7 @@ class TestAuto:
     )
 
     @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "uniform")])
-    def test_its_frame_file_is_that_of_the_sampler_it_takes(self, preparer, make_clip, gop, sampler):
+    def test_its_frame_file_is_that_of_the_chosen_sampler(self, preparer, make_clip, gop, sampler):
         uri = str(make_clip(gop=gop))
         auto = replace(preparer, sampling=self.AUTO)
         alone = replace(preparer, sampling=Sampling(sampler=sampler, num_frames=4))
@@ -334,7 +336,7 @@ class TestAuto:
             pytest.param("clip.flv", "libx264", 48, "uniform", "one_keyframe,long_gap,low_coverage", id="flv"),
         ],
     )
-    def test_what_is_cached_does_not_change_what_it_takes(
+    def test_cached_files_do_not_change_its_choice(
         self, preparer, make_clip, name, codec, gop, sampler, coverage, cached
     ):
         uri = str(make_clip(name, codec=codec, gop=gop))
@@ -351,9 +353,7 @@ class TestAuto:
         )
 
     @pytest.mark.parametrize(("gop", "first"), [(12, "keyframes"), (48, "uniform")])
-    def test_what_a_job_says_that_it_needs_goes_before_what_its_keyframes_are_good_for(
-        self, preparer, make_clip, gop, first
-    ):
+    def test_a_jobs_stated_needs_take_precedence_over_coverage(self, preparer, make_clip, gop, first):
         uri = str(make_clip(gop=gop))
         auto = replace(preparer, sampling=self.AUTO)
 
@@ -362,7 +362,7 @@ class TestAuto:
         assert taken == [first, "keyframes", "uniform"]
 
     @pytest.mark.parametrize(("gop", "sampler", "decoded"), [(24, "keyframes", 4), (240, "uniform", 240)])
-    def test_of_a_remote_video_more_than_keyframes_is_read_only_where_they_are_not_enough(
+    def test_more_than_keyframes_is_read_of_a_remote_video_only_if_they_are_not_enough(
         self, preparer, make_clip, store_settings, gop, sampler, decoded
     ):
         uri = f"{store_settings.uri}/clip.mp4"

@@ -15,8 +15,10 @@ from reelabel.frames.fetch import FrameFetcher
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tests.chaos.gate import Gate
+from tests.clips import blank_packet, flag_as_keyframe
 from tests.reelabel.sources.web_server import serving
 
 
@@ -55,7 +57,7 @@ def put(objects, store_settings):
     return put
 
 
-def test_a_remote_videos_frames_are_the_files_own_at_a_part_of_its_bytes(fetcher, put, clip):
+def test_a_remote_video_yields_the_frames_of_the_file_from_a_part_of_its_bytes(fetcher, put, clip):
     local = extract_keyframes(clip, sampling=fetcher.sampling, limits=Limits())
 
     got = fetcher.fetch(put(clip))
@@ -66,7 +68,64 @@ def test_a_remote_videos_frames_are_the_files_own_at_a_part_of_its_bytes(fetcher
     assert got.fetch_ms > 0
 
 
-def test_the_second_sampler_reads_no_header(fetcher, put, clip):
+SEGMENT = Segment(9.1, 11.2)
+
+
+# In Matroska, clusters of 5 s are read, and the first and the last of the file.
+@pytest.mark.parametrize(("name", "share"), [("clip.mp4", 0.15), ("clip.mkv", 0.4)])
+def test_a_segment_of_a_remote_video_is_read_at_about_its_bytes(fetcher, put, make_clip, name, share):
+    path = make_clip(name, size=(160, 120), frames=480, gop=12, b_frames=2, qp="2")
+    dense = replace(fetcher, sampling=Sampling(sampler="fps", fps=2), segment=SEGMENT)
+    local = extract_keyframes(path, sampling=dense.sampling, limits=Limits(), segment=SEGMENT)
+
+    got = dense.fetch(put(path))
+
+    assert (got.keyframes.method, got.keyframes.pts.tolist()) == ("seek", local.pts.tolist())
+    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    assert 0 < got.bytes_fetched < path.stat().st_size * share
+
+
+def test_a_second_dense_sampler_reads_no_header(fetcher, put, clip):
+    info = put(clip)
+    dense = replace(fetcher, sampling=Sampling(sampler="uniform", num_frames=2))
+    first = dense.fetch(info)
+
+    again = dense.fetch(info)
+
+    np.testing.assert_array_equal(again.keyframes.images, first.keyframes.images)
+    assert again.bytes_fetched < first.bytes_fetched
+
+
+@pytest.fixture
+def dense(fetcher):
+    return replace(fetcher, sampling=Sampling(sampler="num_frames", num_frames=9), segment=Segment(2.6, 4))
+
+
+def test_a_frame_that_the_header_takes_for_a_keyframe_is_decoded_from_a_real_one(dense, put, make_clip):
+    path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
+    intact = extract_keyframes(path, sampling=dense.sampling, limits=Limits(), segment=dense.segment)
+    flag_as_keyframe(path, 30)
+
+    got = dense.fetch(put(path))
+
+    assert got.keyframes.pts.tolist() == intact.pts.tolist()
+    np.testing.assert_array_equal(got.keyframes.images, intact.images)
+
+
+def test_a_remote_video_that_does_not_decode_as_its_header_says_is_downloaded_and_the_note_says_so(
+    dense, put, make_clip
+):
+    path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
+    blank_packet(path, 30)
+
+    got = dense.fetch(put(path))
+
+    assert got.keyframes.method == "linear"
+    assert "does not decode to the frames" in got.keyframes.reason
+    assert got.bytes_fetched > path.stat().st_size
+
+
+def test_a_second_sampler_does_not_read_the_header_again(fetcher, put, clip):
     info = put(clip)
     first = fetcher.fetch(info)
 
@@ -98,7 +157,7 @@ def test_a_video_without_an_index_is_downloaded(fetcher, put, make_clip):
     assert got.bytes_fetched >= path.stat().st_size
 
 
-def test_a_video_replaced_while_it_is_read_is_an_error(fetcher, put, clip, objects):
+def test_a_video_replaced_during_reading_is_an_error(fetcher, put, clip, objects):
     info = put(clip)
     objects.replace(info.uri, clip.read_bytes()[::-1])
 
@@ -137,7 +196,7 @@ WAYS = pytest.mark.parametrize("ranges_min_bytes", [0, 1 << 40], ids=["in parts"
         (400, "KMS.DisabledException", "encryption key"),
     ],
 )
-def test_a_video_that_may_be_looked_at_and_not_read_fails_alone(
+def test_a_video_that_can_be_listed_but_not_read_fails_alone(
     behind, gate, put, clip, ranges_min_bytes, status, code, message
 ):
     fetcher, info = replace(behind, ranges_min_bytes=ranges_min_bytes), put(clip)
@@ -152,7 +211,7 @@ def test_a_video_that_may_be_looked_at_and_not_read_fails_alone(
 
 @WAYS
 @pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch"])
-def test_a_refused_login_is_no_videos_fault(behind, gate, put, clip, ranges_min_bytes, code):
+def test_a_refused_login_is_not_the_fault_of_a_video(behind, gate, put, clip, ranges_min_bytes, code):
     info = put(clip)
 
     with gate.refusing(f"GET {path_of(info.uri)}", 403, code), pytest.raises(ConfigurationError, match=code):
@@ -160,7 +219,7 @@ def test_a_refused_login_is_no_videos_fault(behind, gate, put, clip, ranges_min_
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT"])
-def test_a_cache_that_may_not_be_used_is_no_videos_fault(behind, gate, put, clip, store_settings, verb):
+def test_an_inaccessible_cache_is_not_the_fault_of_a_video(behind, gate, put, clip, store_settings, verb):
     info = put(clip)
 
     with (
@@ -170,7 +229,7 @@ def test_a_cache_that_may_not_be_used_is_no_videos_fault(behind, gate, put, clip
         behind.fetch(info)
 
 
-def test_a_server_that_falls_silent_is_at_fault_and_not_the_video(clip):
+def test_a_silent_server_is_blamed_instead_of_the_video(clip):
     web = WebSettings(timeout_s=0.3, total_timeout_s=2, max_attempts=2, allow_private=True)
     store = ObjectStore(StoreSettings(), web)
     with serving() as server, DecodePool(processes=1, timeout_s=1, memory_mib=2048) as pool:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError, VideoTooLargeError
-from reelabel.frames.file_seal import BLANK
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.pixels import ExactEncoding, LosslessEncoding
 from reelabel.sampling.options import Sampling
+from reelabel.seal import BLANK
 from tests.reelabel.frames.rewrite import rewrite
 
 LOSSLESS = get_args(LosslessEncoding)
@@ -34,7 +34,7 @@ def data(keyframes, request):
 
 
 @pytest.mark.parametrize("lossless", LOSSLESS)
-def test_what_is_written_without_loss_is_read_back(keyframes, lossless):
+def test_losslessly_written_frames_are_read_back_unchanged(keyframes, lossless):
     got = decode_frame_file(encode(keyframes, lossless))
 
     for name in ("images", "pts", "time_s", "frame_index", "is_keyframe", "picks"):
@@ -55,7 +55,7 @@ def test_frames_of_any_size_are_read_back(keyframes, lossless, count, height, wi
     np.testing.assert_array_equal(decode_frame_file(encode(some, lossless)).images, images)
 
 
-def test_jpeg_comes_close_in_fewer_bytes(keyframes):
+def test_jpeg_frames_are_close_and_smaller(keyframes):
     ramp = np.linspace(0, 255, keyframes.images.size).reshape(keyframes.images.shape).astype(np.uint8)
     smooth = replace(keyframes, images=ramp)
 
@@ -66,7 +66,7 @@ def test_jpeg_comes_close_in_fewer_bytes(keyframes):
     assert len(coarse) < len(fine) < len(encode(smooth, "raw"))
 
 
-def test_a_frame_longer_than_jpeg_can_tell_is_too_large(keyframes):
+def test_a_frame_larger_than_jpeg_allows_is_too_large(keyframes):
     long = replace(keyframes, images=np.zeros((3, 1, 70_000, 3), np.uint8))
 
     with pytest.raises(VideoTooLargeError, match="70000x1 pixels is too large for JPEG"):
@@ -81,7 +81,7 @@ def test_raw_pixels_are_read_without_a_copy(keyframes):
     assert np.shares_memory(images, np.frombuffer(data, np.uint8))
 
 
-def test_pixels_cannot_be_written_to(data):
+def test_pixels_are_read_only(data):
     assert not decode_frame_file(data).images.flags.writeable
 
 
@@ -102,7 +102,7 @@ def test_one_flipped_bit_anywhere_is_noticed_before_arrow_reads_it(data, at, bit
         decode_frame_file(bytes(damaged))
 
 
-def test_pixels_that_look_like_a_seal_are_pixels(keyframes):
+def test_pixels_that_look_like_a_seal_stay_pixels(keyframes):
     keyframes.images[1].reshape(-1)[: len(BLANK)] = np.frombuffer(BLANK, np.uint8)
 
     np.testing.assert_array_equal(decode_frame_file(encode(keyframes, "raw")).images, keyframes.images)
@@ -126,17 +126,17 @@ def test_any_arrow_reader_can_open_it(data):
         {"without": "segment_s"},
     ],
 )
-def test_a_whole_file_that_contradicts_itself_or_is_of_another_version_is_not_used(keyframes, change):
+def test_a_file_that_contradicts_itself_or_has_another_version_is_not_used(keyframes, change):
     data = rewrite(encode(keyframes), **change)
 
     with pytest.raises(FrameFileError):
         _ = decode_frame_file(data).images
 
 
-def test_any_other_bytes_are_not_a_frame_file():
+def test_arbitrary_bytes_are_not_a_frame_file():
     with pytest.raises(FrameFileError):
         decode_frame_file(b"PAR1" * 100)
 
 
-def test_settings_offer_every_exact_encoding():
+def test_the_settings_offer_every_lossless_encoding():
     assert StoreSettings.model_fields["encoding"].annotation == ExactEncoding

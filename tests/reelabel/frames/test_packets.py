@@ -48,7 +48,7 @@ def stored(preparer, uri):
 
 
 @pytest.mark.parametrize("options", [{}, {"num_frames": 64}, {"drop_similar": 0.99}, {"max_pixels": 784}])
-def test_packets_give_the_pixels_that_were_extracted(preparer, pool, clip, options):
+def test_packets_decode_to_the_extracted_pixels(preparer, pool, clip, options):
     preparer = replace(preparer, sampling=Sampling(**{"num_frames": 4} | options))
 
     file = stored(preparer, clip)
@@ -61,13 +61,13 @@ def test_packets_give_the_pixels_that_were_extracted(preparer, pool, clip, optio
         np.testing.assert_array_equal(getattr(got, name), getattr(expected, name))
 
 
-def test_packets_take_a_part_of_the_bytes(preparer, clip):
+def test_packets_take_a_fraction_of_the_bytes(preparer, clip):
     usual = replace(preparer, pixel_encoding="zstd", cache=FrameCache(preparer.objects, preparer.cache.uri_of("usual")))
 
     assert len(stored(preparer, clip).data) < len(stored(usual, clip).data) / 2
 
 
-def test_packets_of_a_video_on_s3_are_stored_too(preparer, pool, clip, objects, store_settings):
+def test_packets_of_a_video_on_s3_are_stored(preparer, pool, clip, objects, store_settings):
     uri = f"{store_settings.uri}/clip.mp4"
     objects.replace(uri, clip.read_bytes())
     preparer = replace(preparer, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
@@ -84,7 +84,7 @@ def test_packets_of_a_video_on_s3_are_stored_too(preparer, pool, clip, objects, 
     ("name", "sampling"),
     [("clip.ts", Sampling(num_frames=4)), ("clip.mp4", Sampling(sampler="uniform", num_frames=4))],
 )
-def test_frames_that_no_packet_gives_alone_are_compressed_and_the_file_says_so(preparer, make_clip, name, sampling):
+def test_frames_without_a_packet_of_their_own_are_compressed_and_the_file_says_so(preparer, make_clip, name, sampling):
     file = stored(replace(preparer, sampling=sampling), make_clip(name, frames=96, gop=24))
 
     assert file.encoding == "zstd"
@@ -92,17 +92,17 @@ def test_frames_that_no_packet_gives_alone_are_compressed_and_the_file_says_so(p
     assert file.images.shape == file.shape
 
 
-def test_jpeg_comes_before_packets(preparer, clip):
+def test_jpeg_takes_precedence_over_packets(preparer, clip):
     assert stored(replace(preparer, sampling=Sampling(num_frames=4, jpeg_quality=90)), clip).encoding == "jpeg"
 
 
-def test_nobody_meets_packets_where_pixels_are_read(preparer, clip):
+def test_readers_of_pixels_never_see_packets(preparer, clip):
     with pytest.raises(FrameFileError, match="holds packets, not pixels"):
         _ = stored(preparer, clip).images
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_packets_are_decoded_in_children_whatever_they_are(preparer, pool, clip, seed):
+def test_packets_are_always_decoded_in_child_processes(preparer, pool, clip, seed):
     file = stored(preparer, clip)
     noise = np.random.default_rng(seed)
     packets = [noise.bytes(len(packet)) for packet in file.read_pixels().to_pylist()]
@@ -115,7 +115,7 @@ def test_packets_are_decoded_in_children_whatever_they_are(preparer, pool, clip,
 
 
 @pytest.mark.parametrize("facts", [None, {}, {"pos": 1}])
-def test_a_whole_file_without_what_its_decoder_must_know_is_not_used(preparer, pool, clip, facts):
+def test_a_file_without_its_decoder_parameters_is_not_used(preparer, pool, clip, facts):
     file = stored(preparer, clip)
     strange = decode_frame_file(file.replace_pixels(file.read_pixels(), encoding="packets", packets=facts))
 

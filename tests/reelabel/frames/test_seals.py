@@ -1,4 +1,4 @@
-"""Files of the frame cache that someone else has put there."""
+"""Files in the frame cache that someone else has put there."""
 
 import json
 from dataclasses import replace
@@ -10,12 +10,11 @@ from reelabel.errors import FrameFileError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import SCHEMA_VERSION, index_key
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.file_seal import embed_seal
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
-from reelabel.seal import NO_KEY, Seal
+from reelabel.seal import NO_KEY, Seal, embed_seal
 from reelabel.sources.object_store import ObjectStore
 from tests.reelabel.frames.rewrite import rewrite
 
@@ -67,7 +66,7 @@ def put(extractor, identity, data):
 
 
 @KEYS
-def test_the_frame_file_of_another_clip_is_not_used_for_the_one_asked_for(open_extractor, store, make_clip, seal):
+def test_the_frame_file_of_another_clip_is_not_used(open_extractor, store, make_clip, seal):
     extractor = open_extractor(seal)
     red, blue = (upload(store, make_clip(name, frames=frames)) for name, frames in (("red.mp4", 48), ("blue.mp4", 60)))
     first, other = extractor.prepare(red), extractor.prepare(blue)
@@ -102,7 +101,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_sealed_file_that_says_it_is_of_something_else_is_made_again(open_extractor, store, make_clip, name):
+def test_a_sealed_file_that_belongs_to_something_else_is_made_again(open_extractor, store, make_clip, name):
     extractor, uri = open_extractor(SEAL), upload(store, make_clip())
     asked = extractor.prepare(uri).identity
     put(
@@ -144,7 +143,7 @@ def test_a_forged_file_is_made_again_if_there_is_a_key(open_extractor, store, ma
     assert decode_frame_file(stored(extractor, asked)).images.tobytes() == decode_frame_file(whole).images.tobytes()
 
 
-def test_without_a_key_whoever_can_write_to_the_store_can_forge_a_file(open_extractor, store, make_clip):
+def test_without_a_key_writers_to_the_store_can_forge_a_file(open_extractor, store, make_clip):
     extractor, uri = open_extractor(NO_KEY), upload(store, make_clip())
     asked = extractor.prepare(uri).identity
     put(extractor, asked, forge(stored(extractor, asked), asked))
@@ -164,7 +163,7 @@ def test_a_truncated_file_is_made_again(open_extractor, store, make_clip, seal, 
 
 
 @pytest.mark.parametrize(("before", "after"), [(NO_KEY, SEAL), (SEAL, NO_KEY), (SEAL, Seal(b"another" * 5))])
-def test_with_another_key_every_file_is_made_again_once(open_extractor, store, make_clip, before, after):
+def test_after_a_change_of_key_every_file_is_made_again_once(open_extractor, store, make_clip, before, after):
     uri = upload(store, make_clip())
     open_extractor(before).prepare(uri)
 
@@ -196,7 +195,7 @@ def test_an_index_file_of_another_video_is_made_again(open_extractor, store, mak
     assert (extractor.cache.find_index(keys[0]).pos == index.pos).all()
 
 
-def test_a_frame_file_names_neither_a_signature_nor_an_embedded_video(keyframes):
+def test_a_frame_file_contains_no_url_signature_and_no_inline_video(keyframes):
     uri = "https://user:password@example.com/v.mp4?signature=secret"
 
     file = encode_frame_file(keyframes, source_uri=uri, fingerprint="e", sampling=Sampling())

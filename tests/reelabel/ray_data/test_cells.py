@@ -1,4 +1,4 @@
-"""The forms in which frames are handed over."""
+"""The formats in which frames are returned."""
 
 import pickle
 import subprocess
@@ -32,7 +32,7 @@ def test_images_come_in_the_order_shown(keyframes):
     np.testing.assert_array_equal(np.asarray(images[3]), keyframes.images[2])
 
 
-def test_arrays_have_their_channels_last_or_first(keyframes):
+def test_arrays_have_channels_last_or_first(keyframes):
     last = OutputFormat(kind="numpy").video(keyframes)
     first = OutputFormat(kind="numpy", channels_first=True).video(keyframes)
 
@@ -41,12 +41,12 @@ def test_arrays_have_their_channels_last_or_first(keyframes):
 
 
 @pytest.mark.parametrize("form", [OutputFormat(kind="pil"), OutputFormat(kind="numpy"), OutputFormat(kind="packed")])
-def test_no_frames_have_the_form_of_frames(form, keyframes):
+def test_an_empty_cell_has_the_type_of_a_cell_with_frames(form, keyframes):
     assert type(form.no_video()) is type(form.video(keyframes))
 
 
 @pytest.mark.system
-def test_vllm_takes_what_is_packed(keyframes):
+def test_vllm_accepts_packed_cells(keyframes):
     packed = pickle.dumps(OutputFormat(kind="packed").video(keyframes))
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
     command = [sys.executable, "-c", _PARSE]

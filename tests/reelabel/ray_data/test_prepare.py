@@ -20,7 +20,7 @@ from tests.clips import blank_packet
 LOOK, WHOLE = "bytes=0-0", "bytes=0-"
 
 
-def test_frames_are_those_of_our_own_extraction_and_other_columns_stay(preparing, make_clip):
+def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, make_clip):
     path = make_clip()
     expected = extract_keyframes(path, sampling=parse_sampling({"num_frames": 4}), limits=Limits())
 
@@ -47,13 +47,13 @@ def test_a_picked_frame_that_is_missing_is_told_in_its_row(preparing, make_clip)
     got = preparing(sampling={"num_frames": 48})({"video_uri": np.array([str(path)])})
 
     assert len(got["video"][0]) == 47
-    assert "1 picked frame left out" in got["video_meta"][0]["decode_note"]
+    assert "1 broken frame left out" in got["video_meta"][0]["decode_note"]
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param(None, Sampling(sampler="fps", fps=3), id="3 frames a second"),
+        pytest.param(None, Sampling(sampler="fps", fps=3), id="3 frames per second"),
         pytest.param({"fps": 1}, Sampling(sampler="fps", fps=1), id="fps"),
         pytest.param({"num_frames": 8}, Sampling(sampler="num_frames", num_frames=8), id="number"),
         pytest.param({"sampler": "keyframes"}, Sampling(), id="any sampler"),
@@ -61,11 +61,11 @@ def test_a_picked_frame_that_is_missing_is_told_in_its_row(preparing, make_clip)
         pytest.param(Sampling(sampler="qwen2_vl"), Sampling(sampler="qwen2_vl"), id="our own type"),
     ],
 )
-def test_sampling_is_given_in_ray_datas_words_or_ours(given, expected):
+def test_sampling_may_be_given_in_ray_datas_terms_or_ours(given, expected):
     assert parse_sampling(given) == expected
 
 
-def test_a_row_about_a_part_of_its_video_has_the_frames_of_that_part(preparing, make_clip):
+def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_clip):
     path = make_clip(frames=48, fps=12)
     whole = extract_keyframes(path, sampling=parse_sampling({"fps": 3}), limits=Limits())
 
@@ -81,7 +81,7 @@ def test_a_row_about_a_part_of_its_video_has_the_frames_of_that_part(preparing, 
 
 
 @pytest.mark.parametrize("start_s", ["soon", True, np.inf])
-def test_a_part_is_named_by_numbers(preparing, make_clip, start_s):
+def test_a_segment_is_given_by_numbers(preparing, make_clip, start_s):
     got = preparing()({"video_uri": [str(make_clip())], "start_s": [start_s]})
 
     assert got["video_meta"][0]["error"] == f"start_s is {start_s!r}; it must be a number of seconds."
@@ -103,7 +103,7 @@ def test_a_bad_video_fails_its_own_row(preparing, make_clip, tmp_path):
     assert "gone.mp4" in got["video_meta"][3]["error"]
 
 
-def test_one_address_is_downloaded_once_for_all_who_ask_at_once(preparing, make_clip, server):
+def test_concurrent_requests_for_one_address_download_it_once(preparing, make_clip, server):
     uri = server.add("/clip.mp4", body=make_clip().read_bytes(), pause_s=0.05)
     prepare = preparing()
 
@@ -158,7 +158,7 @@ def test_in_memory_nothing_is_written(preparing, make_clip, server, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_by_itself_a_long_file_is_read_in_parts_where_they_are_enough(preparing, make_clip, server):
+def test_by_default_a_long_file_is_read_in_parts_if_they_are_enough(preparing, make_clip, server):
     padding = 4 * 1024**2
     body = make_clip().read_bytes() + struct.pack(">I4s", 8 + padding, b"free") + bytes(padding)
     uri = server.add("/long.mp4", body=body)
@@ -195,7 +195,7 @@ def test_a_row_may_name_its_video_in_chat_messages(preparing, make_clip):
     assert "expected one video, found 0" in got["video_meta"][3]["error"]
 
 
-def test_several_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):
+def test_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):
     parts = np.array([{"type": "video_url", "video_url": {"url": str(make_clip())}}], object)
     messages = [{"role": "system", "content": "Look closely."}, {"role": "user", "content": parts}]
 
@@ -204,7 +204,7 @@ def test_several_messages_may_come_as_the_array_that_arrow_makes_of_them(prepari
     assert [len(video) for video in got["video"]] == [4]
 
 
-def test_an_unpickled_copy_shares_the_processes_of_the_first(preparing):
+def test_an_unpickled_copy_shares_the_processes_of_the_original(preparing):
     prepare = preparing()
 
     copy = pickle.loads(pickle.dumps(prepare))
@@ -212,7 +212,7 @@ def test_an_unpickled_copy_shares_the_processes_of_the_first(preparing):
     assert get_worker(copy._options) is get_worker(prepare._options)
 
 
-def test_a_batch_that_can_name_no_video_is_the_callers_fault(preparing):
+def test_a_batch_without_a_video_column_is_a_usage_error(preparing):
     with pytest.raises(ConfigurationError, match="needs video_uri, video_url or messages"):
         preparing()({"path": ["a.mp4"]})
     with pytest.raises(ConfigurationError, match="batch_format"):

@@ -1,4 +1,4 @@
-"""On a real Ray of this machine."""
+"""`PrepareVideo` on a real Ray on this machine."""
 
 import secrets
 import shutil
@@ -46,7 +46,7 @@ def ray():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_actors_give_arrays_and_download_one_address_once(ray, make_clip, server):
+def test_actors_yield_arrays_and_download_one_address_once(ray, make_clip, server):
     body = make_clip().read_bytes()
     uri = server.add("/clip.mp4", body=body, pause_s=0.02)
     rows = [{"id": row, "video_url": f"{server.url}/gone.mp4" if row == 2 else uri} for row in range(6)]
@@ -64,7 +64,7 @@ def test_actors_give_arrays_and_download_one_address_once(ray, make_clip, server
     assert server.requests("/clip.mp4") == [LOOK, WHOLE]
 
 
-def test_chat_messages_become_what_our_engine_takes(ray, make_clip):
+def test_chat_messages_become_input_of_our_engine(ray, make_clip):
     path = make_clip()
     messages = [[{"role": "user", "content": [{"type": kind, kind: url}]}] for kind, url in _parts(path)]
     expected, metadata = video_input(
@@ -80,7 +80,7 @@ def test_chat_messages_become_what_our_engine_takes(ray, make_clip):
         np.testing.assert_array_equal(frames, expected)
 
 
-def test_tasks_give_images_and_their_decoding_processes_end_with_ray(ray, make_clip):
+def test_tasks_yield_images_and_their_decoding_processes_end_with_ray(ray, make_clip):
     prepare = PrepareVideo(**OPTIONS)
 
     def prepare_and_tell(batch):

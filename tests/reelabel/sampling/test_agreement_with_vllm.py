@@ -1,4 +1,4 @@
-"""Every sampler known from vLLM against the installed vLLM's own function, refusals included."""
+"""Every sampler of vLLM compared with the installed vLLM's own function, including refusals."""
 
 import json
 import subprocess
@@ -24,6 +24,8 @@ LOADER_OF = {
     name: spec.source.removeprefix(LOADER) for name, spec in BUILT_IN.items() if spec.source.startswith(LOADER)
 }
 SAMPLERS = tuple(LOADER_OF)
+# They differ in what they decode with, or hand on beside the frames.
+SAME_CHOICE = {"nemotron_vl": "uniform", "pynvvideocodec": "uniform"}
 SOURCES_EACH = 3500
 COMMON_FPS = (1.0, 10.0, 12.5, 15.0, 24000 / 1001, 24.0, 25.0, 30000 / 1001, 30.0, 50.0, 60000 / 1001, 60.0, 120.0)
 EXTREMES = tuple(
@@ -46,23 +48,33 @@ def make_source(rng):
 
 
 def make_options(sampler, rng):
+    spec = BUILT_IN[sampler]
     options = {"num_frames": int(rng.integers(1, 513))}
+    if "num_frames" in spec.unlimited and rng.random() < 0.1:
+        options["num_frames"] = -1
     fps = rng.choice([float(rng.integers(1, 9)), rng.uniform(0.05, 12), rng.uniform(12, 60)], p=[0.6, 0.3, 0.1])
     drawn = {
         "fps": float(fps),
         "max_duration_s": float(10 ** rng.uniform(0, 2.7)),
         "min_frames": int(rng.integers(1, 20)),
         "max_frames": int(rng.integers(20, 769)) if rng.random() < 0.9 else 20,
-        "frame_sample_mode": str(rng.choice(["fps", "uniform_last_frame"])),
+        "frame_sample_mode": str(rng.choice(["fps", "uniform_last_frame", "every_frame"])),
     }
-    taken = [name for name in drawn if name in BUILT_IN[sampler].options]
-    return options | {name: drawn[name] for name in taken if rng.random() < 0.6}
+    if "fps" in spec.unlimited and rng.random() < 0.2:
+        drawn["fps"] = -1.0
+    drawn |= {name: min(drawn[name], most) for name, most in spec.at_most}
+    options |= {name: drawn[name] for name in drawn if name in spec.options and rng.random() < 0.6}
+    if options.get("frame_sample_mode") == "every_frame" or (
+        options.get("frame_sample_mode") == "fps" and options.get("fps") == -1
+    ):
+        options.pop("fps", None)
+    return options
 
 
-def make_cases(sampler):
+def make_cases(sampler, loader=None):
     rng = np.random.default_rng(SAMPLERS.index(sampler))
     sources = [*EXTREMES, *(make_source(rng) for _ in range(SOURCES_EACH))]
-    names = {"sampler": sampler, "loader": LOADER_OF[sampler]}
+    names = {"sampler": sampler, "loader": loader or LOADER_OF[sampler]}
     return [names | {"options": make_options(sampler, rng), "source": source} for source in sources]
 
 
@@ -71,6 +83,7 @@ def vllm(tmp_path_factory):
     """vLLM's answers to all cases, and which loader it uses for which processor."""
     folder = tmp_path_factory.mktemp("vllm")
     cases = [case for sampler in SAMPLERS for case in make_cases(sampler)]
+    cases += [case for loader, sampler in SAME_CHOICE.items() for case in make_cases(sampler, loader)]
     (folder / "cases.json").write_text(json.dumps(cases))
     script = Path(__file__).with_name("ask_vllm.py")
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
@@ -102,7 +115,7 @@ def choose(case):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_indices_and_refusals_are_those_of_vllm(sampler, answers_of_vllm):
+def test_indices_and_refusals_equal_those_of_vllm(sampler, answers_of_vllm):
     answers = answers_of_vllm[sampler]
 
     different = [(case, expected, got) for case, expected in answers if (got := choose(case)) != expected]
@@ -114,4 +127,14 @@ def test_indices_and_refusals_are_those_of_vllm(sampler, answers_of_vllm):
 def test_samplers_claim_the_processors_for_which_vllm_uses_their_loader(vllm):
     ours = {f"{processor} {loader}" for name, loader in LOADER_OF.items() for processor in BUILT_IN[name].processors}
 
-    assert ours == {each for each in vllm[1]["processors"].tolist() if each.split()[1] in LOADER_OF.values()}
+    assert ours == set(vllm[1]["processors"].tolist())
+
+
+def test_samplers_claim_the_model_types_for_which_transformers_has_those_processors(vllm):
+    ours = {f"{each} {loader}" for name, loader in LOADER_OF.items() for each in BUILT_IN[name].model_types}
+
+    assert ours - {"openpangu_vl openpangu"} == set(vllm[1]["model_types"].tolist())
+
+
+def test_no_loader_of_vllm_is_passed_over(vllm):
+    assert {*LOADER_OF.values(), *SAME_CHOICE} == set(vllm[1]["loaders"].tolist())

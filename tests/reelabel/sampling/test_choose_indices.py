@@ -18,7 +18,7 @@ def sources(draw):
 
 @pytest.mark.parametrize("sampler", dense_samplers())
 @given(facts=sources(), num_frames=st.integers(1, 64))
-def test_indices_are_frames_of_the_video_in_order(sampler, facts, num_frames):
+def test_indices_are_in_order_and_within_the_video(sampler, facts, num_frames):
     try:
         indices = choose_indices(Sampling(sampler=sampler, num_frames=num_frames), facts)
     except SamplingRefusedError:
@@ -34,7 +34,7 @@ def test_indices_are_frames_of_the_video_in_order(sampler, facts, num_frames):
 @pytest.mark.parametrize(
     ("options", "facts", "message"),
     [
-        pytest.param({"sampler": "qwen2_vl"}, (40, 0.0), "frame rate, which the video lacks", id="no rate"),
+        pytest.param({"sampler": "qwen2_vl"}, (40, 0.0), "frame rate, which the video lacks", id="no frame rate"),
         pytest.param(
             {"sampler": "qwen2_vl"}, (1, 25.0), "needs at least 2 frames, but the video has 1", id="one frame"
         ),
@@ -50,7 +50,7 @@ def test_indices_are_frames_of_the_video_in_order(sampler, facts, num_frames):
         ),
     ],
 )
-def test_a_refusal_says_what_the_video_lacks(options, facts, message):
+def test_a_refusal_names_what_the_video_lacks(options, facts, message):
     total, fps = facts
     source = VideoProperties(total_frames=total, fps=fps, duration_s=total / fps if fps else 0.0)
 
@@ -60,14 +60,14 @@ def test_a_refusal_says_what_the_video_lacks(options, facts, message):
     assert message in refusal.value.message
 
 
-def test_a_duration_that_cannot_be_is_refused_before_it_costs_memory():
+def test_an_impossible_duration_is_refused_before_it_costs_memory():
     facts = VideoProperties(total_frames=2**31, fps=1e-6, duration_s=0.0)
 
     with pytest.raises(SamplingRefusedError, match="contradict its duration"):
         choose_indices(Sampling(sampler="molmo2"), facts)
 
 
-def test_keyframes_are_not_chosen_from_facts():
+def test_keyframes_cannot_be_chosen_from_metadata():
     with pytest.raises(ValueError, match="keyframes is not a dense sampler"):
         choose_indices(Sampling(), VideoProperties(total_frames=1, fps=1.0, duration_s=1.0))
 
@@ -82,6 +82,6 @@ def test_keyframes_are_not_chosen_from_facts():
         ({"times_s": np.array([0.0, np.inf])}, "must be 2 finite numbers"),
     ],
 )
-def test_impossible_facts_are_refused(facts, message):
+def test_impossible_metadata_is_refused(facts, message):
     with pytest.raises(ValueError, match=message):
         VideoProperties(**{"total_frames": 2, "fps": 1.0, "duration_s": 2.0} | facts)

@@ -1,4 +1,4 @@
-"""A choice between samplers takes what each of them alone would, under a spec of its own."""
+"""A choice between samplers picks what each of them alone would, under its own spec."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def job(name, uri="a.mp4", **tags):
     return Job(job_id=name, video_uri=uri, prompt="?", choices=("yes", "no"), **tags)
 
 
-def test_each_pass_of_a_choice_is_the_sampler_alone():
+def test_each_pass_equals_its_sampler_alone():
     auto = Sampling(
         sampler="auto",
         dense_sampler="fps",
@@ -41,7 +41,7 @@ def test_each_pass_of_a_choice_is_the_sampler_alone():
     )
 
 
-def test_a_cascade_shows_keyframes_first_and_sixteen_uniform_frames_then():
+def test_a_cascade_shows_keyframes_first_and_then_sixteen_uniform_frames():
     cascade = Sampling(escalate_below=0.5)
 
     assert first_pass(cascade).model_dump() == Sampling().model_dump()
@@ -55,12 +55,12 @@ def test_both_passes_drop_similar_frames():
 
 
 @pytest.mark.parametrize("options", [{"escalate_below": 0.5}, {"sampler": "auto", "still_tasks": ("colour",)}])
-def test_what_goes_by_jobs_is_refused_where_there_are_none(options):
+def test_routing_by_job_is_refused_where_there_are_no_jobs(options):
     with pytest.raises(ValueError, match=f"{[*options][-1]} cannot be used without jobs and answers"):
         require_no_job_options(Sampling(**options))
 
 
-def test_what_decides_between_samplers_changes_the_identity_of_a_spec():
+def test_routing_options_change_the_id_of_a_spec():
     ways = [
         {},
         {"escalate_below": 0.5},
@@ -91,12 +91,12 @@ def test_what_decides_between_samplers_changes_the_identity_of_a_spec():
         ({"sampler": "auto", "dense_sampler": "keyframes"}, "keyframes is not a dense sampler; choose one of uniform,"),
     ],
 )
-def test_what_has_no_effect_is_refused(options, message):
+def test_options_without_effect_are_refused(options, message):
     with pytest.raises(ValidationError, match=message):
         Sampling(**options)
 
 
-def test_jobs_that_need_motion_and_jobs_that_need_none_are_shown_views_of_their_own():
+def test_jobs_with_and_without_motion_get_separate_views():
     auto = Sampling(sampler="auto", motion_tasks=("direction", "order"), still_tasks=("colour", "motion"))
     plain, still, moving = job("p", task="late"), job("a", task="colour"), job("b", task="motion", subtask="order")
 

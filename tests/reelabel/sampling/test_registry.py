@@ -115,12 +115,13 @@ def test_settings_forms_candidates_and_models_know_a_registered_sampler():
     form = SamplingSettings.model_json_schema()["properties"]
 
     assert SamplingSettings(sampler="auto", dense_sampler="every_nth").dense_sampler == "every_nth"
-    assert form["sampler"]["enum"] == ["keyframes", "auto", *form["dense_sampler"]["anyOf"][0]["enum"]]
+    native, *dense = form["dense_sampler"]["anyOf"][0]["enum"]
+    assert form["sampler"]["enum"] == [native, "keyframes", "auto", *dense]
     assert form["sampler"]["enum"][-1] == "every_nth"
     assert "every_nth (every n-th frame, from the first on)" in form["sampler"]["description"]
     assert parse_sampler("every_nth:8").sampler == "every_nth"
     assert format_sampling(Sampling(sampler="every_nth", num_frames=8)) == "every_nth:8"
-    assert native_sampler(processors=["EveryNthVideoProcessor"], model_type="any") == "every_nth"
+    assert native_sampler(processor="EveryNthVideoProcessor", model_type="any") == EVERY_NTH
 
 
 @pytest.mark.usefixtures("every_nth")
@@ -213,15 +214,15 @@ def test_positions_may_come_as_a_list():
     assert (indices.tolist(), indices.dtype) == ([3, 5], np.int64)
 
 
-def test_a_misspelled_sampler_is_told_its_nearest_name():
+def test_a_misspelled_sampler_gets_a_suggestion():
     with pytest.raises(ValueError, match=r"Unknown sampler unifrom; did you mean uniform\?"):
         find_sampler("unifrom")
     with pytest.raises(ValueError, match="Unknown sampler zzz; use one of keyframes, auto, uniform, "):
         find_sampler("zzz")
 
 
-def test_samplers_take_exactly_the_options_that_exist():
-    common = {"sampler", "drop_similar", "jpeg_quality"}
+def test_the_samplers_together_take_exactly_the_options_that_exist():
+    common = {"sampler", "frame_recovery", "drop_similar", "jpeg_quality"}
 
     assert set(SamplingOptions.model_fields) - common == SAMPLER_OPTIONS
     assert not set(get_args(DenseOption)) & set(get_args(RoutingOption))
@@ -237,12 +238,47 @@ def test_no_two_samplers_claim_one_model():
 @pytest.mark.parametrize(
     ("model", "sampler"),
     [
-        ({"processors": ["Qwen3VLVideoProcessor"], "model_type": "qwen2_vl"}, "qwen3_vl"),
-        ({"processors": ["LlavaOnevisionVideoProcessor"]}, "uniform"),
+        ({"processor": "Qwen3VLVideoProcessor", "model_type": "qwen2_vl"}, "qwen3_vl"),
         ({"model_type": "glm4v"}, "dynamic"),
-        ({"model_type": "another"}, "uniform"),
-        ({}, "uniform"),
+        ({"processor": "LlavaOnevisionVideoProcessor", "model_type": "qwen2_vl"}, None),
+        ({"model_type": "another"}, None),
+        ({}, None),
     ],
 )
-def test_a_models_own_sampler_is_known_by_its_processor(model, sampler):
-    assert native_sampler(**model) == sampler
+def test_the_native_sampler_is_recognised_by_the_models_processor(model, sampler):
+    found = native_sampler(**model)
+
+    assert (found and found.name) == sampler
+
+
+def test_native_is_refused_where_no_model_is_known():
+    with pytest.raises(ValidationError, match="native stands for a model's sampler, and no model is known here"):
+        Sampling(sampler="native")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_frames": 0}, "must be at least 1, or -1 for every frame"),
+        ({"num_frames": -2}, "greater than or equal to -1"),
+        ({"sampler": "fps", "fps": 0}, "must be greater than 0, or -1 for the rate of the video itself"),
+        ({"sampler": "qwen2_vl", "fps": -1}, "the sampler qwen2_vl takes no fps of -1; use a number greater than 0"),
+        ({"sampler": "openpangu", "num_frames": -1}, "the sampler openpangu takes no num_frames of -1"),
+        ({"sampler": "auto", "dense_sampler": "molmo2", "num_frames": -1}, "the sampler molmo2 takes no num_frames"),
+        ({"sampler": "qwen3_vl", "max_frames": 769}, "the sampler qwen3_vl takes a max_frames of at most 768, not 769"),
+        ({"sampler": "embedding_gemma2", "fps": 61}, "the sampler embedding_gemma2 takes a fps of at most 60, not 61"),
+        ({"sampler": "molmo2", "frame_sample_mode": "fps", "fps": -1}, "the frame_sample_mode fps takes no fps of -1"),
+        ({"sampler": "molmo2", "frame_sample_mode": "every_frame", "fps": 1}, "every_frame takes no fps; leave it out"),
+        ({"frame_recovery": False}, "the sampler keyframes replaces no frames; leave out frame_recovery"),
+    ],
+)
+def test_a_value_that_the_sampler_does_not_take_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        Sampling(**options)
+
+
+def test_a_spec_says_that_frames_are_replaced_only_if_they_are_not():
+    on, off = (Sampling(sampler="fps", frame_recovery=recovers).model_dump() for recovers in (True, False))
+
+    assert on == Sampling(sampler="fps").model_dump()
+    assert off == on | {"frame_recovery": False}

@@ -16,14 +16,14 @@ def facts_at(times_s, fps=0.0):
     return VideoProperties(total_frames=len(times_s), fps=fps, duration_s=float(np.ptp(times_s)), times_s=times_s)
 
 
-def test_fps_takes_the_frame_nearest_to_each_instant():
+def test_fps_picks_the_frame_nearest_to_each_instant():
     sampling = Sampling(sampler="fps", fps=1)
 
     assert choose_indices(sampling, facts_at(PAUSED_S)).tolist() == [0, 9, 10, 10]
     assert deviations_s(sampling, facts_at(PAUSED_S)) == pytest.approx([0, -0.1, 1, 0])
 
 
-def test_num_frames_spreads_instants_from_the_first_frame_to_the_last():
+def test_num_frames_spreads_instants_from_the_first_to_the_last_frame():
     sampling = Sampling(sampler="num_frames", num_frames=4)
 
     assert choose_indices(sampling, facts_at(PAUSED_S)).tolist() == [0, 9, 10, 19]
@@ -42,7 +42,7 @@ def test_more_instants_than_max_frames_are_spread_over_the_video():
     assert chosen.tolist() == [0, 50, 100]
 
 
-def test_a_frame_rate_stands_in_for_unknown_times():
+def test_the_frame_rate_replaces_unknown_times():
     facts = VideoProperties(total_frames=31, fps=30.0, duration_s=31 / 30)
 
     assert choose_indices(Sampling(sampler="fps", fps=3), facts).tolist() == [0, 10, 20, 30]
@@ -57,7 +57,7 @@ def test_without_times_and_frame_rate_frames_are_taken_uniformly(sampler):
     assert deviations_s(sampling, facts) is None
 
 
-def test_samplers_by_index_have_no_deviation():
+def test_samplers_by_index_report_no_deviation():
     assert deviations_s(Sampling(sampler="uniform"), facts_at(PAUSED_S)) is None
 
 

@@ -1,4 +1,4 @@
-"""What children do once they are locked, or instead of it; imported by them, so it imports little."""
+"""What children do once they are locked, or instead of being locked; imported by them, so it imports little."""
 
 import ctypes
 import importlib

@@ -87,14 +87,14 @@ def test_a_locked_process_is_powerless(scene):
     assert {results[name] for name in REFUSED} == {"EPERM"}
 
 
-def test_without_walls_the_attacks_succeed(scene):
+def test_without_a_sandbox_the_attacks_succeed(scene):
     failed, _ = stopped(scene, "none")
 
     assert failed - REFUSED.keys() == (expected(attacks.USER) if scene["user"] else set())
 
 
 @pytest.mark.parametrize("wall", [attacks.LIMITS, attacks.LANDLOCK, attacks.SECCOMP])
-def test_each_wall_stops_by_itself_what_it_is_for(scene, wall):
+def test_each_wall_alone_stops_the_attacks_it_is_for(scene, wall):
     failed, results = stopped(scene, wall)
 
     if scene["user"]:

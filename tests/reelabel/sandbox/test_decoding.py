@@ -113,7 +113,7 @@ def _cells():
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_locked_process_decodes_as_any_other(videos, threads):
+def test_a_locked_process_decodes_like_any_other(videos, threads):
     ours, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ThreadPoolExecutor(1) as thread, ours:
         child = thread.submit(

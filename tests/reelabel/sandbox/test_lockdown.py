@@ -1,4 +1,4 @@
-"""What a locked process is left with, and what is reported where a wall is missing."""
+"""What a locked process may still do, and what is reported if a wall is missing."""
 
 import json
 import os
@@ -30,7 +30,7 @@ NO_CAPABILITIES = "0000000000000000"
 
 
 @pytest.mark.parametrize("user", [0, USER] if IS_ROOT else [0])
-def test_privileges_are_gone_for_good(user):
+def test_privileges_are_dropped_for_good(user):
     got = result_of(run_child(behaviour.privileges_of, user=user))
 
     assert {got[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {NO_CAPABILITIES}
@@ -42,13 +42,13 @@ def test_privileges_are_gone_for_good(user):
         assert set(got["Uid"].split()) == {str(user or os.getuid())}
 
 
-def test_a_parent_that_could_not_kill_another_user_keeps_its_own_without_capabilities():
+def test_a_parent_that_could_not_kill_another_user_keeps_its_own_user_without_capabilities():
     got = result_of(run_child(behaviour.privileges_of, without_kill=True))
 
     assert (set(got["Uid"].split()), got["CapEff"], got["CapPrm"]) == ({str(os.getuid())}, *[NO_CAPABILITIES] * 2)
 
 
-def test_limits_are_hard():
+def test_resource_limits_are_hard():
     assert result_of(run_child(behaviour.limits_of)) == {
         "missing": [],
         "RLIMIT_AS": [MEMORY_BYTES, MEMORY_BYTES],
@@ -66,11 +66,11 @@ def test_limits_are_hard():
         (behaviour.touch_nothing, signal.SIGSEGV),
     ],
 )
-def test_a_locked_process_dies_as_any_other(death, expected):
+def test_a_locked_process_dies_like_any_other(death, expected):
     assert run_child(death).returncode == -expected
 
 
-def test_system_calls_of_32_bit_code_kill_the_process():
+def test_a_32_bit_system_call_kills_the_process():
     unlocked = run_child(behaviour.enter_32_bit_code, is_locked=False)
     locked = run_child(behaviour.enter_32_bit_code, is_locked=True)
 
@@ -79,7 +79,7 @@ def test_system_calls_of_32_bit_code_kill_the_process():
 
 
 @pytest.mark.parametrize(("threads", "outcome"), [(1, "can't start new thread"), (2, "ran")])
-def test_errors_in_a_locked_process_are_pythons_own(threads, outcome):
+def test_errors_in_a_locked_process_are_ordinary_python_errors(threads, outcome):
     assert result_of(run_child(behaviour.work, threads=threads)) == {
         "memory": "MemoryError",
         "thread": outcome,
@@ -87,13 +87,13 @@ def test_errors_in_a_locked_process_are_pythons_own(threads, outcome):
     }
 
 
-def test_a_thread_that_already_ran_is_under_the_filter_and_told_not_to_be_under_the_rest():
+def test_an_existing_thread_is_filtered_and_reported_as_outside_the_other_walls():
     assert result_of(run_child(behaviour.lock_beside_a_thread, mode="auto")) == [["privileges", "landlock"], 1]
     [message, _] = result_of(run_child(behaviour.lock_beside_a_thread, mode="require"))
     assert "privileges (other threads already run), landlock (other threads already run)" in message
 
 
-def test_off_only_limits_resources():
+def test_without_a_sandbox_only_resources_are_limited():
     assert result_of(run_child(behaviour.open_after_locking, mode="off")) == [[], "opened", MEMORY_BYTES]
 
 
@@ -106,7 +106,7 @@ def test_a_locked_process_dies_with_its_parent():
     os.close(ours)
 
 
-def test_asking_changes_nothing():
+def test_querying_the_walls_changes_nothing():
     def status():
         lines = Path("/proc/self/status").read_text().splitlines()
         return [line for line in lines if line.startswith(("Cap", "Uid", "NoNewPrivs", "Seccomp"))]
@@ -138,7 +138,7 @@ def test_asking_changes_nothing():
         (SECCOMP, 1, "seccomp", "the kernel or the container refuses seccomp filters", "allow the system call"),
     ],
 )
-def test_what_a_container_or_kernel_lacks_is_named(refused, number, name, detail, advice):
+def test_features_that_a_container_or_kernel_lacks_are_named(refused, number, name, detail, advice):
     given = {"refused": refused, "number": number}
 
     [found], refusal, missing = result_of(run_child(behaviour.lock_under_filter, **given, mode="auto"))
@@ -158,7 +158,7 @@ def test_what_a_container_or_kernel_lacks_is_named(refused, number, name, detail
     )
 
 
-def test_another_architecture_is_named():
+def test_an_unsupported_architecture_is_named():
     script = (
         "import ctypes; ctypes.CDLL(None).personality(8)\n"  # what `setarch linux32` does
         "import json; from dataclasses import astuple; from reelabel.sandbox.lockdown import lock_down, probe\n"

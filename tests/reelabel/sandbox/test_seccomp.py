@@ -1,4 +1,4 @@
-"""The filter's decisions on each architecture, by an interpreter of its instructions."""
+"""The filter's decisions on each architecture, found by interpreting its instructions."""
 
 import errno
 import fcntl
@@ -90,7 +90,7 @@ def decide(program, architecture, number, arguments):
         ("memfd_create", (0, 7), EPERM),
     ],
 )
-def test_each_call_is_decided_alike(monkeypatch, column, call, arguments, decision):
+def test_both_filters_decide_each_call_equally(monkeypatch, column, call, arguments, decision):
     name, architecture = list(ARCHITECTURES.items())[column]
     monkeypatch.setattr(seccomp, "ARCHITECTURE", name)
     program = list(seccomp._program(threads=True))

@@ -25,7 +25,7 @@ def store():
         pytest.param(f"data:video/mp4;base64,{ENCODED.replace('+', '%2B')}", id="percent in base64"),
     ],
 )
-def test_embedded_bytes_are_described_read_and_downloaded(store, tmp_path, uri):
+def test_inline_bytes_are_described_read_and_downloaded(store, tmp_path, uri):
     info = store.stat(uri)
 
     assert info.size_bytes == 256
@@ -39,23 +39,23 @@ def test_embedded_bytes_are_described_read_and_downloaded(store, tmp_path, uri):
     ("uri", "message"),
     [
         pytest.param("data:video/mp4", "no comma", id="no comma"),
-        pytest.param("data:;base64,A", "is not valid base64", id="half a byte"),
-        pytest.param("data:;base64,$$$$", "is not valid base64", id="other letters"),
+        pytest.param("data:;base64,A", "is not valid base64", id="incomplete byte"),
+        pytest.param("data:;base64,$$$$", "is not valid base64", id="invalid characters"),
     ],
 )
-def test_what_cannot_be_decoded_is_refused(store, uri, message):
+def test_a_uri_that_cannot_be_decoded_is_refused(store, uri, message):
     with pytest.raises(VideoRefusedError, match=message):
         store.stat(uri)
 
 
 @pytest.mark.parametrize("max_bytes", [255, 10])
-def test_more_bytes_than_allowed_are_refused_and_shown_short(store, max_bytes):
+def test_more_bytes_than_allowed_are_refused_and_shown_shortened(store, max_bytes):
     with pytest.raises(ObjectTooLargeError, match=r"AAEC.*\.\.\. \(366 characters\)") as caught:
         store.read(f"data:video/mp4;base64,{ENCODED}", max_bytes=max_bytes)
     assert len(caught.value.message) < 200
 
 
-def test_embedded_bytes_cannot_be_written(store):
+def test_inline_bytes_cannot_be_written(store):
     with pytest.raises(ConfigurationError, match="is read-only"):
         store.replace("data:,x", b"")
 
@@ -64,7 +64,7 @@ def test_embedded_bytes_cannot_be_written(store):
     ("uri", "scheme"),
     [("s3://b/k", "s3"), ("data:,x", "data"), ("a:b.mp4", None), ("/data:/x", None), ("HTTP://h", "HTTP")],
 )
-def test_a_scheme_is_told_from_a_path_with_a_colon(uri, scheme):
+def test_a_scheme_is_distinguished_from_a_path_with_a_colon(uri, scheme):
     assert scheme_of(uri) == scheme
 
 

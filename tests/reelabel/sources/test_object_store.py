@@ -33,7 +33,7 @@ def store(root, request):
     return request.getfixturevalue("objects") if root.startswith("s3://") else ObjectStore(StoreSettings())
 
 
-def test_what_was_written_is_read_and_described(store, root):
+def test_written_objects_are_read_and_described(store, root):
     store.replace(f"{root}/a/b.bin", b"frames")
 
     info = store.stat(f"{root}/a/b.bin")
@@ -42,14 +42,14 @@ def test_what_was_written_is_read_and_described(store, root):
     assert store.read(info.uri, fingerprint=info.fingerprint, max_bytes=6) == b"frames"
 
 
-def test_an_object_is_downloaded_whole(store, root, tmp_path):
+def test_an_object_is_downloaded_completely(store, root, tmp_path):
     store.replace(f"{root}/clip", b"x" * 3_000_000)
 
     assert store.download(f"{root}/clip", tmp_path / "clip") == 3_000_000
     assert (tmp_path / "clip").read_bytes() == b"x" * 3_000_000
 
 
-def test_a_replaced_object_is_not_the_one_that_was_looked_at(store, root, tmp_path):
+def test_a_replaced_object_is_not_taken_for_the_one_described(store, root, tmp_path):
     store.replace(f"{root}/clip", b"first")
     seen = store.stat(f"{root}/clip").fingerprint
     store.replace(f"{root}/clip", b"another")
@@ -74,7 +74,7 @@ def test_an_object_larger_than_allowed_is_refused_before_it_is_read(store, root)
         pytest.param(0, 4, b"0123", id="first bytes"),
         pytest.param(3, 1, b"3", id="one byte"),
         pytest.param(6, 100, b"6789", id="to the end"),
-        pytest.param(10, 5, b"", id="behind the end"),
+        pytest.param(10, 5, b"", id="past the end"),
     ],
 )
 def test_a_part_of_an_object_is_read(store, root, start, size, expected):
@@ -101,7 +101,7 @@ def test_a_missing_object_is_named(store, root, tmp_path):
     assert not (tmp_path / "clip").exists()
 
 
-def test_of_many_writers_of_a_new_object_one_succeeds(store, root):
+def test_one_of_many_writers_of_a_new_object_succeeds(store, root):
     uri = f"{root}/frames.arrow"
     contents = [bytes([number]) * 50_000 for number in range(8)]
 
@@ -113,7 +113,7 @@ def test_of_many_writers_of_a_new_object_one_succeeds(store, root):
     assert [info.uri for info in store.list(root)] == [uri]
 
 
-def test_the_list_describes_all_below_a_folder_in_order_and_nothing_beside_it(store, root):
+def test_a_listing_covers_everything_below_a_folder_in_order_and_nothing_else(store, root):
     for name in ("in/b", "in/a", "in/deeper/c", "inside"):
         store.replace(f"{root}/{name}", name.encode())
 
@@ -140,7 +140,7 @@ def test_plain_paths_and_file_uris_name_files(tmp_path):
     assert store.local_path("s3://bucket/key") is None
 
 
-def test_a_pipe_or_a_device_is_no_file(tmp_path):
+def test_a_pipe_or_device_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
 
     for uri in (str(tmp_path / "pipe"), "/dev/zero", str(tmp_path)):
@@ -149,7 +149,7 @@ def test_a_pipe_or_a_device_is_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("uri", ["gopher://host/clip.mp4", "file://relative/clip.mp4", "s3://bucket"])
-def test_a_uri_that_names_nothing_is_a_configuration_error(uri):
+def test_a_uri_without_a_bucket_or_path_is_a_configuration_error(uri):
     with pytest.raises(ConfigurationError, match=r"write|use"):
         ObjectStore(StoreSettings()).stat(uri)
 
@@ -163,7 +163,7 @@ def test_a_wrong_secret_names_the_setting(store_settings):
         assert "wrong" not in caught.value.message
 
 
-def test_a_missing_bucket_is_a_configuration_error_until_it_is_made(objects):
+def test_a_missing_bucket_is_a_configuration_error_until_it_is_created(objects):
     uri = "s3://not-made-yet/clip"
     for use in (objects.stat, objects.read, lambda uri: objects.replace(uri, b""), lambda uri: list(objects.list(uri))):
         with pytest.raises(ConfigurationError, match="no bucket"):
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_answer_is_unavailable():
         ObjectStore(nobody).read("s3://bucket/key")
 
 
-def test_a_store_that_answers_is_there_whatever_it_says(objects, store_settings, tmp_path):
+def test_a_store_counts_as_available_whatever_it_answers(objects, store_settings, tmp_path):
     nobody = f"http://127.0.0.1:{free_port()}/clip.mp4"
     missing = ["s3://not-made/clip", f"{store_settings.uri}/none"]
     elsewhere = [nobody, str(tmp_path / "none" / "clip.mp4"), "data:video/mp4;base64,AAAA", "gopher://host/clip.mp4"]
@@ -198,7 +198,7 @@ def test_a_store_that_answers_is_there_whatever_it_says(objects, store_settings,
         ObjectStore(shut).reach(missing)
 
 
-def test_an_endpoint_that_is_no_url_is_a_configuration_error():
+def test_an_endpoint_that_is_not_a_url_is_a_configuration_error():
     with pytest.raises(ConfigurationError, match=r"store\.endpoint_url"):
         ObjectStore(StoreSettings(endpoint_url="not a url")).read("s3://bucket/key")
 

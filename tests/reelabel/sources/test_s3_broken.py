@@ -1,4 +1,4 @@
-"""Answers of S3 that break off in their middle."""
+"""S3 answers that are cut off in the middle."""
 
 from urllib.parse import urlsplit
 
@@ -50,7 +50,7 @@ WAYS = pytest.mark.parametrize("way", [read, read_range, read_to_the_end, downlo
 
 @WAYS
 @pytest.mark.parametrize("cuts", [0, 1, ATTEMPTS - 1])
-def test_an_answer_that_breaks_off_is_asked_for_again(way, cuts, behind, gate, tmp_path):
+def test_an_interrupted_answer_is_requested_again(way, cuts, behind, gate, tmp_path):
     gate.cut(cuts)
 
     assert way(*behind, tmp_path) == DATA
@@ -58,7 +58,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(way, cuts, behind, gate, t
 
 
 @WAYS
-def test_half_an_object_is_never_taken_for_the_whole(way, behind, gate, tmp_path):
+def test_half_an_object_is_never_taken_for_a_whole_one(way, behind, gate, tmp_path):
     gate.cut(1000)
 
     with pytest.raises(StoreUnavailableError, match="did not respond for s3:"):
@@ -76,7 +76,7 @@ def test_half_an_object_is_never_taken_for_the_whole(way, behind, gate, tmp_path
         (400, "XMinioAdminBucketQuotaExceeded"),
     ],
 )
-def test_a_store_without_space_says_so(behind, gate, status, code):
+def test_a_full_store_is_reported(behind, gate, status, code):
     store, uri = behind
     with (
         gate.refusing("PUT /", status, code),

@@ -17,7 +17,7 @@ def fill(objects, root, names):
         objects.replace(f"{root}/{name}", name.encode())
 
 
-def test_a_listing_tells_of_each_object_what_a_look_at_it_tells(objects, root):
+def test_a_listing_describes_each_object_like_a_single_request(objects, root):
     names = [f"{number:03}.mp4" for number in range(2 * FEWEST)]
     fill(objects, root, [*names, "nested/below.mp4", "other.mp4"])
     uris = [f"{root}/{name}" for name in names]
@@ -29,7 +29,7 @@ def test_a_listing_tells_of_each_object_what_a_look_at_it_tells(objects, root):
     assert all(found[uri].size_bytes == objects.stat(uri).size_bytes for uri in uris)
 
 
-def test_a_missing_object_is_left_out_and_its_neighbours_are_told_of(objects, root):
+def test_a_missing_object_is_omitted_and_its_neighbours_are_listed(objects, root):
     names = [f"{number:03}.mp4" for number in range(2 * FEWEST)]
     fill(objects, root, [name for name in names if name != "005.mp4"])
 
@@ -38,17 +38,17 @@ def test_a_missing_object_is_left_out_and_its_neighbours_are_told_of(objects, ro
     assert sorted(found) == [f"{root}/{name}" for name in names if name != "005.mp4"]
 
 
-def test_few_objects_among_many_others_are_left_to_be_looked_at(objects, root):
+def test_a_few_objects_among_many_are_described_by_single_requests(objects, root):
     fill(objects, root, [f"{number:03}.mp4" for number in range(60)])
 
     assert objects.stat_many_near(f"{root}/{number:03}.mp4" for number in range(0, 60, 20)) == {}
 
 
-def test_what_is_no_object_of_s3_is_left_out(objects, tmp_path):
+def test_uris_other_than_s3_are_omitted(objects, tmp_path):
     assert objects.stat_many_near([str(tmp_path / "a.mp4"), "https://example.org/a.mp4"]) == {}
 
 
-def test_pages_are_followed_over_folders_until_all_are_told_of(objects, store_settings, root):
+def test_pages_are_followed_across_folders_until_all_objects_are_listed(objects, store_settings, root):
     _, _, prefix = root.removeprefix("s3://").partition("/")
     wanted = [f"{folder}/{number:03}.mp4" for folder in "ab" for number in range(0, 60, 2)]
     fill(objects, root, [f"{folder}/{number:03}.mp4" for folder in "ab" for number in range(60)])
@@ -78,11 +78,11 @@ class Pages:
         return self._client.list_objects_v2(**{**wanted, "MaxKeys": min(40, wanted["MaxKeys"])})
 
 
-def test_a_bucket_that_cannot_be_listed_leaves_all_to_be_looked_at(objects):
+def test_objects_of_a_bucket_that_cannot_be_listed_are_described_by_single_requests(objects):
     assert objects.stat_many_near(f"s3://nobody/{number:03}.mp4" for number in range(2 * FEWEST)) == {}
 
 
-def test_a_signed_address_is_read_without_keys(objects, store_settings, root):
+def test_a_presigned_url_is_read_without_keys(objects, store_settings, root):
     fill(objects, root, ["clip.mp4"])
 
     with urlopen(sign_url(store_settings, f"{root}/clip.mp4", valid_s=60)) as answer:

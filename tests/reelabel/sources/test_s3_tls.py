@@ -1,4 +1,4 @@
-"""S3 by TLS: whose certificate the authority of the setting did not sign, or not for that host, is not talked to."""
+"""S3 over TLS: a server is refused unless the configured CA signed its certificate for that host."""
 
 import json
 
@@ -44,30 +44,30 @@ def store(authority, tmp_path_factory):
         yield settings
 
 
-def test_the_authority_of_the_setting_is_trusted(store):
+def test_the_configured_ca_is_trusted(store):
     assert ObjectStore(store).read(URI) == b"frames"
 
 
-def test_without_it_nothing_is_sent(store):
+def test_without_it_no_request_is_sent(store):
     with pytest.raises(ConfigurationError, match=r"CERTIFICATE_VERIFY_FAILED.*store\.ca_file"):
         ObjectStore(store.model_copy(update={"ca_file": None})).read(URI)
 
 
-def test_another_authority_is_not_believed(store, tmp_path):
+def test_another_ca_is_not_trusted(store, tmp_path):
     stranger = Authority(tmp_path, "Test authority")
 
     with pytest.raises(ConfigurationError, match="CERTIFICATE_VERIFY_FAILED"):
         ObjectStore(store.model_copy(update={"ca_file": stranger.certificate})).read(URI)
 
 
-def test_a_certificate_for_another_host_is_not_believed(store):
+def test_a_certificate_for_another_host_is_not_accepted(store):
     elsewhere = store.endpoint_url.replace("127.0.0.1", "localhost")
 
     with pytest.raises(ConfigurationError, match=r"doesn.t match|mismatch"):
         ObjectStore(store.model_copy(update={"endpoint_url": elsewhere})).read(URI)
 
 
-def test_an_authority_that_cannot_be_read_is_named(store, tmp_path):
+def test_a_ca_file_that_cannot_be_read_is_named(store, tmp_path):
     (tmp_path / "empty.pem").write_text("nothing")
 
     for path in (tmp_path / "gone.pem", tmp_path / "empty.pem"):
@@ -75,6 +75,6 @@ def test_an_authority_that_cannot_be_read_is_named(store, tmp_path):
             ObjectStore(store.model_copy(update={"ca_file": path})).read(URI)
 
 
-def test_no_setting_turns_the_check_off():
+def test_no_setting_disables_verification():
     with pytest.raises(ValueError, match="Extra inputs are not permitted"):
         StoreSettings.model_validate({"verify": False})

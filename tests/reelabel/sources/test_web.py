@@ -38,7 +38,7 @@ def store():
     return store_with()
 
 
-def test_a_video_is_described_and_read_whole_and_in_parts(server, store, tmp_path):
+def test_a_video_is_described_and_read_completely_and_in_parts(server, store, tmp_path):
     uri = server.add("/good", body=BODY)
 
     info = store.stat(uri)
@@ -50,7 +50,7 @@ def test_a_video_is_described_and_read_whole_and_in_parts(server, store, tmp_pat
     assert (tmp_path / "video").read_bytes() == BODY
 
 
-def test_one_connection_serves_one_request_after_another(server, store):
+def test_consecutive_requests_share_one_connection(server, store):
     uri = server.add("/reused", body=BODY)
 
     fingerprint = store.stat(uri).fingerprint
@@ -75,7 +75,7 @@ def test_an_empty_object_has_no_bytes(server, store):
     assert store.read(uri, fingerprint=store.stat(uri).fingerprint) == b""
 
 
-def test_a_server_without_ranges_gives_whole_objects_only(server, store):
+def test_a_server_without_ranges_serves_only_whole_objects(server, store):
     uri = server.add("/whole", body=BODY, ranges=False)
     fingerprint = store.stat(uri).fingerprint
 
@@ -92,7 +92,7 @@ def test_a_server_without_ranges_gives_whole_objects_only(server, store):
         pytest.param({"sized": False, "ranges": False, "etags": ()}, id="neither"),
     ],
 )
-def test_what_a_server_does_not_tell_is_learnt_from_the_content(server, store, behaviour):
+def test_details_that_a_server_omits_are_derived_from_the_content(server, store, behaviour):
     uri = server.add("/untold", body=BODY, **behaviour)
 
     info = store.stat(uri)
@@ -107,7 +107,7 @@ def test_what_a_server_does_not_tell_is_learnt_from_the_content(server, store, b
         store.read(uri, fingerprint=info.fingerprint)
 
 
-def test_learning_a_length_ends_at_its_limit(server, monkeypatch):
+def test_determining_a_length_stops_at_the_limit(server, monkeypatch):
     monkeypatch.setattr(web, "_MAX_UNSIZED_BYTES", 1_000_000)
     uri = server.add("/endless", body=BODY, sized=False, ranges=False, endless=True)
 
@@ -115,7 +115,7 @@ def test_learning_a_length_ends_at_its_limit(server, monkeypatch):
         store_with().stat(uri)
 
 
-def test_a_broken_transfer_goes_on_where_it_broke_off(server, store, tmp_path):
+def test_an_interrupted_transfer_resumes_where_it_stopped(server, store, tmp_path):
     uri = server.add("/cut", body=BODY, cut_at=100_000, cuts=2)
 
     assert store.download(uri, tmp_path / "video") == len(BODY)
@@ -128,10 +128,10 @@ def test_a_broken_transfer_goes_on_where_it_broke_off(server, store, tmp_path):
     [
         pytest.param({"ranges": False}, id="no ranges"),
         pytest.param({"etags": ()}, id="no version"),
-        pytest.param({"chunked": True, "ranges": False}, id="chunks"),
+        pytest.param({"chunked": True, "ranges": False}, id="chunked"),
     ],
 )
-def test_a_broken_transfer_that_cannot_go_on_begins_again(server, store, tmp_path, behaviour):
+def test_an_interrupted_transfer_that_cannot_resume_starts_over(server, store, tmp_path, behaviour):
     uri = server.add("/again", body=BODY, cut_at=100_000, **behaviour)
 
     store.download(uri, tmp_path / "video")
@@ -139,8 +139,8 @@ def test_a_broken_transfer_that_cannot_go_on_begins_again(server, store, tmp_pat
     assert (tmp_path / "video").read_bytes() == BODY
 
 
-@pytest.mark.parametrize("second", [pytest.param('"two"', id="another"), pytest.param(None, id="unnamed")])
-def test_an_object_replaced_between_two_attempts_is_no_mixture(server, store, tmp_path, second):
+@pytest.mark.parametrize("second", [pytest.param('"two"', id="another version"), pytest.param(None, id="unnamed")])
+def test_an_object_replaced_between_two_attempts_is_never_mixed(server, store, tmp_path, second):
     uri = server.add("/mixed", body=BODY, cut_at=100_000, etags=('"one"', second))
 
     with pytest.raises(ObjectChangedError, match="was replaced"):
@@ -161,7 +161,7 @@ def test_a_replaced_object_is_not_the_one_that_was_looked_at(server, store):
 
 
 @pytest.mark.parametrize("tells", [pytest.param("ETag", id="etag"), pytest.param("Last-Modified", id="time")])
-def test_a_version_with_control_characters_can_be_stored_and_is_told_from_others(server, store, tells):
+def test_a_version_with_control_characters_can_be_stored_and_stays_distinct(server, store, tells):
     versions = ["a\0", "a\x01", "a\x7f", "a%00", "a\\0", "a"]
     uris = [server.add(f"/version-{i}", body=BODY, etags=(), headers={tells: v}) for i, v in enumerate(versions)]
 
@@ -172,14 +172,14 @@ def test_a_version_with_control_characters_can_be_stored_and_is_told_from_others
     assert all(store.read(info.uri, fingerprint=info.fingerprint) == BODY for info in infos)
 
 
-def test_a_body_shorter_than_its_header_claims_is_not_taken_for_whole(server, store):
+def test_a_body_shorter_than_its_header_claims_is_not_accepted(server, store):
     uri = server.add("/claims-more", body=BODY, ranges=False, claimed_bytes=len(BODY) + 1)
 
     with pytest.raises(StoreUnavailableError, match="3 attempts"):
         store.read(uri)
 
 
-def test_a_part_that_does_not_say_which_is_refused(server, store):
+def test_a_range_answer_that_does_not_state_its_range_is_refused(server, store):
     uri = server.add("/nameless", statuses=(206,) * 3)
 
     with pytest.raises(VideoRefusedError, match="without Content-Range"):
@@ -196,7 +196,7 @@ def test_a_size_limit_holds_whatever_the_header_claims(server, store, tmp_path):
         assert not (tmp_path / "video").exists()
 
 
-def test_a_server_that_fails_for_a_moment_is_asked_again(server, store):
+def test_a_request_that_fails_briefly_is_repeated(server, store):
     uri = server.add("/moment", body=BODY, statuses=(503, 429), headers={"Retry-After": "0"})
 
     assert store.read(uri) == BODY
@@ -207,13 +207,13 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(server, store):
     [
         pytest.param("1.5", id="fraction"),
         pytest.param("-5", id="negative"),
-        pytest.param("soon", id="word"),
+        pytest.param("soon", id="a word"),
         pytest.param("9" * 5000, id="digits"),
         pytest.param("Wed, 21 Oct 10000 07:28:00 GMT", id="year"),
         pytest.param("Wed, 21 Oct 99999999999999999999 07:28:00 GMT", id="no year"),
     ],
 )
-def test_a_retry_after_that_says_nothing_is_passed_over(server, store, wish):
+def test_a_meaningless_retry_after_is_ignored(server, store, wish):
     uri = server.add("/wish", body=BODY, statuses=(503, 429), headers={"Retry-After": wish})
 
     assert store.read(uri) == BODY
@@ -229,7 +229,7 @@ def test_a_retry_after_that_says_nothing_is_passed_over(server, store, wish):
         pytest.param(500, StoreUnavailableError, id="server error"),
     ],
 )
-def test_a_refusal_is_named_without_the_secrets_of_the_address(server, store, status, error):
+def test_a_refusal_is_reported_without_secrets_of_the_address(server, store, status, error):
     uri = server.add("/refused", statuses=(status,) * 3, headers={"Retry-After": "0"}) + "?signature=secret"
 
     with pytest.raises(error, match=rf"/refused\?\.\.\..*HTTP {status}") as caught:
@@ -262,7 +262,7 @@ def test_a_trickled_header_ends_at_the_deadline(server):
     assert time.monotonic() - started < 2
 
 
-def test_the_rest_of_an_answer_is_not_waited_for(server, store):
+def test_the_rest_of_an_unneeded_answer_is_not_awaited(server, store):
     uri = server.add("/trickled-rest", body=bytes(200), ranges=False, pause_s=0.05, step_bytes=1)
     started = time.monotonic()
 
@@ -270,7 +270,7 @@ def test_the_rest_of_an_answer_is_not_waited_for(server, store):
     assert time.monotonic() - started < 2
 
 
-def test_no_server_makes_us_wait_past_the_deadline(server):
+def test_no_server_can_delay_us_past_the_deadline(server):
     uri = server.add("/later", statuses=(503,) * 3, headers={"Retry-After": "20"})
     started = time.monotonic()
 
@@ -279,7 +279,7 @@ def test_no_server_makes_us_wait_past_the_deadline(server):
     assert time.monotonic() - started < 2
 
 
-def test_nobody_at_the_address_is_unavailable():
+def test_an_address_without_a_server_is_unavailable():
     with pytest.raises(StoreUnavailableError, match="2 attempts"):
         store_with(max_attempts=2).stat(f"http://127.0.0.1:{free_port()}/clip.mp4")
 
@@ -295,13 +295,13 @@ def test_no_more_requests_run_at_once_than_allowed(server):
     assert time.monotonic() - started >= 0.3
 
 
-def test_what_cannot_be_written_says_so(store):
+def test_writing_to_the_web_is_refused(store):
     for write in (lambda: store.replace("https://example.com/a", b""), lambda: list(store.list("https://example.com"))):
         with pytest.raises(ConfigurationError, match="is read-only"):
             write()
 
 
-def test_a_store_that_was_pickled_reads_the_web(server, store):
+def test_an_unpickled_store_reads_the_web(server, store):
     uri = server.add("/pickled", body=BODY)
 
     assert pickle.loads(pickle.dumps(store)).read(uri) == BODY

@@ -59,19 +59,19 @@ def store_with(**changed):
         "2001:0:4136:e378:8000:63bf:3fff:fdd2",
     ],
 )
-def test_addresses_off_the_public_internet_are_told(address):
+def test_non_public_addresses_are_recognised(address):
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["93.184.215.14", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808"])
-def test_addresses_of_the_public_internet_are_told(address):
+def test_public_addresses_are_recognised(address):
     assert is_public(address)
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost", "LOCALHOST.", "2130706433", "0177.0.0.1", "0x7f.1", "127.1", "0", "0.0.0.0"]
 )
-def test_every_way_to_write_this_machine_is_refused_before_it_is_asked(server, host):
+def test_every_spelling_of_this_machine_is_refused_before_a_request(server, host):
     server.add("/clip", body=b"secret")
 
     with pytest.raises(VideoRefusedError, match=r"not on the public internet; add its network"):
@@ -80,7 +80,7 @@ def test_every_way_to_write_this_machine_is_refused_before_it_is_asked(server, h
 
 
 @pytest.mark.parametrize("host", ["[::1]", "[::ffff:127.0.0.1]", "[::]"])
-def test_so_is_every_way_to_write_it_in_ipv6(host):
+def test_every_ipv6_spelling_of_this_machine_is_refused(host):
     with pytest.raises(VideoRefusedError, match="not on the public internet"):
         store_with().read(f"http://{host}/clip")
 
@@ -91,7 +91,7 @@ def test_private_addresses_can_be_allowed(server):
     assert store_with(allow_private=True).read(f"http://localhost:{server.port}/clip") == b"clip"
 
 
-def test_a_redirect_is_followed_and_what_is_relative_too(server):
+def test_absolute_and_relative_redirects_are_followed(server):
     server.add("/clip", body=b"clip")
     uri = server.add("/moved", statuses=(302,) * 9, headers={"Location": "clip"})
 
@@ -105,11 +105,11 @@ def test_a_redirect_is_followed_and_what_is_relative_too(server):
         pytest.param("http://127.0.0.2/", r"127\.0\.0\.2 is not in", id="loopback"),
         pytest.param("file:///etc/passwd", "only http:// and https:// are followed", id="file"),
         pytest.param("data:,secret", "only http:// and https:// are followed", id="data"),
-        pytest.param("http://host:port/", "is not a valid web address", id="no address"),
+        pytest.param("http://host:port/", "is not a valid web address", id="not an address"),
         pytest.param("/loop", "redirects more than 5 times", id="loop"),
     ],
 )
-def test_a_redirect_leads_no_further_than_a_first_request(server, location, message):
+def test_a_redirect_may_lead_only_where_a_first_request_may(server, location, message):
     uri = server.add("/loop", statuses=(302,) * 9, headers={"Location": location})
     store = store_with(allow_private=True, allow_hosts=("127.0.0.1",))
 
@@ -142,7 +142,7 @@ def network_calls():
     recording.clear()
 
 
-def test_a_name_is_resolved_once_and_an_address_it_gave_is_connected_to(server, network_calls):
+def test_a_name_is_resolved_once_and_that_address_is_used(server, network_calls):
     server.add("/clip", body=b"clip")
 
     # Settings of its own, so that no connection stands open.
@@ -179,7 +179,7 @@ def test_only_allowed_hosts_are_read(server, host, is_allowed):
 @pytest.mark.parametrize(
     "uri", ["http://", "http://[::1/clip", "https://host:port/clip", f"http://{'a' * 64}.com/clip"]
 )
-def test_what_is_no_address_is_refused(uri):
+def test_a_malformed_address_is_refused(uri):
     with pytest.raises(VideoRefusedError, match="check"):
         store_with().stat(uri)
 
@@ -200,7 +200,7 @@ def deaf_port():
         yield deaf.getsockname()[1]
 
 
-def test_a_name_with_many_dead_addresses_is_given_up_at_the_deadline(deaf_port, monkeypatch):
+def test_a_name_with_many_dead_addresses_fails_at_the_deadline(deaf_port, monkeypatch):
     monkeypatch.setattr(web_guard, "_resolve", lambda *_: [f"127.0.0.{number}" for number in range(1, 61)])
     started = time.monotonic()
 
@@ -235,7 +235,7 @@ def tls_server(tmp_path, monkeypatch):
         yield server
 
 
-def test_tls_verifies_the_name_although_an_address_is_connected_to(tls_server):
+def test_tls_verifies_the_name_although_we_connect_to_an_address(tls_server):
     tls_server.add("/clip", body=b"clip")
     store = store_with(allow_private=True, timeout_s=4)
 
@@ -244,7 +244,7 @@ def test_tls_verifies_the_name_although_an_address_is_connected_to(tls_server):
         store.read(f"https://127.0.0.1:{tls_server.port}/clip")
 
 
-def test_a_deadline_holds_over_tls_too(tls_server):
+def test_a_deadline_holds_with_tls_too(tls_server):
     tls_server.add("/clip", body=b"clip", header_pause_s=0.05)
     started = time.monotonic()
 
@@ -261,12 +261,12 @@ def test_a_deadline_holds_over_tls_too(tls_server):
         pytest.param("127.0.0.1:{port}\t.elsewhere.example", id="a tab"),
         pytest.param("127.0.0.%31:{port}", id="a percent-encoded host"),
         pytest.param("loc\u00ada\u200dlhost:{port}", id="invisible characters"),
-        pytest.param("ⓛocalhost:{port}", id="a letter that stands for another"),
-        pytest.param("[::ffff:127.0.0.1%25lo]:{port}", id="a zone"),
+        pytest.param("ⓛocalhost:{port}", id="a lookalike letter"),
+        pytest.param("[::ffff:127.0.0.1%25lo]:{port}", id="a zone id"),
         pytest.param("me:secret@[127.0.0.1:{port}", id="an open bracket"),
     ],
 )
-def test_a_host_that_parsers_read_differently_is_not_asked_and_no_other_is_named(server, authority):
+def test_a_host_that_parsers_read_differently_is_refused_without_naming_another(server, authority):
     server.add("/clip", body=b"clip")
     uri = f"http://{authority.format(port=server.port)}/clip"
 

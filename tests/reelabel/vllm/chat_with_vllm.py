@@ -1,4 +1,4 @@
-"""Asks vLLM as its users do: `python chat_with_vllm.py ASKED.json ANSWERS.json`.
+"""Ask vLLM like its users do: `python chat_with_vllm.py ASKED.json ANSWERS.json`.
 
 Each video URL goes through `LLM.chat` alone; a refusal is answered by its words.
 """

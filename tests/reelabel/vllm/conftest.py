@@ -1,4 +1,4 @@
-"""A clip, its frame file, and what our own engine answers on it: what every way into vLLM must give."""
+"""A clip, its frame file, and what our engine answers about it, which every way into vLLM must match."""
 
 import base64
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Our loaders through `LLM.chat`, as somebody uses them who uses nothing else of ours."""
+"""Our loaders through `LLM.chat`, for users of nothing else of ours."""
 
 import json
 import subprocess
@@ -49,13 +49,13 @@ def answered(asked, tmp_path_factory):
 
 
 @pytest.mark.parametrize("form", GOOD)
-def test_a_video_and_its_frame_file_are_answered_as_by_our_own_engine(asked, answered, form):
+def test_a_video_and_its_frame_file_get_the_answers_of_our_engine(asked, answered, form):
     logprobs = answered["answers"][form]["logprobs"]
 
     assert asked.probabilities(logprobs) == pytest.approx(asked.expected, abs=1e-5)
 
 
-def test_repeated_picks_carry_their_true_places_in_the_video(answered):
+def test_repeated_picks_carry_their_true_positions_in_the_video(answered):
     assert answered["metadata"] == {
         "fps": 12.0,
         "duration": 4.0,
@@ -70,7 +70,7 @@ def test_repeated_picks_carry_their_true_places_in_the_video(answered):
 @pytest.mark.parametrize(
     ("form", "words"), [("no video", "FFmpeg cannot open the video"), ("cut frame file", "frame file")]
 )
-def test_what_cannot_be_read_is_refused_in_a_sentence(answered, form, words):
+def test_an_unreadable_video_is_refused_in_one_sentence(answered, form, words):
     answer = answered["answers"][form]
 
     assert answer["error"] == "VLLMUnprocessableEntityError"

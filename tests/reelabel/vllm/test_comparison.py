@@ -1,4 +1,4 @@
-"""Our choice of frames against that of vLLM's loaders, and why it differs."""
+"""Our picks compared with those of vLLM's loaders, and why they differ."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def reasons(frames, theirs):
     return {frame.position: list(frame.reasons) for frame in compare(frames, theirs, UNIFORM).frames}
 
 
-def test_equal_choices_need_no_reason(frames):
+def test_equal_picks_need_no_reason(frames):
     assert reasons(frames, choice([0, 15, 31, 47])) == {0: [], 15: [], 31: [], 47: []}
 
 
@@ -36,13 +36,13 @@ def test_a_frame_that_vllm_chooses_but_cannot_read_is_listed(frames):
     assert found == {0: [], 15: [], 31: [], 47: [Reason.UNREADABLE]}
 
 
-def test_another_count_of_frames_explains_other_frames(frames):
+def test_a_different_frame_count_explains_different_frames(frames):
     found = reasons(frames, choice([0, 19, 39, 59], total_frames=60))
 
     assert {position for position, each in found.items() if each == [Reason.COUNT]} == {15, 19, 31, 39, 47, 59}
 
 
-def test_what_no_count_and_no_rate_explains_is_not_explained_away(frames):
+def test_a_difference_without_a_known_reason_is_not_explained_away(frames):
     assert set(map(tuple, reasons(frames, choice([1, 2, 3, 4], total_frames=60)).values())) == {(Reason.UNKNOWN,)}
 
 
@@ -52,18 +52,30 @@ def test_a_refusal_is_a_reason(frames):
     assert set(map(tuple, found.values())) == {(Reason.UNCOUNTED, Reason.REFUSED)}
 
 
-def test_options_reach_the_loader_by_its_own_names():
-    molmo2 = Sampling(sampler="molmo2", fps=3, num_frames=9)
-
+def test_options_reach_the_loader_under_its_own_names():
     assert loader_options(Sampling(sampler="dynamic", max_duration_s=9)) == (
         "opencv_dynamic",
         {"max_duration": 9.0, "num_frames": 16},
     )
-    assert loader_options(molmo2)[1] == {
-        "frame_sample_mode": "uniform_last_frame",
-        "max_fps": 3.0,
-        "sampling_fps": 3.0,
-        "num_frames": 9,
-    }
+    assert loader_options(Sampling(sampler="glm5_next", max_frames=9)) == (
+        "glm5next",
+        {"max_frames": 9, "num_frames": 16},
+    )
     with pytest.raises(ValueError, match="keyframes reproduces no loader"):
         loader_options(Sampling())
+
+
+@pytest.mark.parametrize(
+    ("options", "theirs"),
+    [
+        ({}, {"frame_sample_mode": "uniform_last_frame", "max_fps": 2.0}),
+        ({"fps": 3}, {"frame_sample_mode": "uniform_last_frame", "max_fps": 3.0}),
+        ({"fps": -1}, {"frame_sample_mode": "uniform_last_frame", "max_fps": None}),
+        ({"frame_sample_mode": "fps", "fps": 3}, {"frame_sample_mode": "fps", "sampling_fps": 3.0}),
+        ({"frame_sample_mode": "every_frame"}, {"frame_sample_mode": None}),
+    ],
+)
+def test_each_mode_of_molmo2_reads_one_of_its_two_rates(options, theirs):
+    sampling = Sampling(sampler="molmo2", num_frames=9, **options)
+
+    assert loader_options(sampling) == ("molmo2", theirs | {"num_frames": 9})

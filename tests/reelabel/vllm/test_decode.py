@@ -1,4 +1,4 @@
-"""From bytes to frames, as vLLM's processes do it."""
+"""From bytes to frames, as in vLLM's processes."""
 
 import os
 import signal
@@ -36,10 +36,10 @@ def one_process(monkeypatch):
 @pytest.fixture
 def pool(monkeypatch):
     monkeypatch.setenv(decode.PROCESSES_VARIABLE, "1")
-    return decode._decode_pool()
+    return decode.decode_pool()
 
 
-def test_frames_come_at_their_own_size_unless_told_otherwise(make_clip):
+def test_frames_keep_their_size_by_default(make_clip):
     data = make_clip(size=(66, 50)).read_bytes()
 
     as_stored = decode.decode_video(data, num_frames=4)
@@ -50,7 +50,7 @@ def test_frames_come_at_their_own_size_unless_told_otherwise(make_clip):
 
 
 @pytest.mark.usefixtures("one_process")
-def test_a_process_of_its_own_gives_the_same_frames(make_clip):
+def test_a_separate_process_gives_the_same_frames(make_clip):
     path = make_clip()
 
     got = decode.decode_video(path.read_bytes(), num_frames=4, size_multiple_px=28)
@@ -60,19 +60,19 @@ def test_a_process_of_its_own_gives_the_same_frames(make_clip):
 
 
 @pytest.mark.usefixtures("one_process")
-def test_bytes_of_no_video_are_refused_by_a_process_of_its_own_too():
+def test_bytes_that_are_not_a_video_are_refused_by_a_separate_process_too():
     with pytest.raises(VideoUnreadableError, match="cannot open the video"):
         decode.decode_video(b"This is no video.", num_frames=4)
 
 
-def test_decoding_processes_that_were_killed_are_started_again(make_clip, pool):
+def test_killed_decoding_processes_are_restarted(make_clip, pool):
     [killed] = pool.process_ids
     os.kill(killed, signal.SIGKILL)
 
     assert len(decode.decode_video(make_clip().read_bytes(), num_frames=4).images) == 4
 
 
-def test_a_number_of_processes_that_is_none_is_named(make_clip, monkeypatch):
+def test_an_invalid_number_of_processes_is_named(make_clip, monkeypatch):
     monkeypatch.setenv(decode.PROCESSES_VARIABLE, "many")
 
     with pytest.raises(ConfigurationError, match="REELABEL_LOADER_PROCESSES is 'many'"):
@@ -80,7 +80,7 @@ def test_a_number_of_processes_that_is_none_is_named(make_clip, monkeypatch):
 
 
 @pytest.mark.usefixtures("one_process")
-def test_a_sandbox_that_is_none_is_named(make_clip, monkeypatch):
+def test_an_invalid_sandbox_is_named(make_clip, monkeypatch):
     monkeypatch.setenv(decode.SANDBOX_VARIABLE, "strict")
 
     with pytest.raises(
@@ -92,7 +92,7 @@ def test_a_sandbox_that_is_none_is_named(make_clip, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_frames": -1}, "num_frames: must be at least 1"),
+        ({"num_frames": 0}, "num_frames: must be at least 1, or -1 for every frame"),
         ({"num_frame": 8}, "num_frame: unknown option"),
         ({"fps": 2}, "the sampler keyframes takes no fps"),
         (
@@ -101,18 +101,18 @@ def test_a_sandbox_that_is_none_is_named(make_clip, monkeypatch):
         ),
     ],
 )
-def test_an_option_that_cannot_be_is_named(make_clip, options, words):
+def test_an_invalid_option_is_named(make_clip, options, words):
     with pytest.raises(ConfigurationError, match=words):
         decode.decode_video(make_clip().read_bytes(), **options)
 
 
-def test_bytes_of_no_video_are_refused():
+def test_bytes_that_are_not_a_video_are_refused():
     with pytest.raises(VideoUnreadableError, match="cannot open the video"):
         decode.decode_video(b"This is no video.", num_frames=4)
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_a_video_that_no_scaler_takes_is_refused_in_every_place(tmp_path, monkeypatch, processes):
+def test_a_video_that_no_scaler_supports_is_refused_everywhere(tmp_path, monkeypatch, processes):
     monkeypatch.setenv(decode.PROCESSES_VARIABLE, processes)
     path = tmp_path / "packed.nut"
     with av.open(str(path), "w") as container:
@@ -126,7 +126,7 @@ def test_a_video_that_no_scaler_takes_is_refused_in_every_place(tmp_path, monkey
         decode.decode_video(path.read_bytes(), num_frames=4)
 
 
-def test_a_frame_file_of_packets_is_decoded_where_there_are_processes_for_it(make_clip, tmp_path, pool):
+def test_a_frame_file_of_packets_is_decoded_if_there_are_processes_for_it(make_clip, tmp_path, pool):
     path = make_clip(**LONG)
     data = store_packets(path, tmp_path, pool)
 
@@ -137,7 +137,7 @@ def test_a_frame_file_of_packets_is_decoded_where_there_are_processes_for_it(mak
     np.testing.assert_array_equal(file.images, expected.images)
 
 
-def test_a_frame_file_of_packets_is_refused_where_there_are_none(make_clip, tmp_path, pool, monkeypatch):
+def test_a_frame_file_of_packets_is_refused_without_processes(make_clip, tmp_path, pool, monkeypatch):
     data = store_packets(make_clip(**LONG), tmp_path, pool)
     monkeypatch.delenv(decode.PROCESSES_VARIABLE)
 

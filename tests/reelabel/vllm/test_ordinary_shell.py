@@ -1,4 +1,4 @@
-"""The documented way into vLLM, from a shell that knows nothing of our settings."""
+"""The documented use of vLLM, from a shell without our settings."""
 
 import os
 import re

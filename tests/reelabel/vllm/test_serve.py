@@ -82,7 +82,7 @@ def logprobs_of(response):
 
 
 @pytest.mark.parametrize("form", ["video file", "video data", "frame file", "frame data"])
-def test_a_server_answers_as_our_own_engine_does(server, asked, form):
+def test_a_server_answers_like_our_engine(server, asked, form):
     response = post(server, asked, form)
 
     assert asked.probabilities(logprobs_of(response)) == pytest.approx(asked.expected, abs=1e-5)
@@ -94,7 +94,7 @@ def test_a_request_may_name_the_loader_of_frame_files(server, asked):
     assert asked.probabilities(logprobs_of(response)) == pytest.approx(asked.expected, abs=1e-5)
 
 
-def test_a_bad_video_is_the_requests_own_fault_in_a_sentence(server, asked):
+def test_a_bad_video_fails_its_request_with_one_sentence(server, asked):
     response = post(server, asked, "no video")
 
     assert response.status == 422

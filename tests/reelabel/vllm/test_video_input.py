@@ -1,4 +1,4 @@
-"""What vLLM is told of a video's frames and times."""
+"""What vLLM is told about the frames and times of a video."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -37,7 +37,7 @@ def make_uneven_clip(tmp_path):
     return make
 
 
-def test_frames_come_in_the_order_shown_with_indices_that_tell_their_times(make_clip):
+def test_frames_come_in_the_order_shown_with_indices_that_encode_their_times(make_clip):
     frames = extract_keyframes(make_clip(), sampling=Sampling(num_frames=6), limits=Limits())
 
     pixels, metadata = video_input(frames)
@@ -50,7 +50,7 @@ def test_frames_come_in_the_order_shown_with_indices_that_tell_their_times(make_
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts", "clip.avi", "clip.flv"])
 @pytest.mark.parametrize("sampling", [Sampling(num_frames=8), Sampling(sampler="uniform", num_frames=20)])
-def test_of_a_variable_frame_rate_every_time_is_true(make_uneven_clip, name, sampling):
+def test_every_time_is_true_with_a_variable_frame_rate(make_uneven_clip, name, sampling):
     times_s = np.cumsum([0, *[0.04] * 20, *[0.57] * 20, *[0.013] * 8])
     frames = extract_keyframes(make_uneven_clip(times_s, name), sampling=sampling, limits=Limits())
 
@@ -75,7 +75,7 @@ def test_times_count_from_the_first_frame_wherever_the_streams_clock_starts(make
     assert metadata["frames_indices"] == [0, 15, 30, 45]
 
 
-def test_without_a_rate_indices_are_milliseconds(keyframes):
+def test_without_a_frame_rate_indices_are_milliseconds(keyframes):
     _, metadata = video_input(replace(keyframes, fps=0.0, duration_s=0.0, total_frames=None))
 
     assert (metadata["fps"], metadata["frames_indices"]) == (1000, [0, 0, 1000, 2000])

@@ -1,4 +1,4 @@
-"""The evaluation's controls catch a model that does not look."""
+"""The controls of the evaluation catch a model that does not look at the frames."""
 
 import io
 
@@ -38,7 +38,7 @@ def test_black_clips_are_black(manifest):
     assert first_frame(uri).max() <= 2
 
 
-def test_backwards_only_the_direction_turns_round(manifest):
+def test_backwards_only_the_direction_is_reversed(manifest):
     forwards, backwards = (
         manifest.filter(subtask=variant).select("task", "answer").rows() for variant in ("forwards", "backwards")
     )
@@ -47,18 +47,18 @@ def test_backwards_only_the_direction_turns_round(manifest):
         assert flipped == (OPPOSITES[answer] if task == "direction" else answer)
 
 
-def test_a_model_that_sees_has_no_fault(manifest):
+def test_a_model_that_sees_passes(manifest):
     assert missed_targets(evaluate(manifest, answer_all)) == []
 
 
-def test_a_model_that_knows_black_clips_is_found_out(manifest):
+def test_a_model_that_answers_about_black_clips_is_detected(manifest):
     found = missed_targets(evaluate(manifest, lambda rows: [row["answer"] for row in rows]))
 
     assert len(found) == 3
     assert all("not chance" in fault for fault in found)
 
 
-def test_a_model_that_ignores_the_order_of_frames_is_found_out(manifest):
+def test_a_model_that_ignores_the_order_of_frames_is_detected(manifest):
     def ignore_order(rows):
         return [
             OPPOSITES[label] if row["subtask"] == "backwards" and row["task"] == "direction" else label

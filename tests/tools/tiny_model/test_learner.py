@@ -1,4 +1,4 @@
-"""The fast training pass computes what the stock model computes, on what the engine serves."""
+"""The fast training pass computes the same as the stock model, on the input of the engine."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def fast_vision(monkeypatch):
     return use_fast_vision
 
 
-def test_patches_are_those_of_the_shipped_processor(tokenizer):
+def test_patches_equal_those_of_the_shipped_processor(tokenizer):
     clips = draw_examples(np.random.default_rng(0), 1).clips
 
     processed = make_processor(tokenizer).video_processor([clips[0]], return_tensors="pt", do_sample_frames=False)
@@ -53,7 +53,7 @@ def test_patches_are_those_of_the_shipped_processor(tokenizer):
     assert torch.allclose(patchify(clips), processed["pixel_values_videos"], atol=1e-5)
 
 
-def test_fast_vision_gives_the_stock_numbers(learner, fast_vision):
+def test_fast_vision_gives_the_numbers_of_the_stock_implementation(learner, fast_vision):
     clips = draw_examples(np.random.default_rng(1), 2).clips
     with torch.no_grad():
         stock = learner.embed(clips)
@@ -70,7 +70,7 @@ def test_fast_vision_gives_the_stock_numbers(learner, fast_vision):
         pytest.param(2.0, [0, 0, 1, 1, 2, 2, 3, 3], id="truncated to whole positions"),
     ],
 )
-def test_video_tokens_stand_at_the_time_they_show(learner, duration_s, times):
+def test_video_tokens_are_positioned_at_the_time_they_show(learner, duration_s, times):
     start = len(learner.prompts.before)
 
     positions = learner.prompts.positions(duration_s)
@@ -78,7 +78,7 @@ def test_video_tokens_stand_at_the_time_they_show(learner, duration_s, times):
     assert (positions[0, start : start + VIDEO_TOKENS : TOKENS_PER_GROUP] - start).tolist() == times
 
 
-def test_fewer_frames_of_a_clip_stand_further_apart(learner):
+def test_fewer_frames_of_a_clip_are_positioned_further_apart(learner):
     start = len(learner.prompts.before)
 
     positions = learner.prompts.positions(4.0, groups=4)
@@ -86,7 +86,7 @@ def test_fewer_frames_of_a_clip_stand_further_apart(learner):
     assert (positions[0, start : start + 4 * TOKENS_PER_GROUP : TOKENS_PER_GROUP] - start).tolist() == [0, 2, 4, 6]
 
 
-def test_text_after_the_video_continues_at_the_highest_position_plus_one(learner):
+def test_text_after_the_video_continues_after_the_highest_position(learner):
     end = len(learner.prompts.before) + VIDEO_TOKENS
 
     positions = learner.prompts.positions(8.0)
@@ -94,7 +94,7 @@ def test_text_after_the_video_continues_at_the_highest_position_plus_one(learner
     assert (positions[:, end] == positions[:, :end].max() + 1).all()
 
 
-def test_the_direction_of_a_still_can_only_be_guessed():
+def test_the_direction_in_a_still_can_only_be_guessed():
     examples = draw_examples(np.random.default_rng(2), 160)
     asked = examples.task_of == DIRECTION
 

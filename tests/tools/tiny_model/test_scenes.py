@@ -1,4 +1,4 @@
-"""Scenes show their answers, when they say they do and not before."""
+"""Scenes show their answers at the stated time and not before."""
 
 import numpy as np
 import pytest
@@ -22,19 +22,19 @@ def there_at(scene, fraction):
 
 
 @pytest.mark.parametrize("task", SCENE_QUESTIONS)
-def test_a_scene_has_the_answer_that_was_asked_for(task):
+def test_a_scene_has_the_requested_answer(task):
     choices = SCENE_QUESTIONS[task][1]
 
     assert [scene.truths[task] for scene in scenes_of(task, 4)] == list(choices)
 
 
 @pytest.mark.parametrize("task", SCENE_QUESTIONS)
-def test_frames_from_beginning_to_end_tell_every_answer(task):
+def test_all_frames_together_tell_every_answer(task):
     assert all(scene.shows_answer(task, UNIFORM) for scene in scenes_of(task))
 
 
 @pytest.mark.parametrize("task", SCENE_QUESTIONS)
-def test_the_first_frame_tells_colour_and_shape_alone(task):
+def test_the_first_frame_tells_only_colour_and_shape(task):
     assert {scene.shows_answer(task, FIRST) for scene in scenes_of(task)} == {task in STILL_TASKS}
 
 
@@ -52,7 +52,7 @@ def test_the_first_frame_does_not_even_hint_at_the_answer(task):
         assert {scene.truths[task] for scene in scenes} == set(choices)
 
 
-def test_the_count_is_that_of_the_last_frame():
+def test_the_count_is_visible_in_the_last_frame():
     for scene in scenes_of("count"):
         assert len(there_at(scene, 1.0)) == COUNTS.index(scene.truths["count"]) + 1
 
@@ -64,7 +64,7 @@ def test_one_of_two_colours_appears_first_and_is_gone_before_the_other():
         assert np.abs(np.array(first.rgb) - COLOURS[scene.truths["order"]]).max() <= 25
 
 
-def test_what_enters_late_comes_from_outside_the_picture_and_stays():
+def test_late_shapes_enter_from_outside_the_picture_and_stay():
     for scene in scenes_of("late"):
         before, inside = scene.render(np.array([scene.actors[1].enters, 1.0]), np.random.default_rng(0)).astype(int)
         assert np.ptp(before, axis=-1).max() <= 16  # grey and white, but for the noise

@@ -1,0 +1,87 @@
+"""`media_io_kwargs` as vLLM's own loaders name them, in the words of our sampling options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.spec import EVERY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_INVALID = "Invalid media_io_kwargs of the video loader pyav_keyframes"
+# Options of vLLM's decoders, and why this loader has none of them.
+_OF_DECODERS = {
+    "backend": "this loader decodes with PyAV alone; leave it out, or choose another loader with video_backend",
+    "num_ffmpeg_threads": "each video is decoded by one thread; leave it out, and set REELABEL_LOADER_PROCESSES",
+    "seek_mode": "every frame is exact here; leave it out",
+    "device": "videos are decoded on the CPU; leave it out",
+    "hw_decoders": "videos are decoded on the CPU; leave it out",
+    "pool_size": "videos are decoded on the CPU; leave it out, and set REELABEL_LOADER_PROCESSES",
+    "timeout_sec": "a video may take 60 s in a decoding process; leave it out",
+}
+# What our samplers always do.
+_ALWAYS: dict[str, object] = {
+    "backend": "pyav",
+    "seek_mode": "exact",
+    "device": "cpu",
+    "overflow_strategy": "uniform",
+    "temporal_patch_size": 2,
+}
+# Loaders for which -1 stands for their default.
+_DEFAULT_RATE = frozenset({"glm46v", "glm5_next", "embedding_gemma2", "llava_onevision2"})
+_LLAVA_MAX_FRAMES = 32
+
+
+def invalid_option(where: str, message: str) -> ConfigurationError:
+    """Return the error about an option."""
+    return ConfigurationError(f"{_INVALID}: {where}: {message}.")
+
+
+def translate_media_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `reelabel.sampling.options.Sampling` that mean the same.
+
+    Raises:
+        ConfigurationError: One of vLLM's names means nothing that this loader does.
+    """
+    given = dict(options)
+    sampler = given.get("sampler", "keyframes")
+    for name, always in _ALWAYS.items():
+        if given.get(name, always) == always:
+            given.pop(name, None)
+    for name in given.keys() & _OF_DECODERS.keys():
+        raise invalid_option(name, _OF_DECODERS[name])
+    for name in given.keys() & _ALWAYS.keys():
+        raise invalid_option(name, f"it is always {_ALWAYS[name]} here; leave it out")
+    _rename(given, "max_duration", "max_duration_s")
+    if sampler == "molmo2":
+        _translate_molmo2(given)
+    if given.get("fps") == EVERY and sampler in _DEFAULT_RATE:
+        del given["fps"]
+    if given.get("num_frames") == EVERY and sampler == "llava_onevision2":
+        given["num_frames"] = _LLAVA_MAX_FRAMES
+    return given
+
+
+def _rename(given: dict[str, Any], theirs: str, ours: str) -> None:
+    if theirs not in given:
+        return
+    if ours in given:
+        raise invalid_option(theirs, f"it means the same as {ours}; leave one of them out")
+    given[ours] = given.pop(theirs)
+
+
+def _translate_molmo2(given: dict[str, Any]) -> None:
+    """Replace the two rates of molmo2 by the one that its mode reads; its loader ignores the other."""
+    if "frame_sample_mode" in given and given["frame_sample_mode"] is None:  # as in vLLM, whose default it is
+        given["frame_sample_mode"] = "every_frame"
+    mode = given.get("frame_sample_mode", "uniform_last_frame")
+    rates = {name: given.pop(name) for name in ("max_fps", "sampling_fps") if name in given}
+    if mode == "every_frame":
+        given.pop("num_frames", None)
+        return
+    read = "sampling_fps" if mode == "fps" else "max_fps"
+    if read in rates:
+        given[read] = EVERY if read == "max_fps" and rates[read] is None else rates[read]
+        _rename(given, read, "fps")

@@ -1,0 +1,1 @@
+"""Videos that are members of an archive, or values of a column."""

@@ -1,0 +1,146 @@
+"""Parquet files of videos, as those of Hugging Face: bytes, structs of bytes and path, or paths."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from infra.errors import ManifestError
+from reelabel.errors import ConfigurationError
+from reelabel.sources.archives.archives import RemoteArchive
+from reelabel.sources.archives.ranged_file import RangedFile
+from reelabel.sources.object_info import redact_uri
+from reelabel.wording import pluralize
+from tasks.manifest.layouts.source import require_columns
+from tasks.manifest.rejects import ImportedRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reelabel.sources.object_store import ObjectInfo
+    from tasks.manifest.layouts.video_files import VideoFiles
+
+_BATCH_ROWS = 10_000
+_BLOCK_BYTES = 256 * 1024
+
+
+class _Column(NamedTuple):
+    """A column of videos.
+
+    Attributes:
+        name: Its name.
+        paths: The column of paths to read instead of bytes; empty if it has bytes.
+        empty: How many of its rows are known to have neither.
+    """
+
+    name: str
+    paths: str = ""
+    empty: int = 0
+
+
+def read_parquet_videos(source: VideoFiles) -> ImportedRows:
+    """Make a job of each row; its id is `FILE/ROW`, unless a column is mapped to it.
+
+    The column of videos is the one mapped to `video_uri`, or the only one that holds bytes. It is not read: jobs name
+    rows of it. Where it holds paths, jobs name the files, relative to that of the table.
+
+    Raises:
+        ManifestError: There is no Parquet file, or one cannot be read or lacks a column.
+        ConfigurationError: It is unclear which column holds the videos.
+    """
+    found = ImportedRows(source=redact_uri(source.uri), columns=source.filled)
+    for info in source.files("parquet"):
+        name = source.name_of(info.uri)
+        try:
+            with parquet.ParquetFile(
+                RangedFile(RemoteArchive(source.objects, info), block_bytes=_BLOCK_BYTES), pre_buffer=False
+            ) as file:
+                _add(found, source, info, file)
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).partition("\n")[0].rstrip(".")
+            raise ManifestError(f"Cannot read {redact_uri(info.uri)} as Parquet: {reason}.") from None
+        if not found.rows:
+            found.notes.append(f"{name} has no rows.")
+    return found
+
+
+def _add(found: ImportedRows, source: VideoFiles, info: ObjectInfo, file: Any) -> None:  # noqa: ANN401
+    name = source.name_of(info.uri)
+    column = _find_column(source, info, file)
+    require_columns(redact_uri(info.uri), file.schema_arrow.names, source.wanted, layout="this mapping")
+    if column.empty:
+        found.notes.append(f"{pluralize(column.empty, 'row')} of {name} have no video in column {column.name}.")
+    for number, fields in enumerate(_rows(file, column, source)):
+        job_id = f"{name.removesuffix('.parquet')}/{number}"
+        job = partial(_job, source, info, column, number, job_id, fields)
+        found.add(f"{name}, row {number}", job, job_id=job_id, given=fields)
+
+
+def _job(
+    source: VideoFiles, info: ObjectInfo, column: _Column, number: int, job_id: str, fields: dict[str, Any]
+) -> dict[str, Any]:
+    uri = f"{info.uri}#column={quote(column.name)}&row={number}"
+    if column.paths:
+        path = fields[column.paths.partition(".")[0]]
+        path = path.get("path") if isinstance(path, dict) else path
+        uri = _path_uri(source, info, path)
+    job = source.job(job_id, uri, fields)
+    return job | {"job_id": job["job_id"] or job_id}
+
+
+def _path_uri(source: VideoFiles, info: ObjectInfo, path: object) -> str:
+    if not isinstance(path, str) or not path:
+        raise ValueError("it has neither bytes nor a path")
+    folder = source.name_of(info.uri).rpartition("/")[0]
+    return source.uri_of(f"{folder}/{path}" if folder else path)
+
+
+def _rows(file: Any, column: _Column, source: VideoFiles) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    wanted = [*source.wanted, *([column.paths] if column.paths else [])]
+    if not wanted:  # nothing but numbers
+        yield from ({} for _ in range(file.metadata.num_rows))
+        return
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
+        yield from batch.to_pylist()
+
+
+def _find_column(source: VideoFiles, info: ObjectInfo, file: Any) -> _Column:  # noqa: ANN401
+    kinds = {each.name: each.type for each in file.schema_arrow}
+    able = [name for name, kind in kinds.items() if _holds_bytes(kind)]
+    name = source.columns.get("video_uri") or (able[0] if len(able) == 1 else "")
+    if not name:
+        have = f"several columns of bytes ({', '.join(able)})" if able else "no column of bytes"
+        raise ConfigurationError(
+            f"{redact_uri(info.uri)} has {have}; name that of the videos: --column video_uri=COLUMN."
+        )
+    require_columns(redact_uri(info.uri), kinds, [name], layout="this mapping")
+    if pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name]):
+        return _Column(name, paths=name)
+    if name not in able:
+        raise ConfigurationError(
+            f"Column {name} of {redact_uri(info.uri)} holds neither bytes nor paths; name another."
+        )
+    is_struct = pa.types.is_struct(kinds[name])
+    empty = _count_nulls(file.metadata, f"{name}.bytes" if is_struct else name)
+    has_paths = is_struct and kinds[name].get_field_index("path") >= 0
+    if has_paths and 0 < empty == file.metadata.num_rows:
+        return _Column(name, paths=f"{name}.path")
+    return _Column(name, empty=empty)
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        at = kind.get_field_index("bytes")
+        return at >= 0 and _holds_bytes(kind.field(at).type)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _count_nulls(metadata: Any, path: str) -> int:  # noqa: ANN401
+    """Return how many values are null, by the statistics in the footer; 0 if it has none."""
+    at = next(number for number in range(metadata.num_columns) if metadata.schema.column(number).path == path)
+    chunks = (metadata.row_group(number).column(at) for number in range(metadata.num_row_groups))
+    return sum(chunk.statistics.null_count or 0 for chunk in chunks if chunk.statistics)

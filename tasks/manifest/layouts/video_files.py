@@ -1,0 +1,143 @@
+"""Videos on which one question is asked, or each its own: where they are, and what all their readers share."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from infra.errors import ManifestError
+from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.sources.archives.member_uri import escape_name
+from reelabel.sources.object_info import redact_uri, scheme_of
+from tasks.manifest.import_csv import require_known
+from tasks.manifest.layouts.source import merge_repeated
+from tasks.manifest.schema import OPTIONAL, REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+
+_SUFFIXES = "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv ts webm wmv"
+VIDEO_SUFFIXES = frozenset(_SUFFIXES.split())
+_NUMBERS = ("start_s", "end_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoFiles:
+    """A file, folder or prefix of videos.
+
+    Attributes:
+        uri: Where they are; absolute.
+        objects: What reads them.
+        prompt: The question on each, unless a column has it.
+        choices: Its choices, unless a column has them.
+        columns: Names of the source's fields, by columns of the manifest.
+    """
+
+    uri: str
+    objects: ObjectStore = field(repr=False)
+    prompt: str | None = None
+    choices: Sequence[str] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that each job gets a question.
+
+        Raises:
+            ConfigurationError: There is none.
+            ManifestError: A column is not one of a manifest.
+        """
+        require_known(self.columns)
+        for name, value in (("prompt", self.prompt), ("choices", self.choices)):
+            if value and name in self.columns:
+                raise ConfigurationError(f"--{name} and --column {name}=... exclude each other; leave one out.")
+            if not value and name not in self.columns:
+                raise ConfigurationError(
+                    f"This layout has no {name} of its own; add --{name} for all videos, or --column {name}=FIELD."
+                )
+
+    @property
+    def filled(self) -> tuple[str, ...]:
+        """The manifest's columns that jobs have: the required ones, and those that are mapped."""
+        return (*REQUIRED, *(name for name in OPTIONAL if name in self.columns))
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The source's fields that are mapped to anything but the video."""
+        return tuple(dict.fromkeys(theirs for name, theirs in self.columns.items() if name != "video_uri"))
+
+    def job(self, job_id: str, video_uri: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the job on one video, given the values of its fields.
+
+        Raises:
+            ValueError: A field is missing, or has a wrong type; the message is a clause.
+        """
+        job: dict[str, Any] = {"job_id": job_id, "prompt": self.prompt, "choices": [*self.choices]}
+        job |= {name: _value(name, fields, theirs) for name, theirs in self.columns.items() if name != "video_uri"}
+        if job["choices"] is not None:
+            job["choices"] = merge_repeated(job["choices"], job.get("answer"))
+        return job | {"video_uri": video_uri}
+
+    def files(self, *suffixes: str) -> Iterator[ObjectInfo]:
+        """Yield the file, or all files of some suffixes below the folder or prefix, in order of name.
+
+        Raises:
+            ManifestError: There is none.
+        """
+        found = self._one_file() or [info for info in self.objects.list(self.uri) if suffix_of(info.uri) in suffixes]
+        if not found:
+            raise ManifestError(f"There are no files below {redact_uri(self.uri)} that end in .{', .'.join(suffixes)}.")
+        yield from found
+
+    def _one_file(self) -> list[ObjectInfo]:
+        try:
+            return [self.objects.stat(self.uri)]
+        except ObjectError:
+            return []
+
+    def name_of(self, uri: str) -> str:
+        """Return the name of a file below the folder or prefix; its last part if it is the file itself."""
+        below = uri.removeprefix(f"{self.uri.rstrip('/')}/")
+        return uri.rpartition("/")[2] if below == uri else below
+
+    def uri_of(self, place: str) -> str:
+        """Return the URI of a video, given its path below the folder or prefix.
+
+        Raises:
+            ValueError: The path leads out of it.
+        """
+        if not place or place.startswith("/") or scheme_of(place) or ".." in place.split("/"):
+            raise ValueError(f"the path {place!r} does not lie below {redact_uri(self.uri)}")
+        return f"{self.uri.rstrip('/')}/{escape_name(place)}"
+
+
+def suffix_of(name: str) -> str:
+    """Return the suffix of a name, in lower case and without its dot."""
+    return name.rpartition("/")[2].rpartition(".")[2].lower()
+
+
+def _value(name: str, fields: Mapping[str, Any], theirs: str) -> Any:  # noqa: ANN401 - as the column has it
+    if theirs not in fields:
+        raise ValueError(f"it has no field {theirs}; its fields: {', '.join(sorted(fields)) or 'none'}")
+    value = fields[theirs]
+    if value is None:
+        return None
+    if name == "choices":
+        return _choices(value, theirs)
+    if name in _NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, float | int):
+            raise ValueError(f"{theirs} {value!r} is not a number of seconds")
+        return float(value)
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _choices(value: object, theirs: str) -> list[str]:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split("|")]
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return value
+    raise ValueError(f"{theirs} {value!r} is not a list of choices")

@@ -1,0 +1,70 @@
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import func, update
+
+from tasks.database.tables import WORKER
+from tasks.domain import ModelIdentity
+from tasks.plans.lease import Work
+from tasks.plans.worker import alive, live_workers
+
+MODEL = ModelIdentity(name="one")
+
+
+def test_a_worker_is_listed_with_its_process_as_long_as_it_works(db):
+    with alive(db, Work.EXTRACT), alive(db, Work.INFER, model=MODEL):
+        extracting, inferring = live_workers(db)
+    listed = [(each.stage, each.model) for each in (extracting, inferring)]
+
+    assert listed == [(Work.EXTRACT, None), (Work.INFER, MODEL)]
+    assert extracting.pid == inferring.pid
+    assert live_workers(db) == []
+
+
+def test_a_worker_that_fails_is_no_longer_listed(db):
+    with pytest.raises(RuntimeError), alive(db, Work.EXTRACT):
+        raise RuntimeError
+
+    assert live_workers(db) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"seen_at": func.now() - func.make_interval(0, 0, 0, 0, 0, 0, 25)}, id="no heartbeat"),
+        pytest.param({"process": func.regexp_replace(WORKER.c.process, r"\d+$", "1")}, id="its process has ended"),
+    ],
+)
+def test_a_worker_that_was_killed_is_not_listed(db, change):
+    with alive(db, Work.EXTRACT):
+        with db.begin() as connection:
+            connection.execute(update(WORKER).values(change))
+        assert live_workers(db) == []
+
+
+def test_a_worker_that_was_forgotten_is_listed_again_at_its_next_heartbeat(db):
+    with alive(db, Work.EXTRACT, beat_s=0.01):
+        with db.begin() as connection:
+            connection.execute(WORKER.delete())
+        while not live_workers(db):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("worker", "is_served"),
+    [
+        pytest.param({}, True, id="any plan"),
+        pytest.param({"plan_id": "mine"}, True, id="this plan"),
+        pytest.param({"plan_id": "other"}, False, id="another plan"),
+        pytest.param({"model": MODEL}, True, id="this model"),
+        pytest.param({"model": ModelIdentity(name="one", dtype="float32")}, False, id="another type of the weights"),
+    ],
+)
+def test_a_worker_serves_the_plans_of_its_model(db, worker, is_served):
+    plans = {"mine": uuid4(), "other": uuid4()}
+    named = worker | {"plan_id": plans.get(worker.get("plan_id"))}
+
+    with alive(db, Work.INFER, **named):
+        (found,) = live_workers(db)
+
+    assert found.serves(plans["mine"], MODEL) == is_served

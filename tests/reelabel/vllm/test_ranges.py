@@ -1,0 +1,105 @@
+"""A video at a URL, of which the loader reads no more than its frames need."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from reelabel.errors import ConfigurationError
+from reelabel.extract import extract_keyframes
+from reelabel.integrations.vllm import ranges
+from reelabel.integrations.vllm.decode import parse_sampling
+from reelabel.limits import Limits
+from tests.clips import make_clip
+from tests.reelabel.sources.web_server import serving
+
+__all__ = ["make_clip"]
+
+OPTIONS = {"sampler": "fps", "fps": 2}
+ASK = {"timeout_s": 10.0, "max_bytes": None}
+PADDING_BYTES = 3 * 1024**2  # small files are downloaded
+ASK_VLLM = """
+import hashlib, json, sys
+from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY
+from reelabel.integrations.vllm.plugin import register
+
+register()
+media = {"video": {"video_backend": "pyav_keyframes", **json.loads(sys.argv[2])}}
+video, metadata = MEDIA_CONNECTOR_REGISTRY.load("reelabel", media_io_kwargs=media).fetch_video(sys.argv[1])
+print(json.dumps([hashlib.sha256(video.tobytes()).hexdigest(), metadata["frames_indices"]]))
+"""
+
+
+@pytest.fixture
+def path(make_clip):
+    path = make_clip(frames=96, gop=12, b_frames=2)
+    padding = (PADDING_BYTES).to_bytes(4) + b"free" + bytes(PADDING_BYTES - 8)
+    path.write_bytes(path.read_bytes() + padding)
+    return path
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv(ranges.NETWORKS_VARIABLE, "127.0.0.0/8")
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def expected(path):
+    return extract_keyframes(path, sampling=parse_sampling(OPTIONS), limits=Limits())
+
+
+def test_frames_between_keyframes_are_read_by_ranges(server, path, expected):
+    url = server.add("/clip.mp4", body=path.read_bytes())
+
+    got = ranges.decode_url(url, OPTIONS, **ASK)
+
+    np.testing.assert_array_equal(got.frames.images, expected.images)
+    assert 0 < got.frames.bytes_fetched < PADDING_BYTES / 4
+    assert got.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("page", "asked"),
+    [
+        pytest.param({"etags": ()}, {}, id="no version"),
+        pytest.param({}, {"max_bytes": 1000}, id="too large"),
+        pytest.param({}, {"hosts": ("example.org",)}, id="another host"),
+        pytest.param({"statuses": (404, 404)}, {}, id="missing"),
+    ],
+)
+def test_whatever_stands_in_the_way_is_left_to_vllm(server, path, page, asked):
+    url = server.add("/clip.mp4", body=path.read_bytes(), **page)
+
+    assert ranges.decode_url(url, OPTIONS, **ASK | asked) is None
+
+
+def test_a_private_address_is_read_by_ranges_only_where_it_is_allowed(server, path, monkeypatch):
+    monkeypatch.delenv(ranges.NETWORKS_VARIABLE)
+    url = server.add("/clip.mp4", body=path.read_bytes())
+
+    assert ranges.decode_url(url, OPTIONS, **ASK) is None
+
+
+def test_networks_that_are_none_are_named(monkeypatch):
+    monkeypatch.setenv(ranges.NETWORKS_VARIABLE, "home")
+
+    with pytest.raises(ConfigurationError, match="REELABEL_LOADER_NETWORKS is 'home'"):
+        ranges.decode_url("http://127.0.0.1/clip.mp4", OPTIONS, **ASK)
+
+
+@pytest.mark.system
+def test_vllms_connector_gives_the_loaders_frames_at_the_bytes_of_ranges(server, path, expected):
+    url = server.add("/clip.mp4", body=path.read_bytes())
+
+    command = [sys.executable, "-P", "-c", ASK_VLLM, url, json.dumps(OPTIONS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    digest, indices = json.loads(done.stdout.splitlines()[-1])
+    assert digest == hashlib.sha256(expected.images[expected.picks].tobytes()).hexdigest()
+    assert indices == expected.frame_index[expected.picks].tolist()
+    assert all(each.startswith("bytes=") for each in server.pages["/clip.mp4"].requests if each)
