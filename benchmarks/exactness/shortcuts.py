@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +15,12 @@ from reelabel.fast_path import FastPathUnavailableError
 from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import CachedRange, SparseFile
+from reelabel.sources.video_file import open_video_file
+from reelabel.strategies.frame_index import extract_by_frame_index
 from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
+from reelabel.strategies.timeline import extract_dense_linear
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +28,12 @@ if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
 
 _FIRST, _LATER = Sampling(num_frames=3), Sampling(num_frames=7)
+_DENSE = (
+    (Sampling(sampler="uniform", num_frames=5), WHOLE),
+    (Sampling(sampler="fps", fps=4), Segment(0.4, 1.1)),
+    (Sampling(sampler="num_frames", num_frames=3), Segment(0.8, None)),
+)
+_SHOWN = ("images", "pts", "time_s", "picks", "deviation_s", "starts_s", "fps", "orientation")
 # What a decode by table does not report, and what varies from call to call.
 _IGNORED = {"reason", "frames_decoded", "decode_ms", "fetch_ms", "bytes_fetched", "parts"}
 
@@ -50,6 +60,29 @@ def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
         later = extract_by_table(request, file, table)
         faults += [f"by table: {fault}" for fault in _differences(later, _locally(path, _LATER))]
     return True, faults + [f"threads: {fault}" for fault in _differences(_locally(path, _LATER, threads=2), later)]
+
+
+def dense_faults(path: Path) -> tuple[int, list[str]]:
+    """Compare frames between keyframes that are read in parts with a linear decode of the whole file.
+
+    Returns:
+        How many samplings could be served in parts, and the differences.
+    """
+    served, faults = 0, []
+    whole = (CachedRange(0, path.read_bytes()),)
+    for sampling, segment in _DENSE:
+        asked = ExtractionRequest(source=SparseFile(FileParts(path), whole), sampling=sampling, limits=Limits())
+        asked = replace(asked, segment=segment)
+        try:
+            got, _ = extract_by_frame_index(asked)
+        except (FastPathUnavailableError, VideoError):
+            continue
+        served += 1
+        with open_video_file(path) as file:
+            linear = extract_dense_linear(replace(asked, source=file))
+        different = (name for name in _SHOWN if not np.array_equal(getattr(got, name), getattr(linear, name)))
+        faults += [f"{sampling.sampler} in parts: {name}" for name in different]
+    return served, faults
 
 
 def _locally(path: Path, sampling: Sampling, *, threads: int = 1) -> SampledFrames:

@@ -37,6 +37,8 @@ _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _HEAD_BYTES = 4096
 _LATEST = 2**62
 _GUESSED_BYTES = 64 * 1024  # of a keyframe; the cues list no sizes
+# Other decoders, such as MPEG-4's, also depend on packets before the keyframe.
+_CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mpeg2video"})
 # H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames). So a frame that is presented before a
 # keyframe, and stored after it, is followed by no more frames than these that are presented before the keyframe.
 _MAX_REORDERED = 16
@@ -85,7 +87,7 @@ def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
 
     Cues list keyframes only: how many frames the whole video has, its clusters alone could tell.
     """
-    if segment.is_whole:
+    if segment.is_whole or video.stream.codec_context.codec.canonical_name not in _CODECS:
         raise FastPathUnavailableError("the index does not list every frame")
     index = _read_index(video)
     if index.first_pts is None:

@@ -2,8 +2,8 @@ from functools import cache
 
 import pytest
 
-from benchmarks.exactness.shortcuts import shortcut_faults
-from benchmarks.media.matrix import matrix
+from benchmarks.exactness.shortcuts import dense_faults, shortcut_faults
+from benchmarks.media.matrix import Cell, matrix
 
 pytestmark = pytest.mark.xdist_group("matrix")
 
@@ -30,3 +30,23 @@ def test_keyframe_tables_cover_plain_mp4(shortcut_of):
     served = {cell.codec for cell in plain if shortcut_of(cell)[0]}
 
     assert {"h264", "hevc", "av1", "vp9"} <= served
+
+
+@pytest.fixture(scope="session")
+def dense_faults_of(file_of):
+    """Count the samplings between keyframes that a cell's file serves in parts, and tell what differs."""
+    return cache(lambda cell: dense_faults(file_of(cell)))
+
+
+@pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS if cell.container != "avi"])
+def test_frames_between_keyframes_read_in_parts_equal_a_linear_decode(cell, dense_faults_of):
+    _, faults = dense_faults_of(cell)
+
+    assert faults == []
+
+
+@pytest.mark.parametrize("name", ["mp4/h264", "mp4/hevc", "mp4/vp9", "mp4/av1", "mkv/h264", "mkv/hevc", "webm/vp9"])
+def test_plain_files_serve_frames_between_keyframes_in_parts(name, dense_faults_of):
+    served, _ = dense_faults_of(Cell(*name.split("/")))
+
+    assert served >= 2
