@@ -69,10 +69,13 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
             As `KeyframeLoader.load_bytes`.
 
         Raises:
+            VLLMValidationError: PyArrow is not installed.
             VLLMUnprocessableEntityError: The frame file is damaged.
         """
         try:
             video = video_input(read_frame_file(data))
+        except ConfigurationError as error:
+            raise VLLMValidationError(error.message) from None
         except JobError as error:
             raise VLLMUnprocessableEntityError(error.message) from None
         return video if repeat_frames else drop_repeated_frames(video)
