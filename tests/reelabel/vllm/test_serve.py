@@ -23,7 +23,8 @@ def server(asked, vllm_python_with_arrow, tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(vllm_python_with_arrow), "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(TINY_MODEL)]
+    command = [str(vllm_python_with_arrow), "-P", "-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", str(TINY_MODEL)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny", "--enforce-eager"]
     command += ["--block-size", "32", "--limit-mm-per-prompt", '{"image": 0, "video": 1}']
     command += ["--logprobs-mode", "processed_logprobs", "--allowed-local-media-path", str(asked.folder)]
