@@ -16,7 +16,12 @@ from infra.settings import Settings
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Variables of single processes, which are not settings.
-OUTSIDE_SETTINGS = {"REELABEL_LOADER_PROCESSES", "REELABEL_LOADER_SANDBOX", "REELABEL_BIND"}
+OUTSIDE_SETTINGS = {
+    "REELABEL_LOADER_NETWORKS",
+    "REELABEL_LOADER_PROCESSES",
+    "REELABEL_LOADER_SANDBOX",
+    "REELABEL_BIND",
+}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # Files that the reader of docs/extending.md is told to write.
 EXAMPLES = {"reelabel/sampling/every_nth.py", "sql/migrations/0002_lookup_ms.up.sql"}
@@ -30,6 +35,7 @@ FOREIGN_OPTIONS = {
     "--media-io-kwargs",
     "--record",
     "--trust-request-mm-kwargs",
+    "--allowed-media-domains",
 }
 
 

