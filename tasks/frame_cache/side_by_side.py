@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reelabel.sampled_frames import SampledFrames
 
-_LONG_SIDE_PX = 152
+_LONG_SIDE_PX = 148
 _MAX_PICTURES = 64
 _SHEET_PX = 1280
 _MARGIN_PX, _GAP_PX, _LINE_PX = 16, 8, 20
