@@ -256,8 +256,7 @@ def other_samplers(seen: FrameIdentity, native_sampler: str) -> list[FrameIdenti
         seen: The frames that the model saw.
         native_sampler: Name of the sampler that the model was trained with; empty if unknown.
     """
-    dense = seen.sampling.dense_sampler
-    names = dict.fromkeys(name for name in ("keyframes", "uniform", native_sampler, dense) if name in samplers())
+    names = dict.fromkeys(name for name in ("keyframes", "uniform", native_sampler) if name in samplers())
     others = (replace(seen, sampling=with_sampler(seen.sampling, name)) for name in names)
     return [each for each in others if each.key != seen.key]
 
