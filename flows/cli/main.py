@@ -258,7 +258,11 @@ def frames(  # noqa: PLR0913 - a command's options
     sheet: Annotated[str | None, typer.Option(help="Save a contact sheet to this image file, such as x.png.")] = None,
     compare: Annotated[
         str | None,
-        typer.Option(metavar="vllm", help="Also show the frames of vLLM's own loader, and why they differ."),
+        typer.Option(
+            metavar="vllm|SAMPLERS",
+            help="Show what each of several samplers shows and decodes, such as keyframes,uniform:16,native; or vllm: "
+            "also show the frames of vLLM's own loader, and why they differ.",
+        ),
     ] = None,
 ) -> None:
     """Show which frames of a video, or of a segment of it, the model would see."""
