@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -15,7 +15,6 @@ from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
-from reelabel.strategies.keyframe_table import KeyframeTable
 from reelabel.strategies.keyframe_times import UNKNOWN_TIMES, keyframe_times_by_packets
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import CachedRange
     from reelabel.sources.video_file import VideoFile
+    from reelabel.strategies.keyframe_table import KeyframeTable
 
 # A file without an index is demuxed to find its keyframes if it is local and up to this size.
 WHOLE_BYTES = 64 * 1024**2
@@ -101,9 +101,7 @@ def facts_of_table(table: KeyframeTable) -> IndexFacts:
     )
 
 
-def read_index_facts(
-    file: VideoFile | SparseFile, limits: Limits
-) -> tuple[IndexFacts, tuple[CachedRange, ...]]:
+def read_index_facts(file: VideoFile | SparseFile, limits: Limits) -> tuple[IndexFacts, tuple[CachedRange, ...]]:
     """Read the header and the index of a video; decode nothing.
 
     Returns:
@@ -140,61 +138,35 @@ def _by_index(file: VideoFile | SparseFile, limits: Limits) -> IndexFacts:
         time_base = video.stream.time_base
         order = np.argsort(index.pts, kind="stable")
         times_ms = pts_to_ms(index.pts, time_base)
-        return _facts(
-            video.container,
-            video.stream,
-            container_name=probed.container.name,
-            listed="index" if times_ms is not None else "not",
+        found = times_ms is not None
+        return replace(
+            _describe(video.container, video.stream, name=probed.container.name, frames=index.frames),
+            listed="index" if found else "not",
             times_ms=times_ms,
-            sizes_bytes=None if times_ms is None else index.size[order].astype(np.int64),
+            sizes_bytes=index.size[order].astype(np.int64) if found else None,
             first_ms=one_pts_to_ms(index.earliest_pts, time_base),
-            frames=index.frames,
         )
 
 
 def _by_header(file: VideoFile | SparseFile, limits: Limits, *, note: str) -> IndexFacts:
     with open_video(file, limits) as (container, stream):
-        facts = _facts(container, stream, container_name=container.format.name.split(",")[0], note=note)
+        facts = replace(_describe(container, stream, name=container.format.name.split(",")[0]), note=note)
     if isinstance(file, SparseFile) or file.size_bytes > WHOLE_BYTES:
         return facts
     listing = keyframe_times_by_packets(file, limits) or UNKNOWN_TIMES
     if listing.times_ms is None or not listing.times_ms.size:
         return facts
-    return IndexFacts(
-        **{name: getattr(facts, name) for name in _DESCRIBED},
-        listed="packets",
-        times_ms=listing.times_ms,
-        first_ms=listing.first_ms,
-    )
+    return replace(facts, listed="packets", times_ms=listing.times_ms, first_ms=listing.first_ms)
 
 
-_DESCRIBED = ("container", "codec", "width_px", "height_px", "fps", "duration_s", "frames", "note")
-
-
-def _facts(
-    container: InputContainer,
-    stream: VideoStream,
-    *,
-    container_name: str,
-    frames: int | None = None,
-    listed: Listed = "not",
-    times_ms: npt.NDArray[np.int64] | None = None,
-    sizes_bytes: npt.NDArray[np.int64] | None = None,
-    first_ms: int | None = None,
-    note: str = "",
-) -> IndexFacts:
+def _describe(container: InputContainer, stream: VideoStream, *, name: str, frames: int | None = None) -> IndexFacts:
     stated, codec = StreamProperties.of(container, stream), stream.codec_context
     return IndexFacts(
-        container=container_name,
+        container=name,
         codec=codec.name,
         width_px=codec.width,
         height_px=codec.height,
         fps=stated.fps,
         duration_s=max(0.0, stated.duration_s),
         frames=frames or stream.frames or round(stated.fps * stated.duration_s) or None,
-        listed=listed,
-        times_ms=times_ms,
-        sizes_bytes=sizes_bytes,
-        first_ms=first_ms,
-        note=note,
     )
