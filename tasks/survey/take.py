@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampling.options import Sampling
+    from tasks.survey.clips import ManifestClips
     from tasks.survey.survey import Survey
 
 
@@ -43,13 +44,17 @@ class SurveyOptions:
     keep_going: bool = False
 
 
+def _note_nothing(_what: str, _done: int, _of: int) -> None:
+    """Show no progress."""
+
+
 def take_survey(
     manifest: str,
     settings: Settings,
     sampling: Sampling,
     options: SurveyOptions,
     *,
-    note: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
+    note: Callable[[str, int, int], None] = _note_nothing,
 ) -> Survey:
     """Look at the indexes of a manifest's videos, and store them for the run that follows.
 
@@ -65,10 +70,22 @@ def take_survey(
         TransientError: The store is unavailable.
         ConfigurationError: The decoding processes cannot start.
     """
-    objects = ObjectStore(settings.store, settings.web)
     note("Reading the manifest", 0, 0)
-    with open_jobs(manifest, objects, keep_going=options.keep_going) as jobs:
+    with open_jobs(manifest, ObjectStore(settings.store, settings.web), keep_going=options.keep_going) as jobs:
         drawn = draw_clips(jobs, options.sample)
+    return survey_clips(manifest, drawn, settings, sampling, options, note=note)
+
+
+def survey_clips(  # noqa: PLR0913 - as of `take_survey`
+    manifest: str,
+    drawn: ManifestClips,
+    settings: Settings,
+    sampling: Sampling,
+    options: SurveyOptions,
+    *,
+    note: Callable[[str, int, int], None] = _note_nothing,
+) -> Survey:
+    """Look at the indexes of clips that were drawn, at least one, as `take_survey` does."""
     processes = settings.extract.processes or usable_cores()
     with decode_pool(settings, processes=processes) as pool:
         reader = index_reader(settings, pool)
