@@ -76,7 +76,7 @@ def take_survey(
     return survey_clips(manifest, drawn, settings, sampling, options, note=note)
 
 
-def survey_clips(  # noqa: PLR0913 - as of `take_survey`
+def survey_clips(
     manifest: str,
     drawn: ManifestClips,
     settings: Settings,
