@@ -29,8 +29,9 @@ def title(survey: Survey) -> str:
 def headlines(survey: Survey) -> Iterator[str]:
     """Yield the sentences that matter before a run."""
     if survey.is_sample:
-        why = "the time limit ended the survey after" if survey.stopped_early else "a random sample of"
-        yield f"Estimated from {why} {pluralize(survey.seen, 'clip')}, read in {duration(survey.took_s)}."
+        until = " until the time limit" if survey.stopped_early else ""
+        seen = pluralize(survey.seen, "clip")
+        yield f"Estimated from {seen}, drawn at random{until} and looked at in {duration(survey.took_s)}."
     else:
         yield f"All {pluralize(survey.seen, 'clip')} were looked at, in {duration(survey.took_s)}."
     one, uncovered, unlisted = survey.one_keyframe, survey.not_covered, survey.unlisted

@@ -54,7 +54,8 @@ def estimate_share(found: int, seen: int, of: int) -> Estimate:
     half = Z / (1 + Z**2 / size) * sqrt(share * (1 - share) / size + Z**2 / (4 * size**2))
     # What was seen is certain.
     low, high = max(found, of * (centre - half)), min(of - (seen - found), of * (centre + half))
-    return Estimate(value=share * of, low=low, high=high)
+    value = share * of
+    return Estimate(value=value, low=min(low, value), high=max(high, value))  # whatever rounding does at the ends
 
 
 def estimate_total(values: Sequence[float], of: int) -> Estimate | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from math import inf, isinf
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError, VideoError
@@ -55,7 +56,7 @@ def read_clips(
     Raises:
         TransientError: The store is unavailable.
     """
-    deadline_s = time.monotonic() + limit_s if limit_s is not None else float("inf")
+    deadline_s = time.monotonic() + limit_s if limit_s is not None else inf
     seen: list[SeenClip] = []
     known: dict[str, SeenClip] = {}
     for batch in _batches(clips, is_limited=limit_s is not None):
@@ -94,15 +95,17 @@ def _look_at(
         except VideoError as error:
             return SeenClip(clip=clip_of[uri], code=error.code, message=error.message)
 
-    with ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="survey") as threads:
-        asked = {threads.submit(look, uri): uri for uri in uris}
-        try:
-            for done in as_completed(asked):
-                if found := done.result():
-                    yield asked[done], found
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
+    threads = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="survey")
+    asked = {threads.submit(look, uri): uri for uri in uris}
+    left_s = None if isinf(deadline_s) else max(0.0, deadline_s - time.monotonic())
+    try:
+        for done in as_completed(asked, timeout=left_s):
+            if found := done.result():
+                yield asked[done], found
+    except TimeoutError:  # what a slow store has not answered by then is not waited for
+        pass
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _infos(uris: Sequence[str], reader: IndexReader) -> dict[str, ObjectInfo]:

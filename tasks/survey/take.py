@@ -98,7 +98,10 @@ def survey_clips(
         )
         took_s = time.monotonic() - started
         if not seen:
-            raise ManifestError(f"No video of {manifest} answered within {options.limit_s:g} s; check the store.")
+            raise ManifestError(
+                f"No video of {manifest} was looked at within {options.limit_s:g} s; allow more time, or check the "
+                "store."
+            )
         note("Measuring this machine", 0, 0)
         rates = measure_rates(
             seen,
