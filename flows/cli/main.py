@@ -92,8 +92,22 @@ def classify(
         bool,
         typer.Option("--keep-going", help="Answer the valid rows, list the others in ./rejected.csv, and exit 1."),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Answer nothing; look at some of the videos for up to half a minute, and say what keyframes show of "
+            "them and what the run costs; exit 1 if some cannot be used.",
+        ),
+    ] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
+    if dry_run:
+        from flows.cli.dry_run import forecast_classify  # noqa: PLC0415
+
+        raise typer.Exit(
+            forecast_classify(manifest, overrides=overrides, dataset=dataset, force=force, keep_going=keep_going)
+        )
     from flows.cli.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
     parameters = {"dataset": dataset, "force": force, "keep_going": keep_going}

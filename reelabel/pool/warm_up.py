@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.index_facts import read_index_facts
 from reelabel.limits import Limits
 from reelabel.pool.messages import Begun, Request, parse_answer
 from reelabel.pool.transfer import pack_frames, unpack_frames
@@ -18,7 +19,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.segment import WHOLE
-from reelabel.sources.sparse_file import CachedRange
+from reelabel.sources.sparse_file import CachedRange, SparseFile
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def warm_up() -> None:
         os.write(descriptor, clip)
         for sampler in ("keyframes", "uniform", "auto"):
             _decode(clip, descriptor, Sampling(sampler=sampler, num_frames=4, drop_similar=0.999))
+        read_index_facts(VideoFile(descriptor, len(clip), ".mp4"), Limits())
+        read_index_facts(SparseFile(_Held(clip)), Limits())
     finally:
         os.close(descriptor)
     parse_answer(Begun().model_dump_json().encode())

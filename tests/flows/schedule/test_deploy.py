@@ -142,7 +142,9 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
         assert "infer/gpu: " in deployed.stdout
 
     found = {deployment.name: deployment for deployment in client.read_deployments()}
-    assert found.keys() == {"on-demand", "nightly", "by-ids", "labelled", "manifests", "daily", "cpu", "gpu"}
+    assert found.keys() == {
+        *("on-demand", "nightly", "by-ids", "labelled", "manifest", "manifests", "daily", "cpu", "gpu")
+    }
     assert found["nightly"].paused
     assert str(found["nightly"].schedules[0].schedule.cron) == "0 2 * * *"
     assert found["on-demand"].entrypoint == "flows.classify.classify"
