@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.extraction.fetch import header_bytes
 from benchmarks.media.clips import bench_clips
+from reelabel.cores import usable_cores
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
@@ -109,15 +110,17 @@ def measure_ranges(
 
 
 def _measure(case: Case, path: Path, objects: ObjectStore, info: ObjectInfo, rounds: int) -> RangesRow:
-    copy = path.with_suffix(".download")
+    copy, threads = path.with_suffix(".download"), usable_cores()
 
     def download() -> SampledFrames:
         objects.download(info.uri, copy, fingerprint=info.fingerprint)
-        return extract_keyframes(copy, sampling=_SAMPLING, limits=Limits(), segment=case.segment)
+        return extract_keyframes(copy, sampling=_SAMPLING, limits=Limits(), segment=case.segment, threads=threads)
 
     def by_ranges() -> SampledFrames:
         source = RemoteVideo(objects, info)
-        return extract_keyframes_by_ranges(source, sampling=_SAMPLING, limits=Limits(), segment=case.segment)[0]
+        return extract_keyframes_by_ranges(
+            source, sampling=_SAMPLING, limits=Limits(), segment=case.segment, threads=threads
+        )[0]
 
     whole, got = download(), by_ranges()
     times = [(_time_ms(download), _time_ms(by_ranges)) for _ in range(rounds)]

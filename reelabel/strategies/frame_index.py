@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
     from reelabel.strategies.keyframe_table import SavedIndex
 
+_MAX_REST_BYTES = 128 * 1024  # that are cheaper to read than a request of their own is for what follows them
 _MAX_RANGES = 512  # requests for one video; a file stored in more pieces is faster to download
 
 
@@ -158,10 +159,15 @@ def _needed_ranges(
     index: FrameIndex, numbers: npt.NDArray[np.int64], wanted: Sequence[int], keyframes: Sequence[int]
 ) -> list[ByteRange]:
     """Return where the packets are that a decoder needs for the wanted frames, in as few ranges as is sensible."""
+    spans = spans_to_decode(wanted, keyframes)
+    starts = [int(numbers[first]) for first, _ in spans]
     packets: list[ByteRange] = []
-    for first, last in spans_to_decode(wanted, keyframes):
+    for (first, last), start, following in zip(spans, starts, [*starts[1:], len(index.pts)], strict=True):
         latest = max(int(numbers[at]) for at in wanted if first <= at <= last)
-        packets += index.locate(int(numbers[first]), latest)
+        packets += index.locate(start, latest)
+        if following < len(index.pts) and not index.is_keyframe[latest + 1 : following].any():
+            rest = list(index.locate(latest + 1, following - 1))  # of the GOP, if the next one is needed as well
+            packets += rest if sum(packet.size for packet in rest) <= _MAX_REST_BYTES else ()
     ranges = _bridged(packets)
     if len(ranges) > _MAX_RANGES:
         raise FastPathUnavailableError("the required packets are scattered over the file")

@@ -8,9 +8,11 @@ import pytest
 
 from benchmarks.extraction.decode import INDEXED, LIMIT, OURS, PASSING, measure_decode
 from benchmarks.extraction.fetch import measure_fetch
+from benchmarks.extraction.ranges import Case, measure_ranges
 from benchmarks.extraction.store import PACKETS, measure_store
 from benchmarks.media.clips import BenchClip
 from benchmarks.plot import Panel, draw
+from reelabel.segment import WHOLE, Segment
 
 pytestmark = pytest.mark.xdist_group("benchmark-clips")
 
@@ -45,6 +47,20 @@ def test_less_than_the_file_is_fetched_and_a_known_header_not_again(folder, obje
 
     assert row.cached_bytes < row.parts_bytes < row.file_bytes
     assert row.parts_bytes <= 1.25 * row.needed_bytes
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("segment", [WHOLE, Segment(10, 13)], ids=["whole", "segment"])
+def test_ranges_give_the_frames_of_a_download_at_little_more_than_the_bytes_needed(
+    folder, objects, store_settings, segment
+):
+    case = Case(CLIP, segment, least_saving=1, least_speedup=0)
+
+    (row,) = measure_ranges([case], folder, objects=objects, root_uri=store_settings.uri, rounds=1)
+
+    assert row.is_same
+    assert row.read_bytes <= 1.25 * row.needed_bytes
+    assert row.speedup > 0
 
 
 @pytest.mark.system
