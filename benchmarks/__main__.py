@@ -47,6 +47,27 @@ def decode(
     report.decode(_numbers(lengths, "--lengths"), folder, rounds=rounds, as_json=json, plot=plot)
 
 
+@app.command(epilog="Example: python -m benchmarks torchcodec --lengths 30 --rounds 3")
+def torchcodec(
+    lengths: Lengths = "30,600",
+    folder: ClipFolder = _FOLDER,
+    rounds: Rounds = 5,
+    *,
+    at_model_size: Annotated[
+        bool, typer.Option("--at-model-size", help="Let both scale frames to the model's size.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Time uniform sampling beside TorchCodec at its best settings, in an environment that this command makes.
+
+    Exit with 1 where ours is less than 1.5 times as fast, or the frames are not those of the same times.
+    """
+    from benchmarks.torchcodec.report import compare  # noqa: PLC0415
+
+    seconds = _numbers(lengths, "--lengths")
+    raise typer.Exit(compare(seconds, folder, rounds=rounds, at_model_size=at_model_size, as_json=json))
+
+
 @app.command(epilog="Example: python -m benchmarks fetch --lengths 30,600 --plot bytes.svg")
 def fetch(
     lengths: Lengths = "30,600,3600",

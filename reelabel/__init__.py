@@ -3,8 +3,8 @@
 >>> frames = reelabel.extract_keyframes("clip.mp4", sampling=reelabel.Sampling(num_frames=8))
 >>> frames.images[frames.picks].shape, frames.time_s[frames.picks]
 
-Needs PyAV, NumPy, PyArrow and pydantic; knows no service and no settings file. Names are imported on first
-use.
+Needs PyAV, NumPy and pydantic, and PyArrow for frame files; knows no service and no settings file. Names are imported
+on first use.
 """
 
 from __future__ import annotations

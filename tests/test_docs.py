@@ -31,6 +31,7 @@ FOREIGN_OPTIONS = {
     "--media-io-kwargs",
     "--record",
     "--trust-request-mm-kwargs",
+    "--allowed-media-domains",
 }
 
 

@@ -19,10 +19,8 @@ from benchmarks.extraction.loaders import (
     HeldParts,
     Limit,
     demux_and_seek,
-    torchcodec_loads,
     uniform_with_opencv,
     uniform_with_pyav,
-    uniform_with_torchcodec,
 )
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.limits import Limits
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from benchmarks.media.clips import BenchClip
 
 OPENCV = "uniform 16, OpenCV"
-TORCHCODEC = "uniform 16, torchcodec (approximate)"
 PYAV = "uniform 16, PyAV"
 UNIFORM = "uniform 16, ours"
 DEMUX = "keyframes, demux and seek"
@@ -45,9 +42,9 @@ OURS = "keyframes, ours, at the model's size"
 INDEXED = "the same, index cached"
 LIMIT = "the same, picked packets alone (limit)"
 PASSING = "passing frames out of a child process"
-METHODS = (OPENCV, TORCHCODEC, PYAV, UNIFORM, DEMUX, NATIVE, THREADED, OURS, INDEXED, LIMIT, PASSING)
+METHODS = (OPENCV, PYAV, UNIFORM, DEMUX, NATIVE, THREADED, OURS, INDEXED, LIMIT, PASSING)
 
-_UNIFORM_METHODS = (OPENCV, TORCHCODEC, PYAV, UNIFORM)
+_UNIFORM_METHODS = (OPENCV, PYAV, UNIFORM)
 _UNIFORM_ONCE_FROM_S = 600
 _LONGEST_UNIFORM_S = 600
 _POOL_TIMEOUT_S = 300
@@ -99,8 +96,6 @@ def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
     calls: dict[str, Callable[[], object]] = {}
     if find_spec("cv2"):
         calls[OPENCV] = lambda: uniform_with_opencv(path)
-    if torchcodec_loads():
-        calls[TORCHCODEC] = lambda: uniform_with_torchcodec(path)
     return calls | {
         PYAV: lambda: uniform_with_pyav(path),
         UNIFORM: lambda: extract_keyframes(path, sampling=UNIFORM_SAMPLING, limits=Limits(), native=True),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import av
@@ -74,25 +73,6 @@ def uniform_with_opencv(path: Path) -> npt.NDArray[np.uint8]:
             images.append(cv2.cvtColor(capture.retrieve()[1], cv2.COLOR_BGR2RGB))
     capture.release()
     return np.stack(images)
-
-
-@cache
-def torchcodec_loads() -> bool:
-    """Return whether torchcodec works here: it needs FFmpeg's shared libraries and a matching torch."""
-    try:
-        import torchcodec.decoders  # noqa: F401, PLC0415
-    except (ImportError, OSError, RuntimeError):
-        return False
-    return True
-
-
-def uniform_with_torchcodec(path: Path) -> npt.NDArray[np.uint8]:
-    """Seek by the average frame rate, without scanning the file."""
-    from torchcodec.decoders import VideoDecoder  # noqa: PLC0415
-
-    decoder = VideoDecoder(str(path), dimension_order="NHWC", seek_mode="approximate")
-    wanted = np.linspace(0, decoder.metadata.num_frames - 1, SAMPLING.num_frames, dtype=int).tolist()
-    return np.asarray(decoder.get_frames_at(wanted).data, np.uint8)
 
 
 def uniform_with_pyav(path: Path) -> npt.NDArray[np.uint8]:

@@ -27,7 +27,6 @@ from benchmarks.extraction.decode import (
     measure_decode,
 )
 from benchmarks.extraction.fetch import measure_fetch
-from benchmarks.extraction.loaders import torchcodec_loads
 from benchmarks.extraction.ranges import cases, measure_ranges
 from benchmarks.extraction.similar import measure_similar, overall_factor
 from benchmarks.extraction.store import measure_seal, measure_store
@@ -64,8 +63,6 @@ def decode(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bo
         return
     for family, group in groupby(rows, lambda row: row.clip.family):
         OUT.print(_decode_table(f"{family}, milliseconds (medians)", list(group)))
-    if not torchcodec_loads():
-        OUT.print("torchcodec cannot be loaded here; its row is missing.", soft_wrap=True)
 
 
 def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bool, plot: str | None) -> None:

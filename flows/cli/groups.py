@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import example, with_overrides
+from flows.cli.options import example, with_overrides, with_sampling
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
+from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
 
 cache_app = typer.Typer(help="List cached frame files, and evict old ones.", no_args_is_help=True)
 
@@ -62,7 +63,7 @@ def database_upgrade() -> None:
 
 
 manifest_app = typer.Typer(
-    help="Check manifests, and convert other formats to manifests.",
+    help="Check manifests, look at their videos, and convert other formats to manifests.",
     epilog="Example: reelabel manifest check jobs.parquet",
     no_args_is_help=True,
 )
@@ -75,6 +76,31 @@ def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of
     from flows.cli.manifest import check  # noqa: PLC0415
 
     check(manifest)
+
+
+@manifest_app.command("survey")
+@example("reelabel manifest survey jobs.parquet --sample 2000 --page survey.html")
+@with_sampling
+def manifest_survey(
+    manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")],
+    *,
+    sample: Annotated[
+        int | None, typer.Option(min=2, help="Look at this many clips, drawn at random. Default: all.")
+    ] = None,
+    limit_s: Annotated[
+        float | None, typer.Option(min=0, help="Seconds after which no further video is looked at. Default: no limit.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    page: Annotated[str | None, typer.Option(help="Also write a page with histograms to this .html file.")] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Leave out invalid rows.")] = False,
+    sampling: SamplingOptions,
+) -> None:
+    """Read only the indexes of a manifest's videos: what they are, what keyframes show, and what a run will cost."""
+    from flows.cli.survey import survey_manifest  # noqa: PLC0415
+    from tasks.survey.take import SurveyOptions  # noqa: PLC0415
+
+    options = SurveyOptions(sample=sample, limit_s=limit_s, keep_going=keep_going)
+    survey_manifest(manifest, options, sampling=sampling, form=form, page=page)
 
 
 @manifest_app.command("import")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from PIL.Image import registered_extensions
+from PIL import Image
 from rich.text import Text
 
 from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder
 from flows.cli.context import open_database, running_services
 from flows.cli.evaluation.comparison import compare_with_vllm, comparison_as_json, print_comparison, sampling_to_compare
+from flows.cli.evaluation.side_by_side import VLLM, parse_samplers, resolve_samplers, show_side_by_side
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
     from tasks.domain import Job
     from tasks.model.engine.prompt_preview import RenderedPrompt
-    from tasks.model.identity import ModelCard
 
 
 def fetch_frames(
@@ -108,7 +108,7 @@ class OutputOptions:
         """
         for target in filter(None, (self.npz, self.sheet)):
             require_parent_folder(target)
-        if self.sheet and Path(self.sheet).suffix.lower() not in registered_extensions():
+        if self.sheet and Image.registered_extensions().get(Path(self.sheet).suffix.lower()) not in Image.SAVE:
             raise ConfigurationError(f"--sheet {self.sheet} is not an image file; use a name such as sheet.png.")
 
 
@@ -120,6 +120,14 @@ def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: 
         VideoError: The video cannot be used.
     """
     _require_options(video, view, segment, sampling)
+    if view.compare in {None, VLLM}:
+        _show_sampler(video, view, segment=segment, sampling=sampling)
+    else:
+        _show_samplers(video, view, segment=segment, sampling=sampling)
+
+
+def _show_sampler(video: str, view: OutputOptions, *, segment: Segment, sampling: SamplingOptions) -> None:
+    """Extract what one sampler shows, and print or save it."""
     compared = None
     with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
         card = backend_of(settings).card(None, settings)
@@ -127,7 +135,7 @@ def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: 
             asked = sampling_to_compare(card, settings, sampling)
         else:
             asked = make_spec(card, settings, SpecOverrides(sampling=sampling)).sampling
-        _warn_of_native(card, settings, SpecOverrides(sampling=sampling))
+        _print_warning(native_warning(card, settings, SpecOverrides(sampling=sampling)))
         fetched, size_bytes = fetch_frames(
             video, settings, asked, native=view.as_stored, every=view.every, segment=segment
         )
@@ -155,9 +163,25 @@ def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: 
             print_comparison(compared, keyframes)
 
 
-def _warn_of_native(card: ModelCard, settings: Settings, overrides: SpecOverrides) -> None:
-    """Print a warning if the model's native sampler is used, but not known."""
-    if warning := native_warning(card, settings, overrides):
+def _show_samplers(video: str, view: OutputOptions, *, segment: Segment, sampling: SamplingOptions) -> None:
+    """Extract what each of several samplers shows, and print or save it."""
+    with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
+        card = backend_of(settings).card(None, settings)
+        asked = parse_samplers(str(view.compare), sampling)
+        samplings = resolve_samplers(asked, card, settings)
+        for warning in {native_warning(card, settings, SpecOverrides(sampling=options)) for options in asked.values()}:
+            _print_warning(warning)
+        found = show_side_by_side(video, samplings, settings, as_stored=view.as_stored, segment=segment)
+    if view.sheet:
+        found.save(Path(view.sheet))
+    if view.as_json:
+        print(json.dumps(found.as_json(), indent=2))  # noqa: T201 - for programs: not wrapped
+    else:
+        found.print()
+
+
+def _print_warning(warning: str) -> None:
+    if warning:
         ERRORS.print(f"{warning}.", style="yellow", markup=False, soft_wrap=True)
 
 
@@ -175,9 +199,11 @@ def _require_options(video: str, view: OutputOptions, segment: Segment, sampling
         raise ConfigurationError(
             f"--end-s {segment.end_s:g} must be greater than --start-s {segment.start_s or 0.0:g}."
         )
-    if view.compare not in {None, "vllm"}:
-        raise ConfigurationError(f"--compare takes only vllm, not {view.compare}.")
-    if view.compare and (view.every or not segment.is_whole):
+    if view.compare not in {None, VLLM}:
+        parse_samplers(str(view.compare), sampling)
+        if view.every or view.npz or sampling.sampler:
+            raise ConfigurationError("--compare names the samplers itself; leave out --all, --npz and --sampler.")
+    elif view.compare and (view.every or not segment.is_whole):
         raise ConfigurationError("vLLM's loaders sample whole videos; leave out --all, --start-s and --end-s.")
     view.require_targets()
 
@@ -264,7 +290,7 @@ def _render(job: Job, overrides: SpecOverrides, settings: Settings) -> PromptPre
     if card.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
     spec = make_spec(card, settings, overrides)
-    _warn_of_native(card, settings, overrides)
+    _print_warning(native_warning(card, settings, overrides))
     with ERRORS.status("Extracting the frames"):
         view = View.of(job, spec.sampling)
         sampling = sampling_of_pass(spec.sampling, view.shown)

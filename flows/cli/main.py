@@ -92,8 +92,22 @@ def classify(
         bool,
         typer.Option("--keep-going", help="Answer the valid rows, list the others in ./rejected.csv, and exit 1."),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Answer nothing; look at some of the videos for up to half a minute, and say what keyframes show of "
+            "them and what the run costs; exit 1 if some cannot be used.",
+        ),
+    ] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
+    if dry_run:
+        from flows.cli.dry_run import forecast_classify  # noqa: PLC0415
+
+        raise typer.Exit(
+            forecast_classify(manifest, overrides=overrides, dataset=dataset, force=force, keep_going=keep_going)
+        )
     from flows.cli.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
     parameters = {"dataset": dataset, "force": force, "keep_going": keep_going}
@@ -258,7 +272,11 @@ def frames(  # noqa: PLR0913 - a command's options
     sheet: Annotated[str | None, typer.Option(help="Save a contact sheet to this image file, such as x.png.")] = None,
     compare: Annotated[
         str | None,
-        typer.Option(metavar="vllm", help="Also show the frames of vLLM's own loader, and why they differ."),
+        typer.Option(
+            metavar="vllm|SAMPLERS",
+            help="Show what each of several samplers shows and decodes, such as keyframes,uniform:16,native; or vllm: "
+            "also show the frames of vLLM's own loader, and why they differ.",
+        ),
     ] = None,
 ) -> None:
     """Show which frames of a video, or of a segment of it, the model would see."""

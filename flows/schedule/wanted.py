@@ -14,6 +14,7 @@ from flows.evaluate import evaluate
 from flows.extract import extract
 from flows.infer import infer
 from flows.maintain import maintain
+from flows.survey import survey
 from flows.watch import watch
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
@@ -113,6 +114,7 @@ def wanted_deployments(settings: Settings, insisted: Collection[str], pool_types
         Wanted(flow=watch, name="manifests", **_watch(settings.watch), **common),
         Wanted(flow=backfill, name="by-ids", **common),
         Wanted(flow=evaluate, name="labelled", **common),
+        Wanted(flow=survey, name="manifest", **common),
         Wanted(
             flow=maintain,
             name="daily",

@@ -6,13 +6,14 @@ video has; what it decodes is compared with that, and anything else than the fra
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.decode.in_parallel import decode_in_parallel
 from reelabel.decode.run_decoder import RunDecoder
+from reelabel.decode.thread_budget import affordable_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -70,8 +71,8 @@ def decode_chosen(
 ) -> Generator[tuple[FrameInfo, VideoFrame], None, None]:
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
 
-    Runs are shared among decoders, one for each of `request.threads`. If there are fewer runs, each decoder has several
-    threads, which decode successive frames.
+    Runs are shared among decoders, one for each of `request.threads`, if memory suffices. If there are fewer runs, each
+    decoder has several threads, which decode successive frames.
 
     Args:
         opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
@@ -81,27 +82,32 @@ def decode_chosen(
         request: What is extracted: source, limits, threads, and the statistics to keep.
 
     Yields:
-        The wanted frames: the first one first, the others in any order. Close the generator before the video.
+        The wanted frames: the first one first, the others in any order, all of them again if memory has run out. Close
+            the generator before the video.
 
     Raises:
         FastPathUnavailableError: A GOP does not decode to the frames announced.
     """
     runs = _split_into_runs(chosen, timeline.keyframes)
-    decoders = min(request.threads, len(runs))
-    make_decoder = partial(
-        RunDecoder, times=timeline.times, keyframes=timeline.keyframes, threads=request.threads // decoders
-    )
-    if decoders == 1:
-        alone = make_decoder(container=opened[0], stream=opened[1], stats=request.stats)
-        for run in runs:
-            yield from alone.decode(run)
-    else:
+    threads = affordable_threads(request.threads, opened[1].codec_context)
+    decoders = min(threads, len(runs))
+    make_decoder = partial(RunDecoder, times=timeline.times, keyframes=timeline.keyframes, threads=threads // decoders)
+    if decoders > 1:
         others = [timeline.reopen() for _ in range(decoders - 1)]
         videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]
-        yield from decode_in_parallel(runs, videos, make_decoder, request.stats)
+        try:
+            yield from decode_in_parallel(runs, videos, make_decoder, request.stats)
+        except MemoryError:  # frames may be larger than the header says; one decoder may do
+            pass
+        else:
+            return
+    alone = make_decoder(container=opened[0], stream=opened[1], stats=request.stats)
+    for run in runs:
+        yield from alone.decode(run)
 
 
-def _split_into_runs(chosen: Sequence[FrameInfo], keyframes: Sequence[int]) -> list[list[FrameInfo]]:
+def _split_into_runs(chosen: Sequence[FrameInfo], keyframes: Sequence[int]) -> list[Sequence[FrameInfo]]:
     """Split the chosen frames into runs between which the decoder can seek to a keyframe."""
-    spans = spans_to_decode((info.position for info in chosen), keyframes)
-    return [[info for info in chosen if first <= info.position <= last] for first, last in spans]
+    positions = [info.position for info in chosen]
+    spans = spans_to_decode(positions, keyframes)
+    return [chosen[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]

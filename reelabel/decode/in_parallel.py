@@ -46,6 +46,7 @@ def decode_in_parallel(
 
     Raises:
         FastPathUnavailableError: As `RunDecoder.decode` does.
+        MemoryError: Memory does not suffice for so many decoders.
     """
     relay = _Relay(runs[0][0], decoders=len(videos))
     remaining = iter(runs[len(videos) :])
@@ -64,8 +65,11 @@ def decode_in_parallel(
 
     with ThreadPoolExecutor(len(videos)) as threads:
         try:
-            for video, counted, run in zip(videos, counts, runs, strict=False):
-                threads.submit(work, video, counted, run)
+            try:
+                for video, counted, run in zip(videos, counts, runs, strict=False):
+                    threads.submit(work, video, counted, run)
+            except RuntimeError as error:
+                raise MemoryError(str(error)) from None  # no room for another thread's stack
             for _ in range(sum(map(len, runs))):
                 yield relay.take()
         finally:

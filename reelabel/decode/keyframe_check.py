@@ -37,19 +37,19 @@ def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext)
     """
     name = codec.codec.canonical_name
     if name == "h264":
-        return _first_slice_type(packet, _h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0) == _H264_IDR
+        return _first_slice_type(packet, h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0) == _H264_IDR
     if name == "hevc":
-        length_bytes = _hevc_length_bytes(codec.extradata)
+        length_bytes = hevc_length_bytes(codec.extradata)
         return _first_slice_type(packet, length_bytes, kinds=_HEVC_SLICES, shift=1) == _HEVC_IDR_N_LP
     return name in {"vp9", "av1"} or codec.codec.intra_only
 
 
-def _h264_length_bytes(extradata: bytes | None) -> int | None:
+def h264_length_bytes(extradata: bytes | None) -> int | None:
     """Return the size of the NAL unit length fields (ISO/IEC 14496-15, avcC)."""
     return (extradata[4] & 3) + 1 if extradata and len(extradata) > 4 and extradata[0] == 1 else None  # noqa: PLR2004
 
 
-def _hevc_length_bytes(extradata: bytes | None) -> int | None:
+def hevc_length_bytes(extradata: bytes | None) -> int | None:
     """Return the size of the NAL unit length fields (ISO/IEC 14496-15, hvcC)."""
     return (extradata[21] & 3) + 1 if extradata and len(extradata) > 21 and extradata[0] == 1 else None  # noqa: PLR2004
 

@@ -107,17 +107,19 @@ class Renderer:
         check_frame_size(frame.width, frame.height, self.limits)
         if self.native:
             self._require_size(frame)
-            image[:] = self._reformatter.reformat(frame, format="rgb24", threads=1).to_ndarray()
+            packed = self._reformatter.reformat(frame, format="rgb24", threads=1)
+            image.reshape(self.height_px, -1)[:] = self._lines(packed.planes[0])[:, : 3 * self.width_px]
             return
         scaled = self._reformatter.reformat(
             frame, width=self.width_px, height=self.height_px, format=_PLANAR, interpolation=_SCALING, threads=1
         )
         for plane, channel in zip(scaled.planes, _PLANES_TO_CHANNELS, strict=True):
-            image[..., channel] = self.orientation.apply(self._pixels(plane))
+            image[..., channel] = self.orientation.apply(self._lines(plane)[:, : self.width_px])
 
-    def _pixels(self, plane: VideoPlane) -> npt.NDArray[np.uint8]:
+    def _lines(self, plane: VideoPlane) -> npt.NDArray[np.uint8]:
+        """Return the lines of a plane, with what FFmpeg appends to each."""
         lines: npt.NDArray[np.uint8] = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
-        return lines[: self.height_px, : self.width_px]
+        return lines[: self.height_px]
 
     def _require_size(self, frame: VideoFrame) -> None:
         if (frame.width, frame.height) != (self.width_px, self.height_px):

@@ -12,6 +12,7 @@ import av.error
 
 from reelabel.containers.demux import read_packets
 from reelabel.decode.keyframe_check import require_keyframe
+from reelabel.decode.leaf_filter import LeafFilter
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:
@@ -63,23 +64,32 @@ class RunDecoder:
             FastPathUnavailableError: A GOP does not decode to the frames announced.
         """
         number = bisect_right(self.keyframes, run[0].position) - 1
-        earlier = iter(self.keyframes[max(0, number - MAX_PREROLL_GOPS) : number][::-1])
-        gop = self._decode_from(self.keyframes[number], run)
+        leaves = LeafFilter(self.stream.codec_context)
+        gop = self._decode_from(self.keyframes[number], run, leaves)
+        others = self._other_starts(number, leaves)
         for place, info in enumerate(run):
             while (frame := _frame_at(gop, info.position)) is None:
-                # A frame of an open GOP may depend on frames that only the previous GOP contains.
-                if (start := next(earlier, None)) is None:
+                if (start := next(others, None)) is None:
                     raise FastPathUnavailableError("a GOP does not decode to the frames its packets announce")
                 gop = self._decode_from(start, run[place:])
             yield info, frame
 
-    def _decode_from(self, start: int, wanted: Sequence[FrameInfo]) -> Iterator[tuple[int, VideoFrame]]:
+    def _other_starts(self, number: int, leaves: LeafFilter) -> Iterator[int]:
+        """Yield where to start instead, if decoding from a keyframe does not reach a frame."""
+        if leaves.has_left_out:
+            yield self.keyframes[number]
+        # A frame of an open GOP may depend on frames that only the previous GOP contains.
+        yield from self.keyframes[max(0, number - MAX_PREROLL_GOPS) : number][::-1]
+
+    def _decode_from(
+        self, start: int, wanted: Sequence[FrameInfo], leaves: LeafFilter | None = None
+    ) -> Iterator[tuple[int, VideoFrame]]:
         """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
         times = self.times
         self.container.seek(times[start], stream=self.stream, backward=True)
         begun = False
         try:
-            for frame in self._frames_from(times[start], {info.pts for info in wanted}):
+            for frame in self._frames_from(times[start], {info.pts for info in wanted}, leaves):
                 position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
                 if not begun and position < start:
                     continue  # a leading frame, which belongs to the previous GOP
@@ -96,23 +106,22 @@ class RunDecoder:
         except av.error.FFmpegError:
             raise FastPathUnavailableError("a GOP cannot be decoded") from None
 
-    def _frames_from(self, start_pts: int, wanted: set[int | None]) -> Iterator[VideoFrame]:
+    def _frames_from(self, start_pts: int, wanted: set[int | None], leaves: LeafFilter | None) -> Iterator[VideoFrame]:
         """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
 
         Skipped are the leading frames of an open GOP, which reference the previous GOP (H.264, D.2.8: recovery point;
-        HEVC, 7.4.2.2: RASL), and non-reference frames in H.264 (7.4.1: nal_ref_idc).
+        HEVC, 7.4.2.2: RASL), and what `leaves` does not admit.
         """
         codec = self.stream.codec_context
+        codec.skip_frame = "DEFAULT"
         has_landed = False
         for packet in read_packets(self.container, self.stream):
             is_leading = has_landed and packet.pts is not None and packet.pts < start_pts
             has_landed = has_landed or packet.pts == start_pts
             if is_leading and codec.codec.reorder:
                 continue
-            is_wanted = packet.pts in wanted
-            if codec.name == "h264":
-                codec.skip_frame = "DEFAULT" if is_wanted else "NONREF"
-            yield from self._counted(codec.decode(packet))
+            if leaves is None or leaves.admits(packet, is_wanted=packet.pts in wanted):
+                yield from self._counted(codec.decode(packet))
             wanted.discard(packet.pts)
             if not wanted or self.stopped.is_set():
                 break

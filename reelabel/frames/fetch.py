@@ -150,8 +150,8 @@ class FrameFetcher:
             VideoError: The video cannot be used; see its code.
             TransientError: The store is unavailable.
         """
-        self._check_size(info)
-        with isolate_web_outage(info.uri), _as_video_errors():
+        check_size(info, self.limits)
+        with isolate_web_outage(info.uri), as_video_errors():
             if self.objects.local_path(info.uri) is None:
                 return self._fetch(info, RemoteVideo(self.objects, info))
             with isolate_refusal(), self.objects.open_local(info.uri, self.allow_roots) as file:
@@ -174,15 +174,6 @@ class FrameFetcher:
         else:
             fetched = self._fetch_whole(info, video.objects, wasted_bytes)
         return _with_wasted_frames(fetched, wasted_frames)
-
-    def _check_size(self, info: ObjectInfo) -> None:
-        if info.size_bytes == 0:
-            raise VideoEmptyError(f"{redact_uri(info.uri)} is empty; upload it again.")
-        if info.size_bytes > self.limits.max_video_bytes:
-            raise VideoTooLargeError(
-                f"The {info.size_bytes:,} bytes of {redact_uri(info.uri)} exceed extract.max_video_bytes "
-                f"({self.limits.max_video_bytes:,})."
-            )
 
     def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
         if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
@@ -229,6 +220,22 @@ class FrameFetcher:
         return FetchedFrames(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
 
 
+def check_size(info: ObjectInfo, limits: Limits) -> None:
+    """Raise if a video is empty, or larger than the limit.
+
+    Raises:
+        VideoEmptyError: It is empty.
+        VideoTooLargeError: It exceeds `limits.max_video_bytes`.
+    """
+    if info.size_bytes == 0:
+        raise VideoEmptyError(f"{redact_uri(info.uri)} is empty; upload it again.")
+    if info.size_bytes > limits.max_video_bytes:
+        raise VideoTooLargeError(
+            f"The {info.size_bytes:,} bytes of {redact_uri(info.uri)} exceed extract.max_video_bytes "
+            f"({limits.max_video_bytes:,})."
+        )
+
+
 def _with_wasted_frames(fetched: FetchedFrames, frames: int) -> FetchedFrames:
     """Add the frames decoded by a failed attempt."""
     keyframes = fetched.keyframes
@@ -251,7 +258,7 @@ def isolate_web_outage(uri: str) -> Iterator[None]:
 
 
 @contextmanager
-def _as_video_errors() -> Iterator[None]:
+def as_video_errors() -> Iterator[None]:
     """Convert ObjectErrors into the matching VideoErrors."""
     try:
         yield

@@ -16,8 +16,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
+from reelabel import arrow as pa
 from reelabel.coverage import measure_coverage
 from reelabel.errors import FrameFileError
 from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _METADATA_KEY = b"reelabel"
 _READ_LATER = ("segment_s", "starts_s", "keyframe_ms", "first_ms")
-_DAMAGE_ERRORS = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,7 +146,7 @@ class FrameFile:
             raise FrameFileError("The frame file holds packets, not pixels; decode it with reelabel.frames.packets.")
         try:
             return decode_pixels(self.read_pixels(), self.encoding, self.shape)
-        except _DAMAGE_ERRORS as error:
+        except _damage_errors() as error:
             raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
     def read_pixels(self) -> pa.Array:
@@ -160,7 +159,7 @@ class FrameFile:
             # Only the pixel column is large: threads for the others cost more than they save.
             options = pa.ipc.IpcReadOptions(use_threads=False)
             return pa.ipc.open_file(pa.py_buffer(self.data), options=options).read_all()
-        except _DAMAGE_ERRORS as error:
+        except _damage_errors() as error:
             raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
     def replace_pixels(self, pixels: pa.Array, *, encoding: Encoding, **facts: Any) -> bytes:  # noqa: ANN401 - JSON
@@ -263,7 +262,7 @@ def _decode(data: bytes) -> FrameFile:
             raise FrameFileError(f"Unsupported frame file: schema {metadata['schema']}, expected {SCHEMA_VERSION}.")
         itemgetter(*_READ_LATER)(metadata)
         return _frame_file(data, metadata)
-    except _DAMAGE_ERRORS as error:
+    except _damage_errors() as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
 
@@ -296,3 +295,7 @@ def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     with pa.ipc.new_file(sink, table.schema, options=write_options(metadata["encoding"])) as writer:
         writer.write_table(table)
     return embed_checksum(sink.getvalue().to_pybytes())
+
+
+def _damage_errors() -> tuple[type[Exception], ...]:
+    return (pa.ArrowException, OSError, KeyError, ValueError, IndexError)

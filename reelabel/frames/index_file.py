@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
+from reelabel import arrow as pa
 from reelabel.errors import FrameFileError
 from reelabel.sources.sparse_file import CachedRange
 from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments

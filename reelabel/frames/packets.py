@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from reelabel import arrow as pa
 from reelabel.errors import FrameFileError, VideoError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.frames.frame_file import decode_frame_file

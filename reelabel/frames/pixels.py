@@ -12,8 +12,8 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
 
+from reelabel import arrow as pa
 from reelabel.errors import VideoTooLargeError
 from reelabel.optional import require
 

@@ -18,19 +18,23 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.containers.registry import load_installed
 from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.index_facts import read_index_facts
+from reelabel.pool.facts import pack_facts
 from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, clip, describe_failure
 from reelabel.pool.transfer import pack_frames
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
 from reelabel.sandbox.lockdown import lock_down
-from reelabel.sources.sparse_file import ByteRange
+from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reelabel.index_facts import IndexFacts
     from reelabel.pool.messages import Answer, Request, Setup
     from reelabel.sampled_frames import SampledFrames
+    from reelabel.sources.sparse_file import CachedRange
     from reelabel.strategies.keyframe_table import SavedIndex
 
 _STDIN, _STDERR = 0, 2
@@ -82,9 +86,12 @@ def _serve(connection: socket.socket) -> None:
     frames: int | None = None
     try:
         request: Request = pickle.loads(data)  # noqa: S301 - from the pool
-        got, index = extract(connection, request, descriptor)
-        answer, frames = pack_frames(got, index, request)
-        del got, index
+        if request.facts_only:
+            answer, frames = pack_facts(*read_facts(connection, request, descriptor), request)
+        else:
+            got, index = extract(connection, request, descriptor)
+            answer, frames = pack_frames(got, index, request)
+            del got, index
     except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
         answer = describe_failure(error)
     finally:
@@ -106,6 +113,20 @@ def extract(connection: socket.socket, request: Request, descriptor: int | None)
             source.settle()
     file = VideoFile(descriptor, request.size_bytes, request.suffix)
     return extract_keyframes_of_file(file, native=request.native, every=request.every, **wanted), ()
+
+
+def read_facts(
+    connection: socket.socket, request: Request, descriptor: int | None
+) -> tuple[IndexFacts, tuple[CachedRange, ...]]:
+    """Read what a video's header and index tell."""
+    if descriptor is not None:
+        return read_index_facts(VideoFile(descriptor, request.size_bytes, request.suffix), request.limits)
+    source = _PoolSource(connection, request.size_bytes)
+    known = request.known if isinstance(request.known, tuple) else ()
+    try:
+        return read_index_facts(SparseFile(source, known), request.limits)
+    finally:
+        source.settle()
 
 
 class _PoolSource:

@@ -6,32 +6,36 @@ import math
 import os
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from reelabel.cores import usable_cores
 from reelabel.errors import DecoderCrashedError
+from reelabel.pool.facts import unpack_facts
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
-from reelabel.pool.messages import Request, Setup
+from reelabel.pool.messages import Frames, Request, Setup
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
 from reelabel.pool.reading import RangeReader
 from reelabel.pool.transfer import sampled_frames, unpack_frames, with_ranges
+from reelabel.sampling.options import Sampling
 from reelabel.sandbox.lockdown import check_mode
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import VideoFile, open_video_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from reelabel.index_facts import IndexFacts
     from reelabel.limits import Limits
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.options import Sampling
     from reelabel.sandbox.lockdown import SandboxMode
     from reelabel.segment import Segment
-    from reelabel.sources.sparse_file import ByteSource
+    from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.strategies.keyframe_table import SavedIndex
 
+_Result = TypeVar("_Result")
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
 # A process may also be killed from outside, such as by the OOM killer; a second attempt tells the cases apart.
 _ATTEMPTS = 2
@@ -142,9 +146,6 @@ class DecodePool:
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `source.read` raises.
         """
-        reading_s = 2 * source.max_wait_s  # time for all reads, and for the last one to fail
-        if math.isinf(reading_s):
-            reading_s = 0.0  # reads of files and memory count as decoding time
         request = Request(
             size_bytes=source.size_bytes,
             suffix="",
@@ -154,19 +155,70 @@ class DecodePool:
             threads=self._threads,
             known=known,
         )
-        return self._run(request, source, replace(self._limits, reading_s=reading_s))
+        return self._run(request, source, self._reading_limits(source))
+
+    def read_facts(
+        self, video: VideoFile | ByteSource, *, limits: Limits, known: tuple[CachedRange, ...] = ()
+    ) -> tuple[IndexFacts, tuple[CachedRange, ...], int]:
+        """Run `read_index_facts` in a decoding process.
+
+        Args:
+            video: The open file, or the bytes of a video that is read in ranges.
+            limits: Limits on the video.
+            known: Ranges of it that are known.
+
+        Returns:
+            The facts, the ranges that hold its index, and the bytes read.
+
+        Raises:
+            VideoError: As `extract` does, as far as the header tells.
+            DecodersLostError: As `extract` does.
+            ReelabelError: Whatever `video.read` raises.
+        """
+        is_file = isinstance(video, VideoFile)
+        request = Request(
+            size_bytes=video.size_bytes,
+            suffix=video.suffix if isinstance(video, VideoFile) else "",
+            sampling=Sampling(),
+            limits=limits,
+            segment=WHOLE,
+            threads=self._threads,
+            known=None if is_file else known,
+            facts_only=True,
+        )
+        reader = None if isinstance(video, VideoFile) else RangeReader(video)
+        descriptor = video.descriptor if isinstance(video, VideoFile) else None
+
+        def ask(process: DecodingProcess) -> tuple[IndexFacts, tuple[CachedRange, ...], int]:
+            message, arrays = process.ask(request, descriptor, reader, self._reading_limits(video))
+            try:
+                facts = unpack_facts(message, arrays, max_bytes=self._memory_bytes)
+                index = reader.index(known, message.reads) if reader and facts.listed == "index" else ()
+            finally:
+                os.close(arrays)
+            process.accept()
+            return facts, index, reader.bytes_fetched if reader else 0
+
+        return self._lend(Modules.of(request.sampling), ask)
 
     def close(self) -> None:
         """Stop all processes, busy or idle; later calls raise RuntimeError."""
         self._processes.close()
 
+    def _reading_limits(self, source: VideoFile | ByteSource) -> TimeLimits:
+        """Add the time for all reads, and for the last one to fail; reads of files and memory count as decoding."""
+        reading_s = 0.0 if isinstance(source, VideoFile) else 2 * source.max_wait_s
+        return self._limits if math.isinf(reading_s) else replace(self._limits, reading_s=reading_s)
+
     def _run(self, request: Request, video: int | ByteSource, limits: TimeLimits) -> tuple[SampledFrames, SavedIndex]:
+        return self._lend(Modules.of(request.sampling), lambda process: self._ask(process, request, video, limits))
+
+    def _lend(self, modules: Modules, ask: Callable[[DecodingProcess], _Result]) -> _Result:
         deaths = lost = 0
-        modules = Modules.of(request.sampling)
         while True:
             with self._processes.lend(modules) as process:
                 try:
-                    return self._ask(process, request, video, limits)
+                    return ask(process)
                 except NotBegunError as error:
                     self._processes.require_open()
                     lost += 1
@@ -192,6 +244,7 @@ class DecodePool:
         reader = None if isinstance(video, int) else RangeReader(video)
         message, descriptor = process.ask(request, video if isinstance(video, int) else None, reader, limits)
         try:
+            assert isinstance(message, Frames)
             arrays = unpack_frames(message, descriptor, request, max_bytes=self._memory_bytes)
         finally:
             os.close(descriptor)

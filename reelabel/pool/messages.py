@@ -61,6 +61,7 @@ class Request:
         size_bytes: Length of the video.
         suffix: The suffix of its name.
         known: What is known of its index, for a video read in ranges; None for one whose descriptor is sent along.
+        facts_only: Read what its header and index tell, and extract nothing; see `read_index_facts`.
     """
 
     size_bytes: int
@@ -72,6 +73,7 @@ class Request:
     native: bool = False
     every: bool = False
     known: SavedIndex | None = None
+    facts_only: bool = False
 
 
 def clip(text: str) -> str:
@@ -227,7 +229,32 @@ class Frames(_Answer):
     table: Table | None = None
 
 
-Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames
+class Facts(_Answer):
+    """The attributes of `IndexFacts`; its columns are in the descriptor.
+
+    Attributes:
+        keyframes: Number of keyframes; None if unknown.
+        has_sizes: Whether there is a size for each of them.
+        reads: How many of the ranges read locate the keyframes.
+    """
+
+    kind: Literal["facts"] = "facts"
+    container: Text
+    codec: Text
+    width_px: Annotated[int, Field(ge=0, lt=2**31)]
+    height_px: Annotated[int, Field(ge=0, lt=2**31)]
+    fps: Annotated[float, Field(ge=0)]
+    duration_s: Annotated[float, Field(ge=0)]
+    frames: Count | None
+    listed: Literal["index", "packets", "not"]
+    first_ms: Number | None
+    note: Text
+    keyframes: Count | None
+    has_sizes: bool
+    reads: Count = 0
+
+
+Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Facts
 
 _answers: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
 

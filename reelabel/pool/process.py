@@ -18,6 +18,7 @@ from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedE
 from reelabel.pool.messages import (
     OUT_OF_MEMORY,
     Begun,
+    Facts,
     Failed,
     Frames,
     Reads,
@@ -123,7 +124,7 @@ class DecodingProcess:
 
     def ask(
         self, request: Request, descriptor: int | None, reader: RangeReader | None, limits: TimeLimits
-    ) -> tuple[Frames, int]:
+    ) -> tuple[Frames | Facts, int]:
         """Have a video decoded.
 
         Args:
@@ -133,7 +134,7 @@ class DecodingProcess:
             limits: Limits on the time it takes.
 
         Returns:
-            What it says of the frames, and the descriptor of a memory file to be checked.
+            What it says of the frames or facts, and the descriptor of a memory file to be checked.
 
         Raises:
             NotBegunError: It was lost before it began.
@@ -148,7 +149,7 @@ class DecodingProcess:
         self._channel.watch = _Watch(self.pid, limits)
         while True:
             answer, frames = self._receive()
-            if isinstance(answer, Frames) and frames is not None:
+            if isinstance(answer, Facts if request.facts_only else Frames) and frames is not None:
                 return answer, frames
             _close(frames)
             if isinstance(answer, Reads) and reader:

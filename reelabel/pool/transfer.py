@@ -22,7 +22,7 @@ from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER
 from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -43,7 +43,7 @@ _TABLE_COLUMNS = ("pts", "pos", "size", "frames_before")
 _SCALARS = Frames.model_fields.keys() & {field.name for field in fields(SampledFrames)} - {"orientation", "picks"}
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """An array of the memory file; both sides know its type and shape from the message."""
 
     name: str
@@ -59,21 +59,21 @@ class _Column(NamedTuple):
         return size
 
 
-def _columns(frames: Frames) -> Iterator[_Column]:
+def _columns(frames: Frames) -> Iterator[Column]:
     """Yield the arrays that follow each other in the memory file."""
     rows, picks = (frames.count,), (frames.picks,)
-    yield _Column("images", np.uint8, (frames.count, frames.height_px, frames.width_px, 3))
-    yield _Column("pts", np.int64, rows)
-    yield _Column("time_s", np.float64, rows)
-    yield _Column("frame_index", np.int64, rows)
-    yield _Column("is_keyframe", np.uint8, rows)
-    yield _Column("picks", np.int64, picks)
+    yield Column("images", np.uint8, (frames.count, frames.height_px, frames.width_px, 3))
+    yield Column("pts", np.int64, rows)
+    yield Column("time_s", np.float64, rows)
+    yield Column("frame_index", np.int64, rows)
+    yield Column("is_keyframe", np.uint8, rows)
+    yield Column("picks", np.int64, picks)
     if frames.has_deviations:
-        yield _Column("deviation_s", np.float64, picks)
+        yield Column("deviation_s", np.float64, picks)
     if frames.keyframes is not None:
-        yield _Column("keyframe_ms", np.int64, (frames.keyframes,))
+        yield Column("keyframe_ms", np.int64, (frames.keyframes,))
     if frames.table:
-        yield from (_Column(f"table_{name}", np.int64, (frames.table.keyframes,)) for name in _TABLE_COLUMNS)
+        yield from (Column(f"table_{name}", np.int64, (frames.table.keyframes,)) for name in _TABLE_COLUMNS)
 
 
 def _padding(size_bytes: int) -> int:
@@ -120,16 +120,28 @@ def pack_frames(got: SampledFrames, index: SavedIndex, request: Request) -> tupl
         reads=0 if isinstance(index, KeyframeTable) else len(index) - len(known),
         table=_describe(table) if table else None,
     )
+    columns = []
+    for column in _columns(message):
+        whole = table if column.name.startswith("table_") else got
+        columns.append((column, getattr(whole, column.name.removeprefix("table_"))))
+    return message, pack_columns(columns)
+
+
+def pack_columns(columns: Iterable[tuple[Column, npt.NDArray[Any]]]) -> int:
+    """Write arrays to a memory file, in a decoding process; return the descriptor of the sealed file.
+
+    Raises:
+        MemoryError: There is no room for it.
+    """
     descriptor = os.memfd_create("frames", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        for column in _columns(message):
-            whole = table if column.name.startswith("table_") else got
-            _write(descriptor, np.ascontiguousarray(getattr(whole, column.name.removeprefix("table_")), column.dtype))
+        for column, values in columns:
+            _write(descriptor, np.ascontiguousarray(values, column.dtype))
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as error:
         os.close(descriptor)
         raise MemoryError from error
-    return message, descriptor
+    return descriptor
 
 
 def _describe(table: KeyframeTable) -> Table:
@@ -157,12 +169,22 @@ def unpack_frames(message: Frames, descriptor: int, request: Request, *, max_byt
     Raises:
         InvalidAnswerError: The descriptor is not a sealed memory file of these arrays, or the arrays are inconsistent.
     """
-    columns = list(_columns(message))
+    arrays = unpack_columns(list(_columns(message)), descriptor, max_bytes=max_bytes)
+    _require_sound(arrays, request)
+    return arrays
+
+
+def unpack_columns(columns: Sequence[Column], descriptor: int, *, max_bytes: int) -> Arrays:
+    """Map the arrays of a memory file, in the pool.
+
+    Raises:
+        InvalidAnswerError: The descriptor is not a sealed memory file of these arrays.
+    """
     size_bytes = sum(column.size_bytes + _padding(column.size_bytes) for column in columns)
     if size_bytes > max_bytes:
-        raise InvalidAnswerError(f"{size_bytes:,} bytes of frames")
+        raise InvalidAnswerError(f"{size_bytes:,} bytes of arrays")
     _require_sealed(descriptor, size_bytes)
-    memory = mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_COPY)
+    memory = mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_COPY) if size_bytes else b""
     arrays: Arrays = {}
     start = 0
     for column in columns:
@@ -171,7 +193,6 @@ def unpack_frames(message: Frames, descriptor: int, request: Request, *, max_byt
         # The small ones are copied: one that is kept must not keep the pixels.
         arrays[column.name] = array if column.name == "images" else array.copy()
         start += column.size_bytes + _padding(column.size_bytes)
-    _require_sound(arrays, request)
     return arrays
 
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.index_facts import read_index_facts
 from reelabel.limits import Limits
 from reelabel.pool.messages import Begun, Request, parse_answer
 from reelabel.pool.transfer import pack_frames, unpack_frames
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import samplers
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.segment import WHOLE
-from reelabel.sources.sparse_file import CachedRange
+from reelabel.sources.sparse_file import CachedRange, SparseFile
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
@@ -43,11 +45,21 @@ def warm_up() -> None:
         os.write(descriptor, clip)
         for sampler in ("keyframes", "uniform", "auto"):
             _decode(clip, descriptor, Sampling(sampler=sampler, num_frames=4, drop_similar=0.999))
+        read_index_facts(VideoFile(descriptor, len(clip), ".mp4"), Limits())
+        read_index_facts(SparseFile(_Held(clip)), Limits())
     finally:
         os.close(descriptor)
     parse_answer(Begun().model_dump_json().encode())
     with suppress(ConfigurationError):  # the pool raises it for requests that need it
-        samplers()
+        _choose_in_each_way()
+
+
+def _choose_in_each_way() -> None:
+    """Let each sampler choose once: NumPy imports some of its parts only when they are needed."""
+    facts = VideoProperties(total_frames=96, fps=12.0, duration_s=8.0, width_px=32, height_px=32)
+    for name in dense_samplers():
+        with suppress(Exception):  # of another package: fails the videos that need it
+            choose_indices(Sampling(sampler=name), facts)
 
 
 def _decode(clip: bytes, descriptor: int, sampling: Sampling) -> None:

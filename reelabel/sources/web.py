@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     Ask = Callable[[int, int | None], AbstractContextManager[WebResponse]]
 
+if not hasattr(Retry, "DEFAULT_RETRY_AFTER_MAX"):
+    raise ModuleNotFoundError("urllib3 is too old", name="a newer urllib3")
+
 
 class WebCopy:
     """A download that resumes where an attempt broke off, and never mixes versions of the object."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -14,6 +15,7 @@ from infra.errors import ManifestError
 from reelabel.errors import FrameFileError, ObjectError
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.passes import with_sampler
+from reelabel.sampling.registry import samplers
 from reelabel.segment import Segment
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import FAILURE, RESULT
@@ -65,6 +67,7 @@ class ShownJob:
         video: URI of the video, without credentials.
         strip: Index in `ShownJobs.strips`; None if the frames are not included.
         no_strip: Why they are not included; empty otherwise.
+        others: Indices of the frames that other samplers chose of the same video, as far as the cache has them.
     """
 
     job_id: str
@@ -79,6 +82,7 @@ class ShownJob:
     end_s: float | None
     strip: int | None
     no_strip: str
+    others: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +101,14 @@ class Sources:
     Attributes:
         manifest_uri: URI of their manifest.
         spec: Their spec; None if this version cannot read it.
+        native_sampler: Name of the sampler that the model was trained with; empty if unknown.
         objects: Store of the manifest.
         cache: Cache of the frames.
     """
 
     manifest_uri: str
     spec: RunSpec | None
+    native_sampler: str
     objects: ObjectStore
     cache: FrameCache
 
@@ -134,7 +140,7 @@ def read_shown(
         if (row := rows.get(job_id))
     ]
     asked = {job_id: _identity(jobs.get(job_id), row, sources.spec) for job_id, row in rows.items()}
-    return _with_strips(found, asked, sources.cache, max_videos=max_videos, note=note)
+    return _with_strips(found, asked, sources, max_videos=max_videos, note=note)
 
 
 def _rows(connection: Connection, key: ReportKey, job_ids: list[str]) -> dict[str, RowMapping]:
@@ -185,13 +191,14 @@ def _shown(
         end_s=job.end_s if job else None,
         strip=None,
         no_strip="The manifest now has another question under this id." if not job else "",
+        others=(),
     )
 
 
 def _with_strips(
     found: Sequence[ShownJob],
     asked: Mapping[str, FrameIdentity | None],
-    cache: FrameCache,
+    sources: Sources,
     *,
     max_videos: int,
     note: str,
@@ -199,14 +206,23 @@ def _with_strips(
     """Read the frames of the videos of the first jobs."""
     wanted = list(dict.fromkeys(frames for job in found if (frames := asked[job.job_id])))[:max_videos]
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
-        read = dict(zip(wanted, readers.map(partial(_strip, cache), wanted), strict=True))
-    strips = {frames: strip for frames, strip in read.items() if strip}
+        read = dict(zip(wanted, readers.map(partial(_strip, sources.cache), wanted), strict=True))
+        strips = {frames: strip for frames, strip in read.items() if strip}
+        others = {frames: other_samplers(frames, sources.native_sampler) for frames in strips}
+        more = [each for each in dict.fromkeys(chain.from_iterable(others.values())) if each not in read]
+        # After those that the model saw: they are the first to be dropped from a page that is too large.
+        strips |= {
+            frames: strip
+            for frames, strip in zip(more, readers.map(partial(_strip, sources.cache), more), strict=True)
+            if strip
+        }
     number_of = {frames: number for number, frames in enumerate(strips)}
 
     def fill(job: ShownJob) -> ShownJob:
         frames = asked[job.job_id]
         if frames in number_of:
-            return replace(job, strip=number_of[frames])
+            found_others = (number_of[each] for each in others.get(frames, ()) if each in number_of)
+            return replace(job, strip=number_of[frames], others=tuple(found_others))
         return replace(
             job, no_strip=job.no_strip or _missing_reason(is_known=frames is not None, was_read=frames in read)
         )
@@ -233,6 +249,18 @@ def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
         return None
 
 
+def other_samplers(seen: FrameIdentity, native_sampler: str) -> list[FrameIdentity]:
+    """Return what other samplers' frames of the same video would be asked for by, given the same options.
+
+    Args:
+        seen: The frames that the model saw.
+        native_sampler: Name of the sampler that the model was trained with; empty if unknown.
+    """
+    names = dict.fromkeys(name for name in ("keyframes", "uniform", native_sampler) if name in samplers())
+    others = (replace(seen, sampling=with_sampler(seen.sampling, name)) for name in names)
+    return [each for each in others if each.key != seen.key]
+
+
 def _missing_reason(*, is_known: bool, was_read: bool) -> str:
     if not is_known:
         return "No frames were taken."
@@ -247,4 +275,7 @@ def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:
 
 def _without(jobs: Iterable[ShownJob], kept: int, why: str) -> Iterable[ShownJob]:
     for job in jobs:
-        yield replace(job, strip=None, no_strip=why) if job.strip is not None and job.strip >= kept else job
+        if job.strip is not None and job.strip >= kept:
+            yield replace(job, strip=None, no_strip=why, others=())
+        else:
+            yield replace(job, others=tuple(number for number in job.others if number < kept))

@@ -129,7 +129,13 @@ def gather(
         shown = read_shown(
             connection,
             key,
-            Sources(manifest_uri=run["manifest_uri"], spec=spec, objects=objects, cache=cache),
+            Sources(
+                manifest_uri=run["manifest_uri"],
+                spec=spec,
+                native_sampler=run["native_sampler"],
+                objects=objects,
+                cache=cache,
+            ),
             reasons=choose_jobs(connection, key, named=job_ids, changed=before),
             before=before,
             max_videos=_MAX_VIDEOS,

@@ -47,6 +47,9 @@ class Strip:
         picks: Indices into `frames`, as shown, with repeats.
         keyframe_times_s: Times of all keyframes of the file; None if only those among `frames` are known.
         width_px: Width of the frames as the model saw them.
+        sampler: The sampler that chose them.
+        frames_decoded: Number of frames decoded for them, when their frame file was made.
+        decode_ms: Milliseconds that it took.
         note: Why there are no thumbnails, or what is wrong with the video; empty otherwise.
     """
 
@@ -59,6 +62,9 @@ class Strip:
     total_frames: int | None
     width_px: int
     height_px: int
+    sampler: str
+    frames_decoded: int
+    decode_ms: float
     note: str
 
 
@@ -94,6 +100,9 @@ def make_strip(file: FrameFile) -> Strip:
         total_frames=file.total_frames,
         width_px=file.shape[2],
         height_px=file.shape[1],
+        sampler=file.sampler,
+        frames_decoded=file.frames_decoded,
+        decode_ms=round(float(file.facts.get("decode_ms", 0.0)), 1),
         note=note,
     )
 

@@ -17,6 +17,7 @@ from flows.evaluate import evaluate
 from flows.run.names import TAG
 from flows.schedule.deploy import deploy_flows
 from flows.schedule.form import form_of
+from flows.survey import survey
 from infra.embedded import export
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -30,7 +31,7 @@ def client(prefect_services, prefect_api, monkeypatch):  # noqa: ARG001 - which 
         yield client
 
 
-@pytest.mark.parametrize("flow", [classify, backfill, evaluate], ids=lambda flow: flow.name)
+@pytest.mark.parametrize("flow", [classify, backfill, evaluate, survey], ids=lambda flow: flow.name)
 def test_fields_keep_their_order_and_one_style_of_labels(flow):
     form = form_of(flow)
 

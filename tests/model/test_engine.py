@@ -239,7 +239,7 @@ def test_answers_about_pruned_videos_do_not_depend_on_earlier_questions(pruning)
 
 def test_no_batch_of_pruned_videos_is_cut_where_vllm_cannot_go_on(tmp_path):
     # Cut after any number of tokens, some step would begin at the first token of a video.
-    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5, max_num_batched_tokens=96)
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5, max_num_batched_tokens=128)
     files = {str(seed): frame_file(seed) for seed in range(24)}
     questions = tuple(question(f"{'Look! ' * at}Which colour?", video_id=name) for at, name in enumerate(files))
 

@@ -20,6 +20,7 @@ from reelabel.limits import Limits
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.registry import dense_samplers
 from reelabel.sources.object_store import ObjectStore
 from tests.only_child import only_child
 
@@ -54,6 +55,15 @@ def test_frames_of_a_child_equal_those_of_this_process(pool, make_clip):
         assert getattr(got, name).dtype == getattr(expected, name).dtype
     for name in ("fps", "duration_s", "total_frames", "orientation", "method", "reason", "sampler", "first_ms"):
         assert getattr(got, name) == getattr(expected, name)
+
+
+def test_each_sampler_works_in_a_locked_child(pool, make_clip):
+    clip, limits = make_clip(frames=96, fps=12, gop=24), Limits()
+
+    for name in dense_samplers():
+        sampled = pool.extract(clip, sampling=Sampling(sampler=name), limits=limits)
+        expected = extract_keyframes(clip, sampling=Sampling(sampler=name), limits=limits)
+        assert sampled.pts[sampled.picks].tolist() == expected.pts[expected.picks].tolist()
 
 
 def test_frames_are_writable_and_leave_nothing_behind(pool, make_clip):

@@ -1,5 +1,6 @@
 """Several decoders and threads give the frames that one gives, and none outlives an extraction."""
 
+import resource
 import threading
 from dataclasses import fields
 
@@ -9,9 +10,11 @@ import pytest
 
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
+from reelabel.decode.thread_budget import affordable_threads
 from reelabel.errors import VideoUnreadableError
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 
 LIMITS = Limits()
@@ -131,3 +134,40 @@ def test_no_thread_outlives_frames_that_cannot_be_used(make_clip, monkeypatch):
         extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
 
     assert threading.active_count() == before, caught.value
+
+
+def test_one_decoder_goes_on_where_memory_does_not_suffice_for_several(make_clip, monkeypatch):
+    path = make_clip(frames=48, gop=12, b_frames=2)
+    alone = extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS)
+    decode = RunDecoder.decode
+
+    def run_out_of_memory(decoder, run):
+        for number, decoded in enumerate(decode(decoder, run)):
+            if number == 2 and threading.current_thread() is not threading.main_thread():
+                raise MemoryError
+            yield decoded
+
+    monkeypatch.setattr(RunDecoder, "decode", run_out_of_memory)
+
+    assert facts_of(extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=3)) == facts_of(alone)
+
+
+def test_threads_leave_room_in_a_limited_address_space(monkeypatch):
+    codec = av.CodecContext.create("h264", "r")
+    codec.width, codec.height = 1920, 1080
+
+    threads = {}
+    for limit_mib in (256, 2048, 4096):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit_mib=limit_mib: (limit_mib * 1024**2, -1))
+        threads[limit_mib] = affordable_threads(8, codec)
+
+    assert threads == {256: 1, 2048: 4, 4096: 8}
+
+
+def test_confined_processes_with_many_threads_and_little_memory_give_the_same_frames(make_clip):
+    clips = [make_clip(f"{gop}.mp4", gop=gop, b_frames=2, size=(640, 360)) for gop in (12, 48)]
+    with DecodePool(processes=1, timeout_s=60, memory_mib=512, threads=8) as pool:
+        confined = [pool.extract(clip, sampling=EVERY_SECOND, limits=LIMITS) for clip in clips]
+
+    for clip, got in zip(clips, confined, strict=True):
+        assert facts_of(got) == facts_of(extract_keyframes(clip, sampling=EVERY_SECOND, limits=LIMITS))

@@ -60,7 +60,7 @@ def test_a_gop_without_picks_is_not_decoded_and_no_gop_is_decoded_twice(make_cli
     monkeypatch.setattr(
         RunDecoder,
         "_decode_from",
-        lambda decoder, start, wanted: (starts.append(start), decode_from(decoder, start, wanted))[1],
+        lambda decoder, start, *others: (starts.append(start), decode_from(decoder, start, *others))[1],
     )
 
     extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)

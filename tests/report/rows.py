@@ -63,6 +63,9 @@ def strip(frames=2, image=PIXEL, **changed):
             "total_frames": 32 * frames,
             "width_px": 64,
             "height_px": 48,
+            "sampler": "keyframes",
+            "frames_decoded": frames,
+            "decode_ms": 3.5,
             "note": "",
         }
         | changed
@@ -85,6 +88,7 @@ def shown_job(name="clip-7", **changed):
         end_s=None,
         strip=0,
         no_strip="",
+        others=(),
     )
     return replace(job, **changed)
 

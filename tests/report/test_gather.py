@@ -19,6 +19,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, SHARD
 from tasks.domain import ModelIdentity, RunSpec
+from tasks.report.jobs import drop_strips
 from tasks.report.page import render
 from tasks.report.report import gather
 from tasks.results.runs import close_run, find_run, open_run, update_run
@@ -130,6 +131,24 @@ def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, star
     assert all(frame.image.startswith("data:image/webp;base64,") for frame in strip.frames)
     assert shown.jobs[0].question.startswith("?\nA. yes\nB. no\n")
     assert shown.jobs[0].choices == (("yes", 0.25), ("no", 0.75))
+
+
+def test_a_job_shows_the_frames_of_other_samplers_that_are_in_the_cache(engine, started, manifest, tmp_path):
+    uri = pl.read_parquet(manifest)["video_uri"][0]
+    cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
+    for sampler in ("keyframes", "uniform"):
+        sampling = Sampling(sampler=sampler)
+        frames = extract_keyframes(Path(uri), sampling=sampling, limits=Limits())
+        asked = {"source_uri": uri, "fingerprint": "e1", "sampling": sampling}
+        cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
+    started(SPEC, [of(manifest, name) for name in "ab"])
+
+    shown = page_of(engine, tmp_path).shown
+
+    assert [strip.sampler for strip in shown.strips] == ["keyframes", "uniform"]
+    assert {(job.strip, job.others) for job in shown.jobs} == {(0, (1,))}
+    assert {(job.strip, job.others) for job in drop_strips(shown, 1).jobs} == {(0, ())}
+    assert 16 == len(shown.strips[1].picks) < shown.strips[1].frames_decoded
 
 
 def test_a_job_whose_frames_are_gone_is_explained(engine, started, manifest, tmp_path):

@@ -89,7 +89,7 @@ def test_the_library_works_beside_packages_named_like_ours(library_python, tmp_p
 
     assert got["shape"][3] == 3
     assert got["prepared"] == [4, *got["shape"][1:]]
-    assert not {*got["modules"]} & {*NAMES, "prefect", "boto3", "urllib3", "sqlalchemy", "PIL"}
+    assert not {*got["modules"]} & {*NAMES, "prefect", "boto3", "urllib3", "sqlalchemy", "pyarrow", "PIL"}
 
 
 def test_a_missing_dependency_is_named_with_its_extra(library_python, tmp_path, make_clip):

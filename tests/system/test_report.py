@@ -30,7 +30,7 @@ def html(tmp_path_factory):
     """A page with every section, hostile questions, and a clip of two keyframes."""
     jobs = [
         shown_job("clip-7"),
-        shown_job("clip-8", strip=1, before="blue", reasons=("changed label",), question=SEPARATED),
+        shown_job("clip-8", strip=1, others=(0,), before="blue", reasons=("changed label",), question=SEPARATED),
         shown_job("hostile", question=HOSTILE, strip=None, no_strip="No frames were taken.", reasons=("sample",)),
     ]
     made = report(
@@ -207,6 +207,16 @@ def test_a_clip_beyond_the_range_of_the_sliders_is_replayed_unchanged(browser, t
         expect(page.locator(f"#{name}-out")).to_have_text(text)
     expect(page.locator("#replay-uniform .repeats")).to_contain_text(f"{picks['uniform'][1] / 120:.2f} s")
     page.close()
+
+
+def test_a_job_shows_what_other_samplers_chose(page):
+    page.get_by_label("Job ID").fill("clip-8")
+    page.keyboard.press("Enter")
+
+    shown = page.locator("#shown-job")
+    expect(shown.get_by_role("heading", name="Frames of other samplers")).to_be_visible()
+    expect(shown.get_by_text("16 frames, 2 distinct, 2 decoded in 3.5 ms")).to_be_visible()
+    expect(shown.get_by_role("img", name="Frame at 2.00 s, shown 8 times")).to_have_count(1)
 
 
 def test_a_page_tells_how_to_see_a_job_that_was_left_out(page):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+from vllm import envs
 from vllm.exceptions import VLLMUnprocessableEntityError, VLLMValidationError
 from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY
 from vllm.multimodal.video import VIDEO_LOADER_REGISTRY, VideoLoader
@@ -11,10 +13,15 @@ from vllm.multimodal.video import VIDEO_LOADER_REGISTRY, VideoLoader
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.integrations.vllm.connector import RangeConnector
 from reelabel.integrations.vllm.decode import decode_video, is_frame_file, read_frame_file
+from reelabel.integrations.vllm.ranges import require_web
 from reelabel.integrations.vllm.video_input import drop_repeated_frames, video_input
 
 if TYPE_CHECKING:
     from reelabel.integrations.vllm.video_input import Video
+
+
+_CONNECTOR = "reelabel"
+_log = logging.getLogger("vllm.reelabel")  # below vLLM's own logger, so that it is seen
 
 
 class KeyframeLoader(VideoLoader):  # type: ignore[misc]
@@ -69,10 +76,13 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
             As `KeyframeLoader.load_bytes`.
 
         Raises:
+            VLLMValidationError: PyArrow is not installed.
             VLLMUnprocessableEntityError: The frame file is damaged.
         """
         try:
             video = video_input(read_frame_file(data))
+        except ConfigurationError as error:
+            raise VLLMValidationError(error.message) from None
         except JobError as error:
             raise VLLMUnprocessableEntityError(error.message) from None
         return video if repeat_frames else drop_repeated_frames(video)
@@ -80,6 +90,15 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
 
 def register() -> None:
     """Register the loaders and the media connector with vLLM. Idempotent."""
-    MEDIA_CONNECTOR_REGISTRY.register("reelabel")(RangeConnector)
+    MEDIA_CONNECTOR_REGISTRY.register(_CONNECTOR)(RangeConnector)
     VIDEO_LOADER_REGISTRY.register("pyav_keyframes")(KeyframeLoader)
     VIDEO_LOADER_REGISTRY.register("reelabel_frames")(FrameFileLoader)
+    if envs.VLLM_MEDIA_CONNECTOR == _CONNECTOR:
+        _warn_without_ranges()
+
+
+def _warn_without_ranges() -> None:
+    try:
+        require_web()
+    except ConfigurationError as error:
+        _log.warning("%s Until then, vLLM reads videos whole.", error.message)

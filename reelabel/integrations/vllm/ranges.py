@@ -15,6 +15,7 @@ from reelabel.fast_path import FastPathUnavailableError, as_video_errors
 from reelabel.frames.fetch import RANGES_MIN_BYTES, RemoteVideo
 from reelabel.integrations.vllm.decode import decode_pool, parse_sampling
 from reelabel.limits import Limits
+from reelabel.optional import require
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.options import WebOptions
 from reelabel.validation import first_fault
@@ -63,6 +64,15 @@ def decode_url(
     except (ReelabelError, FastPathUnavailableError):
         return None
     return RemoteFrames(frames, info.fingerprint)
+
+
+def require_web() -> None:
+    """Check that videos at URLs can be read by ranges.
+
+    Raises:
+        ConfigurationError: urllib3 is not installed, or too old.
+    """
+    require("reelabel.sources.web", extra="web", purpose="The media connector reelabel")
 
 
 @cache

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-
+from reelabel import arrow as pa
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError
 from reelabel.sources.object_info import redact_uri
 
@@ -17,12 +16,12 @@ MAX_MEMBERS = 2_000_000
 _DAMAGE = b"damage"
 _HERE = "./"
 _TYPES = {
-    "start": pa.int64(),
-    "size": pa.int64(),
-    "packed_size": pa.int64(),
-    "method": pa.int32(),
-    "crc": pa.int64(),
-    "refusal": pa.string(),
+    "start": "int64",
+    "size": "int64",
+    "packed_size": "int64",
+    "method": "int32",
+    "crc": "int64",
+    "refusal": "string",
 }
 
 

@@ -15,10 +15,11 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import numpy as np
-import pyarrow as pa
 
+from reelabel import arrow as pa
 from reelabel.disk import disk_errors, temporary_root
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError, VideoEmptyError, VideoRefusedError
+from reelabel.optional import require
 from reelabel.sources.archives.content import Content
 from reelabel.sources.archives.memo import Memo
 from reelabel.sources.archives.ranged_file import RangedFile
@@ -150,7 +151,7 @@ def _parse(uri: MemberUri) -> tuple[str, int]:
 
 
 def _open(source: ArchiveSource, metadata: Any = None) -> Any:  # noqa: ANN401
-    from pyarrow import parquet  # noqa: PLC0415 - slow to import
+    parquet = require("pyarrow.parquet", extra="arrow", purpose="A video in a Parquet file")  # slow to import
 
     # Without pre_buffer and with a buffer, pages are read one after another, not a whole column at once.
     file = RangedFile(source, block_bytes=_BLOCK_BYTES)

@@ -48,6 +48,7 @@ function describe(job) {
     job.choices ? probabilities(job) : null,
     element("h4", {}, "Frames the model saw"),
     ...(strip ? stripParts(job, strip) : [element("p", { class: "note" }, job.no_strip)]),
+    ...otherSamplers(job),
     element("h4", {}, "Question"),
     systemPrompt ? element("pre", { tabindex: "0", "aria-label": "System prompt" }, systemPrompt) : null,
     question
@@ -90,9 +91,9 @@ function probabilities(job) {
   return element("dl", { class: "bars" }, ...rows);
 }
 
-function stripParts(job, strip) {
+function stripItems(strip) {
   const repeats = new Map(countRepeats(strip.picks));
-  const items = strip.frames.map((frame, at) => {
+  return strip.frames.map((frame, at) => {
     const times = repeats.get(at) ?? 0;
     const name = `Frame at ${timeOf(frame.time_s)}, shown ${times === 1 ? "once" : `${times} times`}`;
     return element(
@@ -101,13 +102,27 @@ function stripParts(job, strip) {
       element("span", {}, timeOf(frame.time_s), times > 1 ? element("b", {}, `×${times}`) : null),
     );
   });
+}
+
+// What other samplers chose of the same video, if an earlier run left it in the cache: nothing is decoded for a page.
+function otherSamplers(job) {
+  if (!job.others.length) return [];
+  const rows = job.others.map((number) => data.strips[number]).flatMap((strip) => [
+    element("h5", {}, strip.sampler),
+    element("p", { class: "note" }, `${whole(strip.picks.length)} frames, ${whole(strip.frames.length)} distinct, ${whole(strip.frames_decoded)} decoded in ${strip.decode_ms.toFixed(1)} ms`),
+    element("ul", { class: "strip" }, ...stripItems(strip)),
+  ]);
+  return [element("h4", {}, "Frames of other samplers, from the cache"), ...rows];
+}
+
+function stripParts(job, strip) {
   const inFile = `${whole(strip.keyframes_in_file)} keyframe${strip.keyframes_in_file === 1 ? "" : "s"}`;
   const summary = `${whole(strip.picks.length)} frames shown, ${whole(strip.frames.length)} distinct, ${strip.width_px}×${strip.height_px} pixels; the file has ${inFile} in ${timeOf(strip.duration_s)}.`;
   const coverage = job.facts.coverage ? `Its keyframes may not be enough: ${job.facts.coverage.replaceAll("_", " ").replaceAll(",", ", ")}.` : "";
   const replayButton = element("button", { type: "button", id: "replay-this" }, "Replay its picks");
   replayButton.addEventListener("click", () => replayJob(job, strip));
   return [
-    element("ul", { class: "strip" }, ...items),
+    element("ul", { class: "strip" }, ...stripItems(strip)),
     element("div", { class: "track", id: "track" }),
     element("p", { class: "note" }, [summary, coverage, strip.note].filter(Boolean).join(" ")),
     strip.total_frames || strip.fps ? replayButton : null,

@@ -74,7 +74,6 @@ def test_little_of_a_remote_video_is_read(frames, make_clip, store_settings):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--compare", "opencv"], "--compare takes only vllm"),
         (["--compare", "vllm", "--sampler", "fps"], "No loader of vLLM samples as fps"),
         (["--compare", "vllm", "--start-s", "1"], "sample whole videos"),
     ],

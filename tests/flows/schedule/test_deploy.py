@@ -142,7 +142,9 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
         assert "infer/gpu: " in deployed.stdout
 
     found = {deployment.name: deployment for deployment in client.read_deployments()}
-    assert found.keys() == {"on-demand", "nightly", "by-ids", "labelled", "manifests", "daily", "cpu", "gpu"}
+    assert found.keys() == {
+        *("on-demand", "nightly", "by-ids", "labelled", "manifest", "manifests", "daily", "cpu", "gpu")
+    }
     assert found["nightly"].paused
     assert str(found["nightly"].schedules[0].schedule.cron) == "0 2 * * *"
     assert found["on-demand"].entrypoint == "flows.classify.classify"
@@ -152,7 +154,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
     assert "if empty, every open plan" in found["gpu"].parameter_openapi_schema["properties"]["plan"]["description"]
     for name in ("on-demand", "by-ids"):
         groups = found[name].parameter_openapi_schema["definitions"]
-        assert groups["SpecOverrides"]["properties"].keys() == {"model", "sampling", "prompts"}
+        assert groups["SpecOverrides"]["properties"].keys() == {"model", "video_pruning_rate", "sampling", "prompts"}
         sampling, prompts = (groups[kind]["properties"] for kind in ("SamplingOptions", "PromptOptions"))
         assert any(kind.get("maximum") == 512 for kind in sampling["num_frames"]["anyOf"])
         assert "Orders in which each question's choices are shown" in prompts["permutations"]["description"]

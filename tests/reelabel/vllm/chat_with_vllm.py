@@ -28,6 +28,7 @@ def main(asked_path, answers_path):
         "answers": [ask(llm, messages, asked["allowed"]) for messages in asked["chats"]],
         "metadata": load(data, **asked["options"])[1],
         "each once": load(data, repeat_frames=False, **asked["options"])[1],
+        "modules": sorted({name.partition(".")[0] for name in sys.modules}),
     }
     Path(answers_path).write_text(json.dumps(answers))
 

@@ -15,6 +15,7 @@ from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.prompts.prompt import choice_probabilities, choice_tokens
 from tasks.model.protocol import Batch, EngineConfig, Question
 from tests.clips import write_clip
+from tests.reelabel.vllm.beside_vllm import build_wheel, create_environment, install
 
 SAMPLING = {"num_frames": 6, "size_multiple_px": 28, "max_pixels": 3136}
 CHOICES = ("red", "green", "blue", "yellow")
@@ -42,6 +43,33 @@ class Asked:
 def chat_about(url):
     part = {"type": "video_url", "video_url": {"url": url}}
     return [{"role": "user", "content": [part, {"type": "text", "text": TEXT}]}]
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def bare_vllm(tmp_path_factory):
+    """A Python with vLLM, where nothing of ours is installed."""
+    return create_environment(tmp_path_factory.mktemp("bare") / "venv")
+
+
+@pytest.fixture(scope="session")
+def vllm_python(tmp_path_factory, wheel):
+    """A Python with vLLM, after `pip install reelabel`."""
+    python = create_environment(tmp_path_factory.mktemp("alone") / "venv")
+    install(python, wheel)
+    return python
+
+
+@pytest.fixture(scope="session")
+def vllm_python_with_arrow(tmp_path_factory, wheel):
+    """A Python with vLLM, after `pip install 'reelabel[arrow]'`."""
+    python = create_environment(tmp_path_factory.mktemp("arrow") / "venv")
+    install(python, wheel, "[arrow]")
+    return python
 
 
 @pytest.fixture(scope="session")

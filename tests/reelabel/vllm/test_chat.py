@@ -1,8 +1,7 @@
-"""Our loaders through `LLM.chat`, for users of nothing else of ours."""
+"""Our loaders through `LLM.chat`, where `pip install reelabel` added them to vLLM."""
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,12 @@ from tests.reelabel.vllm.conftest import MEDIA, SAMPLING, chat_about
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("loaders")]
 
-GOOD = ("video file", "video data", "frame file", "frame data")
+GOOD = ("video file", "video data")
+FRAME_FILES = ("frame file", "frame data")
 
 
 @pytest.fixture(scope="module")
-def answered(asked, tmp_path_factory):
+def answered(asked, vllm_python, tmp_path_factory):
     folder = tmp_path_factory.mktemp("chat")
     engine = {
         "model": str(TINY_MODEL),
@@ -42,14 +42,14 @@ def answered(asked, tmp_path_factory):
     )
     script = Path(__file__).with_name("chat_with_vllm.py")
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL))) | {"VLLM_CPU_KVCACHE_SPACE": "1"}
-    command = [sys.executable, str(script), str(folder / "asked.json"), str(folder / "answers.json")]
+    command = [str(vllm_python), str(script), str(folder / "asked.json"), str(folder / "answers.json")]
     subprocess.run(command, check=True, env=environment, cwd=folder)
     answers = json.loads((folder / "answers.json").read_text())
     return answers | {"answers": dict(zip(asked.urls, answers["answers"], strict=True))}
 
 
 @pytest.mark.parametrize("form", GOOD)
-def test_a_video_and_its_frame_file_get_the_answers_of_our_engine(asked, answered, form):
+def test_a_video_gets_the_answers_of_our_engine(asked, answered, form):
     logprobs = answered["answers"][form]["logprobs"]
 
     assert asked.probabilities(logprobs) == pytest.approx(asked.expected, abs=1e-5)
@@ -75,3 +75,16 @@ def test_an_unreadable_video_is_refused_in_one_sentence(answered, form, words):
 
     assert answer["error"] == "VLLMUnprocessableEntityError"
     assert words in answer["message"]
+
+
+@pytest.mark.parametrize("form", FRAME_FILES)
+def test_a_frame_file_is_refused_with_the_extra_that_reads_it(answered, form):
+    answer = answered["answers"][form]
+
+    assert answer["error"] == "VLLMValidationError"
+    assert "pip install 'reelabel[arrow]'" in answer["message"]
+
+
+def test_no_scheduler_store_or_database_is_imported(answered):
+    assert {"reelabel", "vllm", "av"} <= {*answered["modules"]}
+    assert not {"prefect", "sqlalchemy", "boto3", "polars", "pyarrow"} & {*answered["modules"]}

@@ -1,0 +1,1 @@
+"""Dense sampling beside TorchCodec, which has an environment of its own."""

@@ -1,0 +1,187 @@
+"""Ours and TorchCodec in turn, on the same frames of the same clips."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from reelabel.cores import usable_cores
+from reelabel.errors import ReelabelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from benchmarks.media.clips import BenchClip
+
+_ROOT = Path(__file__).parents[2]
+_FRAMES = 16
+
+
+class Setting(NamedTuple):
+    """How TorchCodec decodes; 0 threads leave their number to FFmpeg."""
+
+    seek_mode: str
+    threads: int
+
+    def __str__(self) -> str:
+        """Return its name in tables."""
+        return f"{self.seek_mode} {self.threads}"
+
+
+SETTINGS = tuple(Setting(mode, threads) for mode in ("exact", "approximate") for threads in (0, 1, 2))
+
+
+class Pair(NamedTuple):
+    """One round with one setting: theirs, and ours right after, in milliseconds."""
+
+    theirs_ms: float
+    ours_ms: float
+    theirs_cpu_ms: float
+    ours_cpu_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRow:
+    """What was measured on one clip.
+
+    Attributes:
+        clip: The clip.
+        pairs: The rounds, by TorchCodec's setting; ours uses all cores.
+        ours_alone_ms: Our median with a single thread.
+        are_times_equal: Whether both have returned the frames of the same times.
+        mean_difference: Mean absolute difference of the frames' RGB values, of 255; 0 if all pixels are equal.
+    """
+
+    clip: BenchClip
+    pairs: Mapping[Setting, Sequence[Pair]]
+    ours_alone_ms: float
+    are_times_equal: bool
+    mean_difference: float
+
+    def theirs_ms(self, setting: Setting) -> float:
+        """Return TorchCodec's median."""
+        return median(pair.theirs_ms for pair in self.pairs[setting])
+
+    @property
+    def ours_ms(self) -> float:
+        """Our median, over the rounds of all settings."""
+        return median(pair.ours_ms for pairs in self.pairs.values() for pair in pairs)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long TorchCodec takes with the setting that suits it best."""
+        return min(median(pair.theirs_ms / pair.ours_ms for pair in pairs) for pairs in self.pairs.values())
+
+    @property
+    def cpu_ratio(self) -> float:
+        """How many times as much CPU time it takes with the setting that takes least."""
+        return min(median(pair.theirs_cpu_ms / pair.ours_cpu_ms for pair in pairs) for pairs in self.pairs.values())
+
+
+class LoadingProcess:
+    """A process that loads frames on request."""
+
+    def __init__(self, python: Path | str, loader: str) -> None:
+        """Start it."""
+        self._loader = loader
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [python, "-P", "-m", "benchmarks.torchcodec.process", loader],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        )
+
+    def __enter__(self) -> Self:
+        """Return the process."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.communicate()
+
+    def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+        """Load frames once.
+
+        Raises:
+            ReelabelError: The process has ended.
+        """
+        assert self._process.stdin
+        assert self._process.stdout
+        line = ""
+        with suppress(BrokenPipeError):
+            print(json.dumps(request | {"frames": _FRAMES}), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        if not line:
+            raise ReelabelError(f"The process of {self._loader} has ended; its error is above.")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def measure_clips(
+    clips: Sequence[BenchClip],
+    folder: Path,
+    pythons: tuple[Path | str, Path | str],
+    *,
+    rounds: int,
+    at_model_size: bool,
+) -> Iterator[PeerRow]:
+    """Measure each clip with every setting.
+
+    Args:
+        clips: The clips.
+        folder: Folder that keeps the clips.
+        pythons: Our Python, and that of TorchCodec's environment.
+        rounds: Pairs per setting.
+        at_model_size: Whether both scale frames to the model's size; otherwise they keep the source's.
+    """
+    with ExitStack() as stack:
+        ours = stack.enter_context(LoadingProcess(pythons[0], "ours"))
+        theirs = stack.enter_context(LoadingProcess(pythons[1], "torchcodec"))
+        for clip in clips:
+            path = str(clip.make(folder).absolute())
+            yield _measure(ours, theirs, clip, {"path": path, "at_model_size": at_model_size}, rounds)
+
+
+def _measure(
+    ours: LoadingProcess, theirs: LoadingProcess, clip: BenchClip, request: Mapping[str, Any], rounds: int
+) -> PeerRow:
+    threaded, alone = (dict(request) | {"threads": threads} for threads in (usable_cores(), 1))
+    with TemporaryDirectory(dir=Path(request["path"]).parent) as folder:
+        kept = [Path(folder, f"{name}.npy") for name in ("ours", "torchcodec")]
+        first = ours.ask(**threaded, keep=str(kept[0]))
+        wanted = threaded | {"indices": first["indices"], "size": first["size"]}
+        other = theirs.ask(**wanted, seek_mode="exact", keep=str(kept[1]))
+        difference = _difference(*kept)
+    pairs: dict[Setting, list[Pair]] = {setting: [] for setting in SETTINGS}
+    alone_ms = []
+    for _ in range(rounds):
+        for setting in SETTINGS:
+            his, mine = theirs.ask(**wanted | setting._asdict()), ours.ask(**threaded)
+            pairs[setting].append(Pair(his["ms"], mine["ms"], his["cpu_ms"], mine["cpu_ms"]))
+        alone_ms.append(ours.ask(**alone)["ms"])
+    return PeerRow(
+        clip=clip,
+        pairs=pairs,
+        ours_alone_ms=median(alone_ms),
+        are_times_equal=bool(np.allclose(first["times_s"], other["times_s"], rtol=0, atol=1e-6)),
+        mean_difference=difference,
+    )
+
+
+def _difference(ours: Path, theirs: Path) -> float:
+    pairs = zip(np.load(ours, mmap_mode="r"), np.load(theirs, mmap_mode="r"), strict=True)
+    return float(np.mean([np.abs(mine.astype(np.int16) - his).mean() for mine, his in pairs]))

@@ -1,0 +1,84 @@
+"""The table of dense sampling beside TorchCodec."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.media.clips import bench_clips
+from benchmarks.torchcodec.environment import torchcodec_python
+from benchmarks.torchcodec.measure import SETTINGS, measure_clips
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.torchcodec.measure import PeerRow
+
+LEAST_RATIO = 1.5
+_NOTE = (
+    "Medians in milliseconds from a path to 16 uniform frames, each loader in a process of its own, in turn; ours with "
+    "all cores and with one thread, TorchCodec by seek mode and FFmpeg threads. Ratios are medians of pairs, with the "
+    "setting that suits TorchCodec best. The difference is the mean of that between both loaders' RGB values, of 255; "
+    "at the model's size, they scale with other filters."
+)
+
+
+def compare(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, at_model_size: bool, as_json: bool) -> int:
+    """Measure; print a table or JSON.
+
+    Returns:
+        1 if TorchCodec takes less than `LEAST_RATIO` times as long on a clip, or shows frames of other times; else 0.
+    """
+    with PROGRESS.status("Installing TorchCodec in an environment of its own; the first time takes minutes"):
+        theirs = torchcodec_python(folder)
+    with PROGRESS.status("Measuring; the first run makes the clips") as status:
+        rows = []
+        for row in measure_clips(
+            bench_clips(lengths_s), folder, (sys.executable, theirs), rounds=rounds, at_model_size=at_model_size
+        ):
+            rows.append(row)
+            status.update(f"Measuring; {row.clip.name} is done")
+    if as_json:
+        print_json([_record(row) for row in rows])
+    else:
+        OUT.print(peer_table(rows, "the model's size" if at_model_size else "the source's size"))
+        OUT.print(_NOTE)
+    return int(any(row.ratio < LEAST_RATIO or not row.are_times_equal for row in rows))
+
+
+def peer_table(rows: Sequence[PeerRow], size: str) -> Table:
+    """Return a table with one row per clip."""
+    headings = ("clip", "ours", "1 thread", *map(str, SETTINGS), "ratio", "CPU ratio", "times", "difference")
+    table = Table(title=f"16 uniform frames at {size}, ms", title_justify="left", box=SIMPLE)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
+    for row in rows:
+        table.add_row(
+            row.clip.name,
+            f"{row.ours_ms:,.1f}",
+            f"{row.ours_alone_ms:,.1f}",
+            *(f"{row.theirs_ms(setting):,.1f}" for setting in SETTINGS),
+            f"{row.ratio:.2f}x",
+            f"{row.cpu_ratio:.2f}x",
+            "equal" if row.are_times_equal else "other",
+            f"{row.mean_difference:.2f}" if row.mean_difference else "none",
+        )
+    return table
+
+
+def _record(row: PeerRow) -> dict[str, Any]:
+    return {
+        "clip": row.clip.name,
+        "ours_ms": row.ours_ms,
+        "ours_alone_ms": row.ours_alone_ms,
+        "torchcodec_ms": {str(setting): row.theirs_ms(setting) for setting in SETTINGS},
+        "ratio": row.ratio,
+        "cpu_ratio": row.cpu_ratio,
+        "are_times_equal": row.are_times_equal,
+        "mean_difference": row.mean_difference,
+    }

@@ -1,0 +1,116 @@
+"""`reelabel classify --dry-run`: what a run would answer, by a short survey of its videos."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+
+from flows.cli.console import OUT, cell, print_line, print_notice
+from flows.cli.context import connected, running_services, startup_errors
+from flows.cli.repeat import command
+from flows.cli.survey import progress
+from flows.run.request import RunRequest, resolve_spec
+from flows.run.spec import native_warning
+from infra.embedded import ServiceName
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
+from tasks.database.schema import prepare_database
+from tasks.frame_cache.fingerprints import current_fingerprints
+from tasks.frame_cache.pool import video_store
+from tasks.manifest.dataset import dataset_name
+from tasks.manifest.table import open_jobs
+from tasks.results.forecast import past_pace
+from tasks.results.pending import pending_jobs
+from tasks.survey.clips import draw_clips
+from tasks.survey.describe import amount, duration, headlines
+from tasks.survey.take import SurveyOptions, survey_clips
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+    from flows.run.parameters import SpecOverrides
+    from infra.settings import Settings
+    from tasks.domain import RunSpec
+    from tasks.manifest.table import JobTable
+    from tasks.survey.clips import ManifestClips
+    from tasks.survey.survey import Survey
+
+# A look, not the whole survey: no manifest is so large, and no store so slow, that it takes longer than half a minute.
+_LOOK = SurveyOptions(sample=300, limit_s=15.0, measure_s=5.0)
+
+
+def forecast_classify(
+    manifest: str, *, overrides: SpecOverrides, dataset: str | None, force: bool, keep_going: bool
+) -> int:
+    """Print what `classify` would answer, what its videos are, and what it costs; return the exit code.
+
+    Returns:
+        1 if videos of the clips that were looked at cannot be used, so that the run will end so; otherwise 0.
+
+    Raises:
+        ManifestError: The manifest cannot be used.
+        ConfigurationError: The options conflict, or a service is unreachable.
+    """
+    named = dataset or dataset_name(manifest)
+    with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings:
+        with startup_errors():
+            prepare_database(settings.database)
+        card, spec = resolve_spec(RunRequest(kind="classify", manifest=manifest, overrides=overrides), settings)
+        if warning := native_warning(card, settings, overrides):
+            print_notice(f"{warning}.")
+        objects = ObjectStore(settings.store, settings.web)
+        with (
+            connected(settings) as engine,
+            open_jobs(manifest, objects, keep_going=keep_going) as jobs,
+            progress() as note,
+        ):
+            note("Reading the manifest", 0, 0)
+            wanted = jobs if force else _pending(jobs, engine, settings, dataset=named, spec=spec)
+            drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
+            survey = survey_clips(manifest, drawn, settings, spec.sampling, _LOOK, note=note) if drawn else None
+            lines = list(_lines(jobs, drawn, named, engine, spec))
+    for line in lines:
+        print_line(line)
+    if survey:
+        _print(survey)
+    given = {"dataset": dataset, "overrides": overrides, "force": force, "keep_going": keep_going}
+    print_line(f"To answer them: {command('classify', manifest, **given)}")
+    return 1 if survey and survey.failed else 0
+
+
+def _pending(jobs: JobTable, engine: Engine, settings: Settings, *, dataset: str, spec: RunSpec) -> JobTable:
+    return pending_jobs(
+        engine,
+        dataset=dataset,
+        spec_id=spec.spec_id,
+        jobs=jobs,
+        fingerprints_of=partial(current_fingerprints, video_store(settings)),
+    )
+
+
+def _lines(jobs: JobTable, drawn: ManifestClips | None, dataset: str, engine: Engine, spec: RunSpec) -> Iterator[str]:
+    """Yield sentences on the jobs: how many, and for how long past runs would answer them."""
+    wanted = drawn.jobs if drawn else 0
+    videos = pluralize(drawn.videos, "video") if drawn else "0 videos"
+    yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {dataset}."
+    if standing := len(jobs) - wanted:
+        yield f"Skipping {pluralize(standing, 'job')} that have ended already; --force includes those with a label."
+    if rejected := len(jobs.rejects):
+        yield f"Leaving out {pluralize(rejected, 'invalid row')}."
+    host = socket.gethostname()
+    pace = past_pace(engine, dataset=dataset, spec_id=spec.spec_id, host=host)
+    if wanted and pace.jobs:
+        based = f"by {pluralize(pace.jobs, 'job')} of past runs with this spec on {host}"
+        yield f"Answering: about {duration(pace.duration_s(wanted))}, {based}."
+
+
+def _print(survey: Survey) -> None:
+    for line in headlines(survey):
+        OUT.print(Padding(cell(line), (0, 0, 0, 2)))
+    for name, text in amount(survey):
+        OUT.print(Padding(cell(f"{name}: {text}"), (0, 0, 0, 2)))

@@ -1,0 +1,77 @@
+"""The flow `survey`: what the videos of a manifest are, before a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prefect import State, flow, get_run_logger
+from prefect.artifacts import create_link_artifact, create_table_artifact
+from prefect.runtime import flow_run
+
+from flows.run.artifacts import artifact_errors_logged
+from flows.run.naming import name_of_current
+from flows.run.parameters import NO_OVERRIDES, Manifest, Overrides, Sample
+from flows.run.result import completed_state
+from flows.run.sentence import failing_in_a_sentence
+from flows.run.spec import make_spec, native_warning
+from infra.settings import load_settings
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import printable
+from tasks.model.backend import backend_of
+from tasks.report.run_key import page_link, page_uri
+from tasks.survey.describe import amount, headlines, title
+from tasks.survey.page import render
+from tasks.survey.take import SurveyOptions, take_survey
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+    from tasks.survey.survey import Survey
+
+
+@flow(
+    name="survey",
+    description="Read only the indexes of a manifest's videos, and say what a run would show and cost.",
+    flow_run_name=lambda: name_of_current("survey"),
+    validate_parameters=False,
+)
+@failing_in_a_sentence
+def survey(
+    manifest: Manifest,
+    sample: Sample = 2000,
+    *,
+    keep_going: bool = False,
+    overrides: Overrides = NO_OVERRIDES,
+) -> State[str]:
+    """Read only the indexes of a manifest's videos; return a few sentences.
+
+    Args:
+        manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet.
+        sample: Number of clips to look at, drawn at random; if empty, all.
+        keep_going: Leave out invalid rows of the manifest.
+        overrides: Changes to the settings of the run that is forecast.
+    """
+    settings = load_settings()
+    card = backend_of(settings).card(overrides.model, settings)
+    if warning := native_warning(card, settings, overrides):
+        get_run_logger().warning("%s.", warning)
+    sampling = make_spec(card, settings, overrides).sampling
+    found = take_survey(manifest, settings, sampling, SurveyOptions(sample=sample, keep_going=keep_going))
+    _publish(found, settings)
+    return completed_state(" ".join([f"{title(found)}.", *headlines(found)]))
+
+
+def _publish(found: Survey, settings: Settings) -> None:
+    """Publish what a run costs as an artifact, and write the page beside the reports of runs."""
+    table = [{"": name, "a run": printable(text)} for name, text in amount(found)]
+    with artifact_errors_logged():
+        create_table_artifact(key="reelabel-survey", table=table, description="What a run would cost")
+    store_uri = settings.store.uri
+    if store_uri is None or flow_run.id is None:
+        return
+    uri = page_uri(store_uri, flow_run.id)
+    ObjectStore(settings.store, settings.web).replace(uri, render(found).encode())
+    get_run_logger().info("Page written to %s", uri)
+    if settings.report.base_url:
+        link = page_link(settings.report.base_url, flow_run.id)
+        with artifact_errors_logged():
+            create_link_artifact(key="reelabel-survey-page", link=link, link_text=link, description="The survey")

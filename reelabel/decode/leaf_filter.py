@@ -1,0 +1,82 @@
+"""Pictures that no later picture refers to, which a decoder need not decode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reelabel.decode.keyframe_check import h264_length_bytes, hevc_length_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.stream import VideoStream
+
+# Types of NAL units in H.264 (ITU-T H.264, table 7-1): slices, SEI, and those without meaning for a decoder.
+_H264_STATELESS = frozenset({1, 2, 3, 4, 6, 9, 10, 11, 12})
+# Types of NAL units in HEVC (ITU-T H.265, table 7-1): sub-layer non-reference pictures, and those without meaning for
+# other pictures.
+_HEVC_LEAVES = frozenset({0, 2, 4, 6, 8})  # TRAIL_N, TSA_N, STSA_N, RADL_N, RASL_N
+_HEVC_STATELESS = frozenset({35, 38, 40})  # access unit delimiter, filler data, suffix SEI
+_START_CODE = b"\0\0\1"  # FFmpeg looks for it in any packet
+
+
+class LeafFilter:
+    """Keeps a decoder from decoding pictures of one run that are neither wanted nor referred to.
+
+    In H.264, FFmpeg keeps no picture whose `nal_ref_idc` is 0 as a reference, whatever later ones say (7.4.1), so that
+    it may skip it. In HEVC, no picture of the same temporal sub-layer refers to a sub-layer non-reference picture
+    (7.4.2.2), and there are none above the highest sub-layer; if a stream lies, the decoder misses a reference, and
+    reports the picture that refers to it as damaged.
+
+    Attributes:
+        has_left_out: Whether packets have been left out whose absence the decoder would notice in a stream that lies.
+    """
+
+    def __init__(self, codec: VideoCodecContext) -> None:
+        """Read the stream's configuration; without one, as in an MP4 or Matroska file, every packet is decoded."""
+        self._codec, name = codec, codec.codec.canonical_name
+        self._h264_length_bytes = h264_length_bytes(codec.extradata) if name == "h264" else None
+        self._hevc_length_bytes = hevc_length_bytes(codec.extradata) if name == "hevc" else None
+        # The number of sub-layers (ISO/IEC 14496-15, 8.3.2.1) is 0 where it is unknown.
+        self._highest = max(0, ((codec.extradata or b"")[21] >> 3 & 7) - 1) if self._hevc_length_bytes else 0
+        self.has_left_out = False
+
+    def admits(self, packet: Packet[VideoStream], *, is_wanted: bool) -> bool:
+        """Return whether to give a packet to the decoder, which has been told what to skip of it."""
+        if any(packet.iter_sidedata()):  # it may bring another configuration
+            self._h264_length_bytes = self._hevc_length_bytes = None
+            self._codec.skip_frame = "DEFAULT"
+        if self._h264_length_bytes:
+            is_leaf = not is_wanted and _is_safe_to_skip(packet, self._h264_length_bytes)
+            self._codec.skip_frame = "NONREF" if is_leaf else "DEFAULT"
+            return True
+        is_leaf = not is_wanted and self._is_hevc_leaf(packet)
+        self.has_left_out |= is_leaf
+        return not is_leaf
+
+    def _is_hevc_leaf(self, packet: Packet[VideoStream]) -> bool:
+        if self._hevc_length_bytes is None:
+            return False
+        headers = list(_nal_headers(memoryview(packet), self._hevc_length_bytes))
+        pictures = [header for header in headers if header >> 9 not in _HEVC_STATELESS]
+        are_highest = {header & 0x1FF for header in pictures} == {self._highest + 1}  # and of the base layer
+        return are_highest and all(header >> 9 in _HEVC_LEAVES for header in pictures)
+
+
+def _is_safe_to_skip(packet: Packet[VideoStream], length_bytes: int) -> bool:
+    """Return whether FFmpeg would skip nothing but slices: it passes over any NAL unit whose `nal_ref_idc` is 0."""
+    kinds = (header >> 8 for header in _nal_headers(memoryview(packet), length_bytes))
+    return all(kind & 0x60 or kind & 0x1F in _H264_STATELESS for kind in kinds)
+
+
+def _nal_headers(data: memoryview, length_bytes: int) -> Iterator[int]:
+    """Yield the first two bytes of each NAL unit as one number, and 0, as of no picture, for more units within one."""
+    start = 0
+    while start < len(data):
+        at = start + length_bytes
+        start = at + int.from_bytes(data[start:at])
+        yield int.from_bytes(data[at : at + 2])
+        if _START_CODE in bytes(data[at:start]):
+            yield 0

@@ -1,0 +1,120 @@
+"""Look at a video's header and index, wherever it is, and store the index for the run that follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reelabel.errors import RangesIgnoredError
+from reelabel.frames.cache_key import index_key
+from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import (
+    RANGES_MIN_BYTES,
+    RemoteVideo,
+    as_video_errors,
+    check_size,
+    isolate_refusal,
+    isolate_web_outage,
+)
+from reelabel.index_facts import IndexFacts, facts_of_table
+from reelabel.sources.object_info import INLINE_SCHEME, scheme_of
+from reelabel.sources.sparse_file import CachedRange
+from reelabel.sources.video_file import LocalFile
+from reelabel.strategies.keyframe_table import KeyframeTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reelabel.frames.cache import FrameCache
+    from reelabel.limits import Limits
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sources.archives.content import ArchiveMember
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+
+# Read before a decoding process is asked, so that more videos can be waited for than there are processes. It holds most
+# headers whole; two blocks of a sparse file.
+_HEAD_BYTES = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenVideo:
+    """A video whose header and index were read.
+
+    Attributes:
+        info: Its size and fingerprint.
+        facts: What they tell.
+        is_whole_read: Whether a run reads the whole file, whichever frames it needs.
+        bytes_read: Bytes read to find out.
+    """
+
+    info: ObjectInfo
+    facts: IndexFacts
+    is_whole_read: bool
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexReader:
+    """Reads what videos' indexes tell. Thread-safe.
+
+    Attributes:
+        objects: The object store, web and local files, by URI.
+        pool: The decoding pool, whose processes alone parse what a file says.
+        limits: Limits on one video.
+        cache: Where index files are kept for reuse; None keeps none.
+        ranges_min_bytes: Size from which a run reads remote videos by range requests.
+        allow_roots: Folders that local videos must lie in; empty allows every folder.
+    """
+
+    objects: ObjectStore
+    pool: DecodePool
+    limits: Limits
+    cache: FrameCache | None = None
+    ranges_min_bytes: int = RANGES_MIN_BYTES
+    allow_roots: tuple[Path, ...] = ()
+
+    def look(self, uri: str, info: ObjectInfo | None = None) -> SeenVideo:
+        """Read what a video's header and index tell.
+
+        Raises:
+            VideoError: The video cannot be used, as far as that tells; see its code.
+            TransientError: The store is unavailable.
+        """
+        info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
+        check_size(info, self.limits)
+        with isolate_web_outage(info.uri), as_video_errors(), isolate_refusal():
+            if self.objects.local_path(info.uri) is None:
+                return self._look_at_remote(info, RemoteVideo(self.objects, info))
+            with self.objects.open_local(info.uri, self.allow_roots) as file:
+                file.info.require(fingerprint=info.fingerprint, max_bytes=None)
+                if not isinstance(file, LocalFile):
+                    return self._look_at_remote(info, file)
+                facts, _, _ = self.pool.read_facts(file.as_video(), limits=self.limits)
+                return SeenVideo(info=info, facts=facts, is_whole_read=False, bytes_read=0)
+
+    def _look_at_remote(self, info: ObjectInfo, video: RemoteVideo | ArchiveMember) -> SeenVideo:
+        is_small = info.size_bytes < self.ranges_min_bytes or scheme_of(info.uri) == INLINE_SCHEME
+        cache = None if is_small else self.cache
+        key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
+        known = cache.find_index(key) if cache else ()
+        if isinstance(known, KeyframeTable):
+            return SeenVideo(info=info, facts=facts_of_table(known), is_whole_read=False, bytes_read=0)
+        head_bytes = 0
+        try:
+            if not known:
+                head = video.read(0, min(_HEAD_BYTES, info.size_bytes))
+                known, head_bytes = (CachedRange(0, head),), len(head)
+                was_known = False
+            else:
+                was_known = True
+            facts, index, bytes_read = self.pool.read_facts(video, limits=self.limits, known=known)
+        except RangesIgnoredError as error:
+            return SeenVideo(info=info, facts=IndexFacts(note=error.message), is_whole_read=True, bytes_read=0)
+        if cache and index and not was_known:
+            cache.write_index(key, index)
+        return SeenVideo(
+            info=info,
+            facts=facts,
+            is_whole_read=is_small or facts.listed == "not",
+            bytes_read=head_bytes + bytes_read,
+        )

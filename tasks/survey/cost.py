@@ -1,0 +1,136 @@
+"""What extracting a clip will cost, by what its index tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reelabel.coverage import CoverageThresholds
+from reelabel.decode.gops import spans_to_decode
+from reelabel.errors import SamplingRefusedError
+from reelabel.sampling.passes import choose_pass, resolve_auto, sampling_of_pass
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.spec import EVERY
+from reelabel.sampling.uniform import pick_evenly
+from reelabel.segment import select_segment
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from reelabel.coverage import KeyframeCoverage
+    from reelabel.frames.look import SeenVideo
+    from reelabel.index_facts import IndexFacts
+    from reelabel.sampling.options import Sampling
+    from reelabel.segment import Segment
+    from tasks.survey.clips import Clip
+
+_INDEX_BYTES = 32 * 1024  # a header and an index, if they are not known to be larger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipCost:
+    """The expected cost of one clip.
+
+    Attributes:
+        coverage: How well its keyframes cover it.
+        is_dense: Whether a dense sampler is used, at least for some of its jobs.
+        frames: Frames to decode; None if unknown.
+        stored: Frames in its frame files; None if unknown.
+        bytes_read: Bytes of the video to read.
+    """
+
+    coverage: KeyframeCoverage
+    is_dense: bool
+    frames: int | None
+    stored: int | None
+    bytes_read: int
+
+
+def cost_of(clip: Clip, seen: SeenVideo, sampling: Sampling) -> ClipCost:
+    """Estimate what a run reads and decodes of a clip whose frames are not cached, without escalations."""
+    facts = seen.facts
+    coverage = facts.coverage(CoverageThresholds.of(sampling), clip.segment)
+    samplings = dict.fromkeys(passes_of(clip, sampling, is_good=coverage.is_good))
+    parts = [_cost(facts, seen, each, clip.segment) for each in samplings]
+    frames, stored = ([part[at] for part in parts] for at in (0, 1))
+    return ClipCost(
+        coverage=coverage,
+        is_dense=any(each.sampler != "keyframes" for each in samplings),
+        frames=None if None in frames else sum(filter(None, frames)),
+        stored=None if None in stored else sum(filter(None, stored)),
+        bytes_read=max(part[2] for part in parts) if seen.is_whole_read else sum(part[2] for part in parts),
+    )
+
+
+def passes_of(clip: Clip, sampling: Sampling, *, is_good: bool) -> list[Sampling]:
+    """Return the samplings by which a clip is shown: `auto` goes by its coverage and its jobs' tags."""
+    shown = [sampling_of_pass(sampling, choose_pass(sampling, tags)) for tags in clip.tags]
+    return [resolve_auto(each, is_good=is_good) if each.sampler == "auto" else each for each in shown]
+
+
+def _cost(
+    facts: IndexFacts, seen: SeenVideo, sampling: Sampling, segment: Segment
+) -> tuple[int | None, int | None, int]:
+    """Return frames to decode, frames to store, and bytes to read."""
+    whole = seen.info.size_bytes
+    if facts.times_ms is None or facts.listed == "not":
+        return facts.frames, _wanted(sampling, facts.frames), whole
+    inside = _inside(facts, segment)
+    if sampling.sampler == "keyframes":
+        picks = inside[sorted(set(pick_evenly(len(inside), _count(sampling, len(inside)))))]
+        sizes = facts.sizes_bytes
+        read = whole if seen.is_whole_read or sizes is None else _INDEX_BYTES + int(sizes[picks].sum())
+        return len(picks), len(picks), min(read, whole)
+    return _dense_cost(facts, seen, sampling, segment)
+
+
+def _dense_cost(
+    facts: IndexFacts, seen: SeenVideo, sampling: Sampling, segment: Segment
+) -> tuple[int | None, int | None, int]:
+    whole = seen.info.size_bytes
+    if not facts.frames or not facts.duration_s:
+        return None, None, whole
+    rate = facts.frames / facts.duration_s
+    start_s = segment.start_s or 0.0
+    length_s = min(facts.duration_s, segment.end_s or facts.duration_s) - start_s
+    frames = max(1, round(rate * length_s))
+    stream = VideoProperties(
+        total_frames=frames,
+        fps=facts.fps,
+        duration_s=max(0.0, length_s),
+        width_px=facts.width_px,
+        height_px=facts.height_px,
+    )
+    try:
+        chosen = np.unique(choose_indices(sampling, stream))
+    except SamplingRefusedError:
+        return 0, 0, _INDEX_BYTES
+    starts = np.unique(np.rint(_times_s(facts) * rate).astype(np.int64).clip(0))
+    keyframes = [0, *starts[starts > 0].tolist()]
+    spans = spans_to_decode((chosen + round(rate * start_s)).tolist(), keyframes)
+    decoded = sum(last - first + 1 for first, last in spans)
+    read = whole if seen.is_whole_read else _INDEX_BYTES + int(whole * min(1.0, decoded / facts.frames))
+    return decoded, len(chosen), min(read, whole)
+
+
+def _times_s(facts: IndexFacts) -> npt.NDArray[np.float64]:
+    """Return when the keyframes are shown, in seconds from the first frame."""
+    assert facts.times_ms is not None
+    first = int(facts.times_ms[0]) if facts.first_ms is None else min(facts.first_ms, int(facts.times_ms[0]))
+    times_s: npt.NDArray[np.float64] = (facts.times_ms - first) / 1e3
+    return times_s
+
+
+def _inside(facts: IndexFacts, segment: Segment) -> npt.NDArray[np.int64]:
+    return select_segment(_times_s(facts), segment, first_s=0.0).numbers
+
+
+def _count(sampling: Sampling, available: int) -> int:
+    return available if sampling.num_frames == EVERY else sampling.num_frames
+
+
+def _wanted(sampling: Sampling, available: int | None) -> int | None:
+    return None if available is None else min(available, _count(sampling, available))

@@ -1,0 +1,124 @@
+"""A survey in words: what a person should know before a run, first."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from reelabel.coverage import DOCS_PAGE
+from reelabel.wording import pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tasks.survey.estimate import Estimate
+    from tasks.survey.survey import Survey
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_STEP = 1000.0
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
+_LARGE = 100
+
+
+def title(survey: Survey) -> str:
+    """Return what was looked at."""
+    clips = "" if survey.clips == survey.videos else f" in {pluralize(survey.clips, 'clip')}"
+    return f"{survey.manifest}: {pluralize(survey.jobs, 'job')} on {pluralize(survey.videos, 'video')}{clips}"
+
+
+def headlines(survey: Survey) -> Iterator[str]:
+    """Yield the sentences that matter before a run."""
+    if survey.is_sample:
+        until = " until the time limit" if survey.stopped_early else ""
+        seen = pluralize(survey.seen, "clip")
+        yield f"Estimated from {seen}, drawn at random{until} and looked at in {duration(survey.took_s)}."
+    else:
+        yield f"All {pluralize(survey.seen, 'clip')} were looked at, in {duration(survey.took_s)}."
+    one, uncovered, unlisted = survey.one_keyframe, survey.not_covered, survey.unlisted
+    answers = ": answers about anything later are guesses" if one.seen else ""
+    yield f"{of_clips(one.clips, survey)} {_have(one.clips)} one keyframe{answers}."
+    if uncovered.seen:
+        reasons = ", ".join(f"{count(share.clips)} {share.name}" for share in survey.reasons if share.seen)
+        yield f"{of_clips(uncovered.clips, survey)} may not be covered by their keyframes: {reasons}."
+        yield f"auto would send {count(survey.auto_dense.clips)} to the dense sampler; see {DOCS_PAGE}."
+    if unlisted.seen:
+        have = _have(unlisted.clips)
+        yield f"{of_clips(unlisted.clips, survey)} {have} no index of keyframes: a run reads them whole."
+    if survey.failed:
+        failed = ", ".join(f"{count(share.clips)} {share.name}" for share in survey.failed)
+        yield f"Cannot be used, as far as their indexes tell: {failed}."
+
+
+def of_clips(estimate: Estimate, survey: Survey) -> str:
+    """Return a number of clips, of all of them."""
+    return f"{count(estimate)} of {pluralize(survey.clips, 'clip')}"
+
+
+def _have(estimate: Estimate) -> str:
+    return "has" if estimate.value == estimate.high == 1 else "have"
+
+
+def amount(survey: Survey) -> Iterator[tuple[str, str]]:
+    """Yield what a run costs, if nothing is cached, as names and texts."""
+    sampler = survey.sampling["sampler"]
+    yield "sampler", f"{sampler}, {survey.sampling['num_frames']} frames"
+    yield "dense sampler", count(survey.dense.clips) + " clips"
+    for name, estimate, shown in (
+        ("frames to decode", survey.frames, number),
+        ("bytes to read", survey.read_bytes, size),
+        ("of videos with", survey.size_bytes, size),
+        ("that last", survey.length_s, duration),
+        ("extraction", survey.extract_s, duration),
+        ("cache", survey.cache_bytes, size),
+    ):
+        if estimate:
+            yield name, between(estimate, shown)
+    if survey.rates:
+        rates = survey.rates
+        decoded = f"on {pluralize(rates.clips, 'clip')} decoded here: {rates.decode_ms_per_frame:.2f} ms a frame"
+        yield "measured", f"{decoded}, {rates.processes:,} at once"
+
+
+def count(estimate: Estimate) -> str:
+    """Return a number of clips, with its interval unless it is exact: `26`, or `1,300 (1,210-1,398)`."""
+    return between(estimate, number)
+
+
+def between(estimate: Estimate, shown: object) -> str:
+    """Return a figure with its interval."""
+    assert callable(shown)
+    if estimate.is_exact:
+        return str(shown(estimate.value))
+    return f"{shown(estimate.value)} ({shown(estimate.low)} to {shown(estimate.high)})"
+
+
+def number(value: float) -> str:
+    """Return a whole number."""
+    return f"{round(value):,}"
+
+
+def size(value: float) -> str:
+    """Return bytes in a decimal unit."""
+    for unit in _UNITS:
+        if value < _STEP or unit == _UNITS[-1]:
+            return f"{value:.0f} {unit}" if value >= _LARGE or unit == "bytes" else f"{value:.1f} {unit}"
+        value /= _STEP
+    raise AssertionError
+
+
+def duration(value: float) -> str:
+    """Return seconds in a unit that fits."""
+    if not isfinite(value) or value < _MINUTE_S:
+        return f"{value:.1f} s"
+    if value < _HOUR_S:
+        return f"{value / _MINUTE_S:.1f} min"
+    return f"{value / _HOUR_S:.1f} h" if value < _DAY_S else f"{value / _DAY_S:,.1f} d"
+
+
+def figure(value: float, unit: str) -> str:
+    """Return a value of a distribution."""
+    if unit == "bytes":
+        return size(value)
+    if unit == "s":
+        return duration(value)
+    return number(value) if value == round(value) and value != 1 else f"{value:.3g}"

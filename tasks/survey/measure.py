@@ -1,0 +1,103 @@
+"""This machine's own rates: decode a few clips of the manifest itself."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reelabel.errors import VideoError
+from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.sampling.passes import sampling_of_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reelabel.frames.look import IndexReader
+    from reelabel.frames.pixels import ExactEncoding
+    from reelabel.sampling.options import Sampling
+    from tasks.survey.read import SeenClip
+
+MEASURED_CLIPS = 6
+_MAX_CLIP_BYTES = 512 * 1024**2
+_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineRates:
+    """How fast this machine extracts frames, and how large frame files are.
+
+    Attributes:
+        clips: Clips measured, at least one.
+        decode_ms_per_frame: Milliseconds of a decoding process per frame.
+        fetch_ms_per_byte: Milliseconds of waiting for the store per byte; 0.0 for local files.
+        bytes_per_frame: Bytes in the cache per frame.
+        processes: Decoding processes at once.
+    """
+
+    clips: int
+    decode_ms_per_frame: float
+    fetch_ms_per_byte: float
+    bytes_per_frame: float
+    processes: int
+
+    def extract_s(self, frames: int, bytes_read: int) -> float:
+        """Estimate the seconds for some frames and bytes, with all processes busy."""
+        spent_ms = frames * self.decode_ms_per_frame + bytes_read * self.fetch_ms_per_byte
+        return spent_ms / self.processes / 1e3
+
+
+def measure_rates(
+    clips: Sequence[SeenClip],
+    reader: IndexReader,
+    sampling: Sampling,
+    *,
+    processes: int,
+    encoding: ExactEncoding,
+    limit_s: float = _LIMIT_S,
+) -> MachineRates | None:
+    """Decode a few clips as a run would, for some seconds, and keep nothing of it; None if none can be decoded."""
+    frames = stored = fetched_bytes = cached_bytes = measured = 0
+    decode_ms = fetch_ms = 0.0
+    deadline_s = time.monotonic() + limit_s
+    for each in clips:
+        if measured == MEASURED_CLIPS or time.monotonic() > deadline_s:
+            break
+        if each.seen is None or each.seen.info.size_bytes > _MAX_CLIP_BYTES:
+            continue
+        fetcher = FrameFetcher(
+            objects=reader.objects,
+            cache=reader.cache,
+            pool=reader.pool,
+            sampling=sampling_of_pass(sampling, "first"),
+            limits=reader.limits,
+            ranges_min_bytes=reader.ranges_min_bytes,
+            segment=each.clip.segment,
+            allow_roots=reader.allow_roots,
+        )
+        try:
+            fetched = fetcher.fetch(each.seen.info)
+        except VideoError:
+            continue
+        got = fetched.keyframes
+        file = encode_frame_file(
+            got,
+            source_uri=each.seen.info.uri,
+            fingerprint=each.seen.info.fingerprint,
+            sampling=sampling_of_pass(sampling, "keyframes" if got.sampler == "keyframes" else "dense"),
+            lossless="zstd" if encoding == "packets" else encoding,
+        )
+        measured += 1
+        frames, stored = frames + got.frames_decoded, stored + len(got.images)
+        decode_ms, fetch_ms = decode_ms + got.decode_ms, fetch_ms + fetched.fetch_ms
+        fetched_bytes, cached_bytes = fetched_bytes + fetched.bytes_fetched, cached_bytes + len(file.data)
+    if not measured or not frames:
+        return None
+    return MachineRates(
+        clips=measured,
+        decode_ms_per_frame=decode_ms / frames,
+        fetch_ms_per_byte=fetch_ms / fetched_bytes if fetched_bytes else 0.0,
+        bytes_per_frame=cached_bytes / stored,
+        processes=processes,
+    )

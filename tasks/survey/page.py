@@ -1,0 +1,124 @@
+"""Render a survey as one self-contained HTML file, without scripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.metadata import version
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from reelabel.wording import printable
+from tasks.survey import describe
+
+if TYPE_CHECKING:
+    from tasks.survey.estimate import Estimate
+    from tasks.survey.survey import Distribution, Share, Survey
+
+_WIDTH, _HEIGHT, _AXIS = 480.0, 150.0, 22.0
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
+_TICKS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bar:
+    """A bar of a histogram, in units of the drawing."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Histogram:
+    """A drawn distribution."""
+
+    title: str
+    bars: tuple[_Bar, ...]
+    ticks: tuple[tuple[float, str], ...]
+    summary: str
+
+
+def render(survey: Survey) -> str:
+    """Render a survey; its content security policy allows no scripts and no requests."""
+    kinds = (
+        ("Codec", survey.codecs),
+        ("Container", survey.containers),
+        ("Size", survey.resolutions),
+        ("Frames per second", survey.frame_rates),
+    )
+    return (
+        _environment()
+        .from_string(_read("tasks.survey", "page.html.jinja"))
+        .render(
+            survey=survey,
+            title=describe.title(survey),
+            sentences=list(describe.headlines(survey)),
+            amounts=list(describe.amount(survey)),
+            histograms=[_histogram(each) for each in survey.distributions],
+            kinds=[(name, [(share, _part(share, survey)) for share in shares]) for name, shares in kinds],
+            width=_WIDTH,
+            height=_HEIGHT,
+            axis=_AXIS,
+            policy=_POLICY,
+            style=Markup(_read("tasks.report", "style.css")),  # noqa: S704 - our own file
+            version=version("reelabel"),
+        )
+    )
+
+
+def _histogram(each: Distribution) -> _Histogram:
+    most, bins = max(*each.counts, 1), len(each.counts)
+    step = _WIDTH / bins
+    shown = partial(describe.figure, unit=each.unit)
+    bars = [
+        _Bar(
+            x=number * step + 0.5,
+            y=_HEIGHT * (1 - count / most),
+            width=step - 1,
+            height=_HEIGHT * count / most,
+            label=f"{shown(each.edges[number])} to {shown(each.edges[number + 1])}: {count:,}",
+        )
+        for number, count in enumerate(each.counts)
+    ]
+    marks = [round(tick * bins / (_TICKS - 1)) for tick in range(_TICKS)]
+    low, tenth, median, ninetieth, high = map(shown, each.quantiles)
+    return _Histogram(
+        title=each.name,
+        bars=tuple(bars),
+        ticks=tuple((mark * step, shown(each.edges[mark])) for mark in marks),
+        summary=f"From {low} to {high}; 10% {tenth}, median {median}, 90% {ninetieth}"
+        + ("; logarithmic scale." if each.is_log else "."),
+    )
+
+
+def _part(share: Share, survey: Survey) -> float:
+    return share.clips.value / survey.clips if survey.clips else 0.0
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"clips": _clips, "count": lambda number: f"{number:,}"}
+    return environment
+
+
+def _clips(estimate: Estimate | None) -> str:
+    return describe.count(estimate) if estimate else "?"
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401 - any value of the page
+    """Return a text with its invisible characters as pictures."""
+    return printable(value, keep="\n\t") if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def _read(package: str, name: str) -> str:
+    return (files(package) / "assets" / name).read_text(encoding="utf-8").strip()

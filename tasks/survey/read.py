@@ -1,0 +1,115 @@
+"""Read the indexes of many videos at once."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from math import inf, isinf
+from typing import TYPE_CHECKING
+
+from reelabel.errors import ConfigurationError, VideoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from reelabel.frames.look import IndexReader, SeenVideo
+    from reelabel.sources.object_store import ObjectInfo
+    from tasks.survey.clips import Clip
+
+_MAX_CONCURRENT = 32  # mostly waiting for a store
+_BATCH = 1000  # whose sizes a store can list together
+_NOTED = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenClip:
+    """A clip whose video was looked at.
+
+    Attributes:
+        seen: What its index tells; None if the video cannot be used.
+        code: Code of the failure; empty if there is none.
+        message: Its sentence.
+    """
+
+    clip: Clip
+    seen: SeenVideo | None = None
+    code: str = ""
+    message: str = ""
+
+
+def read_clips(
+    clips: Sequence[Clip],
+    reader: IndexReader,
+    *,
+    limit_s: float | None = None,
+    note: Callable[[int], None] = lambda _done: None,
+) -> list[SeenClip]:
+    """Look at the videos of clips, each once; a broken one is told by its code.
+
+    Args:
+        clips: The clips, in random order.
+        reader: Reads the indexes.
+        limit_s: Seconds after which no further video is begun.
+        note: Called with the number of clips seen so far.
+
+    Raises:
+        TransientError: The store is unavailable.
+    """
+    deadline_s = time.monotonic() + limit_s if limit_s is not None else inf
+    seen: list[SeenClip] = []
+    known: dict[str, SeenClip] = {}
+    for batch in _batches(clips, is_limited=limit_s is not None):
+        wanted = [uri for uri in dict.fromkeys(clip.uri for clip in batch) if uri not in known]
+        for uri, found in _look_at(wanted, batch, reader, deadline_s):
+            known[uri] = found
+            if len(known) % _NOTED == 0:
+                note(len(seen) + sum(clip.uri in known for clip in batch))
+        seen += [_of(clip, known[clip.uri]) for clip in batch if clip.uri in known]
+        note(len(seen))
+        if time.monotonic() > deadline_s:
+            break
+    return seen
+
+
+def _batches(clips: Sequence[Clip], *, is_limited: bool) -> Iterator[Sequence[Clip]]:
+    for start in range(0, len(clips), size := _MAX_CONCURRENT if is_limited else _BATCH):
+        yield clips[start : start + size]
+
+
+def _of(clip: Clip, found: SeenClip) -> SeenClip:
+    return SeenClip(clip=clip, seen=found.seen, code=found.code, message=found.message)
+
+
+def _look_at(
+    uris: Sequence[str], batch: Sequence[Clip], reader: IndexReader, deadline_s: float
+) -> Iterator[tuple[str, SeenClip]]:
+    clip_of = {clip.uri: clip for clip in batch}
+    infos = _infos(uris, reader)
+
+    def look(uri: str) -> SeenClip | None:
+        if time.monotonic() > deadline_s:
+            return None
+        try:
+            return SeenClip(clip=clip_of[uri], seen=reader.look(uri, infos.get(uri)))
+        except VideoError as error:
+            return SeenClip(clip=clip_of[uri], code=error.code, message=error.message)
+
+    threads = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="survey")
+    asked = {threads.submit(look, uri): uri for uri in uris}
+    left_s = None if isinf(deadline_s) else max(0.0, deadline_s - time.monotonic())
+    try:
+        for done in as_completed(asked, timeout=left_s):
+            if found := done.result():
+                yield asked[done], found
+    except TimeoutError:  # what a slow store has not answered by then is not waited for
+        pass
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _infos(uris: Sequence[str], reader: IndexReader) -> dict[str, ObjectInfo]:
+    try:
+        return reader.objects.stat_many_near(sorted(uris))
+    except ConfigurationError:
+        return {}  # caused by a single video, such as one in a missing bucket

@@ -1,0 +1,125 @@
+"""Take a survey of a manifest, by the settings."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from infra.errors import ManifestError
+from reelabel.cores import usable_cores
+from reelabel.frames.look import IndexReader
+from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
+from tasks.manifest.table import open_jobs
+from tasks.survey.clips import draw_clips
+from tasks.survey.measure import measure_rates
+from tasks.survey.read import read_clips
+from tasks.survey.survey import compile_survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from infra.settings import Settings
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampling.options import Sampling
+    from tasks.survey.clips import ManifestClips
+    from tasks.survey.survey import Survey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyOptions:
+    """How much a survey looks at.
+
+    Attributes:
+        sample: Number of clips to draw at random; None looks at all.
+        limit_s: Seconds after which no further video is begun; None is no limit.
+        measure_s: Seconds after which no further clip is decoded to measure this machine's rates; 0 decodes none.
+        keep_going: Leave out invalid rows of the manifest.
+    """
+
+    sample: int | None = None
+    limit_s: float | None = None
+    measure_s: float = 10.0
+    keep_going: bool = False
+
+
+def _note_nothing(_what: str, _done: int, _of: int) -> None:
+    """Show no progress."""
+
+
+def take_survey(
+    manifest: str,
+    settings: Settings,
+    sampling: Sampling,
+    options: SurveyOptions,
+    *,
+    note: Callable[[str, int, int], None] = _note_nothing,
+) -> Survey:
+    """Look at the indexes of a manifest's videos, and store them for the run that follows.
+
+    Args:
+        manifest: Parquet file of jobs, or a glob.
+        settings: Limits and store access.
+        sampling: The sampling of the run to forecast.
+        options: How much to look at.
+        note: Called with what is being done, and how much of how much is done.
+
+    Raises:
+        ManifestError: The manifest cannot be used.
+        TransientError: The store is unavailable.
+        ConfigurationError: The decoding processes cannot start.
+    """
+    note("Reading the manifest", 0, 0)
+    with open_jobs(manifest, ObjectStore(settings.store, settings.web), keep_going=options.keep_going) as jobs:
+        drawn = draw_clips(jobs, options.sample)
+    return survey_clips(manifest, drawn, settings, sampling, options, note=note)
+
+
+def survey_clips(
+    manifest: str,
+    drawn: ManifestClips,
+    settings: Settings,
+    sampling: Sampling,
+    options: SurveyOptions,
+    *,
+    note: Callable[[str, int, int], None] = _note_nothing,
+) -> Survey:
+    """Look at the indexes of clips that were drawn, at least one, as `take_survey` does."""
+    processes = settings.extract.processes or usable_cores()
+    with decode_pool(settings, processes=processes) as pool:
+        reader = index_reader(settings, pool)
+        started = time.monotonic()
+        seen = read_clips(
+            drawn.drawn,
+            reader,
+            limit_s=options.limit_s,
+            note=lambda done: note("Reading indexes", done, len(drawn.drawn)),
+        )
+        took_s = time.monotonic() - started
+        if not seen:
+            raise ManifestError(
+                f"No video of {manifest} was looked at within {options.limit_s:g} s; allow more time, or check the "
+                "store."
+            )
+        note("Measuring this machine", 0, 0)
+        rates = measure_rates(
+            seen,
+            reader,
+            sampling,
+            processes=processes,
+            encoding=settings.store.encoding,
+            limit_s=options.measure_s,
+        )
+    return compile_survey(manifest, drawn, seen, sampling, rates=rates, took_s=took_s)
+
+
+def index_reader(settings: Settings, pool: DecodePool) -> IndexReader:
+    """Return what reads indexes, and keeps them in the frame cache if there is one."""
+    return IndexReader(
+        objects=video_store(settings),
+        pool=pool,
+        limits=video_limits(settings),
+        cache=frame_cache(settings) if settings.store.uri else None,
+        allow_roots=settings.extract.allow_roots,
+    )

@@ -1,0 +1,58 @@
+"""The benchmark beside TorchCodec, but for TorchCodec's own environment."""
+
+import numpy as np
+import pytest
+
+from benchmarks.media.clips import BenchClip
+from benchmarks.torchcodec import environment
+from benchmarks.torchcodec.measure import SETTINGS, Pair, PeerRow
+from benchmarks.torchcodec.process import answer, load_ours
+from benchmarks.torchcodec.report import peer_table
+from reelabel.errors import ReelabelError
+from reelabel.extract import extract_keyframes
+from reelabel.sampling.options import Sampling
+from tests.clips import write_clip
+
+CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
+
+
+def row_of(times_ms):
+    """Return a row with TorchCodec's and our milliseconds of each round, by setting; the others take 900."""
+    slow = [Pair(900, 100, 900, 100)]
+    pairs = {setting: [Pair(*each, *each) for each in times_ms.get(str(setting), [])] or slow for setting in SETTINGS}
+    return PeerRow(clip=CLIP, pairs=pairs, ours_alone_ms=150, are_times_equal=True, mean_difference=0)
+
+
+def test_the_ratio_is_that_of_pairs_with_the_setting_that_suits_torchcodec_best():
+    row = row_of({"approximate 2": [(300, 100), (100, 100), (800, 400)], "exact 1": [(250, 100), (900, 100)]})
+
+    assert row.ratio == row.cpu_ratio == 2  # of 3, 1 and 2
+    assert row.theirs_ms(SETTINGS[0]) == 900
+
+
+def test_the_table_has_a_column_for_each_setting():
+    table = peer_table([row_of({})], "the source's size")
+
+    assert [column.header for column in table.columns][3:9] == [str(setting) for setting in SETTINGS]
+    assert [next(iter(column.cells)) for column in table.columns][-4:] == ["9.00x", "9.00x", "equal", "none"]
+
+
+def test_our_process_answers_with_the_times_and_pixels_of_its_frames(tmp_path):
+    path, kept = write_clip(tmp_path / "clip.mp4"), tmp_path / "frames.npy"
+    request = {"path": str(path), "frames": 5, "threads": 2, "at_model_size": False, "keep": str(kept)}
+
+    got = answer(load_ours(), request)
+
+    expected = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
+    assert got["indices"] == expected.frame_index.tolist()
+    assert got["times_s"] == expected.time_s.tolist()
+    assert got["size"] == expected.images.shape[1:3]
+    assert min(got["ms"], got["cpu_ms"]) > 0
+    np.testing.assert_array_equal(np.load(kept), expected.images)
+
+
+def test_a_machine_without_ffmpeg_is_told_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(environment, "find_library", lambda _: None)
+
+    with pytest.raises(ReelabelError, match="apt-get install ffmpeg"):
+        environment.torchcodec_python(tmp_path)

@@ -1,0 +1,49 @@
+"""The forecast of a clip's cost, compared with what extracting it really costs."""
+
+import pytest
+
+from reelabel.extract import extract_keyframes
+from reelabel.frames.look import IndexReader
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.object_store import ObjectStore
+from tasks.survey.clips import Clip, Tags
+from tasks.survey.cost import cost_of, passes_of
+
+
+@pytest.fixture(scope="module")
+def reader():
+    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
+        yield IndexReader(objects=ObjectStore(), pool=pool, limits=Limits())
+
+
+@pytest.mark.parametrize("segment", [WHOLE, Segment(2.0, 9.0)])
+@pytest.mark.parametrize("sampler", ["keyframes", "uniform", "fps", "auto"])
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
+def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segment, make_clip, reader):
+    path = make_clip(name, frames=240, gop=30, b_frames=2)
+    sampling = Sampling(sampler=sampler, num_frames=6)
+
+    cost = cost_of(Clip(uri=str(path), segment=segment), reader.look(str(path)), sampling)
+
+    decoded = extract_keyframes(path, sampling=sampling, segment=segment)
+    assert cost.coverage == decoded.coverage(cost_thresholds())
+    if sampler == "keyframes":
+        assert (cost.frames, cost.stored) == (decoded.frames_decoded, len(decoded.images))
+    else:
+        assert decoded.frames_decoded * 0.9 <= cost.frames <= decoded.frames_decoded * 2
+
+
+def cost_thresholds():
+    from reelabel.coverage import CoverageThresholds  # noqa: PLC0415
+
+    return CoverageThresholds()
+
+
+def test_tags_decide_the_sampler_of_a_clip_as_in_a_run():
+    sampling = Sampling(sampler="auto", motion_tasks=("motion",), still_tasks=("still",))
+    clip = Clip(uri="/v.mp4", tags=(Tags(task="motion"), Tags(task="still"), Tags()))
+
+    assert [each.sampler for each in passes_of(clip, sampling, is_good=True)] == ["uniform", "keyframes", "keyframes"]

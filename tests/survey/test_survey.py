@@ -1,0 +1,134 @@
+"""Surveys of real clips, in a folder and on S3."""
+
+import json
+import re
+import tarfile
+from dataclasses import replace
+
+import pytest
+
+from infra.errors import ManifestError
+from infra.settings import Settings
+from reelabel.sampling.options import Sampling
+from tasks.survey.describe import headlines
+from tasks.survey.page import render
+from tasks.survey.take import SurveyOptions, take_survey
+from tests.clips import write_clip
+from tests.hostile import HOSTILE, hidden_in
+from tests.survey.conftest import write_jobs
+
+AUTO = Sampling(sampler="auto", num_frames=4)
+QUICK = SurveyOptions(measure_s=0)
+
+
+@pytest.fixture
+def settings(store_settings, tmp_path):
+    return Settings(home=tmp_path, store=store_settings, extract={"processes": 1})
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory):
+    """What was drawn and found: of two clips with one keyframe, two covered, a segment, and three without use."""
+    folder = tmp_path_factory.mktemp("clips")
+    one = [write_clip(folder / f"one-{number}.mp4", gop=300) for number in range(2)]
+    many = [write_clip(folder / name, gop=6) for name in ("many.mp4", "many.mkv")]
+    (folder / "junk.mp4").write_bytes(b"junk" * 500)
+    (folder / "empty.mp4").touch()
+    broken = [folder / name for name in ("junk.mp4", "empty.mp4", "gone.mp4")]
+    manifest = write_jobs(
+        folder / "jobs.parquet",
+        *({"video_uri": str(path), "task": "motion"} for path in one),
+        *({"video_uri": str(path), "task": "still"} for path in many),
+        {"video_uri": str(many[0]), "task": "still", "start_s": 1.0, "end_s": 3.0},
+        *({"video_uri": str(path), "task": "odd"} for path in broken),
+    )
+    return take_survey(manifest, Settings(home=folder, extract={"processes": 1}), AUTO, SurveyOptions())
+
+
+@pytest.fixture
+def survey(taken):
+    return taken
+
+
+def test_a_survey_tells_what_keyframes_show_and_stops_at_no_broken_file(survey):
+    assert (survey.jobs, survey.videos, survey.clips, survey.seen) == (8, 7, 8, 8)
+    assert survey.one_keyframe.clips.value == 2
+    assert survey.auto_dense.clips.value == survey.dense.clips.value == 2
+    assert {share.name for share in survey.failed} == {"video_unreadable", "video_empty", "video_missing"}
+    assert {share.name: share.seen for share in survey.containers} == {"mp4": 4, "matroska": 1}
+    by_task = {group.task: group for group in survey.groups}
+    assert by_task["motion"].one_keyframe.value == by_task["motion"].dense.value == 2
+    assert by_task["odd"].failed.value == 3
+    assert "2 of 8 clips have one keyframe: answers about anything later are guesses." in headlines(survey)
+
+
+def test_a_survey_measures_this_machine_on_the_manifests_own_clips(survey):
+    assert survey.rates.clips == 5
+    assert survey.extract_s.value > 0
+    assert survey.cache_bytes.value > 0
+
+
+def test_a_sample_gives_intervals_around_what_is_true(make_clip, write_manifest, settings):
+    clip, short = make_clip(gop=6), make_clip("short.mp4", gop=300)
+    tagged = [{"video_uri": str(short if number % 4 == 0 else clip), "start_s": number / 100} for number in range(60)]
+
+    found = take_survey(write_manifest(*tagged), settings, Sampling(), SurveyOptions(sample=30, measure_s=0))
+
+    one = found.one_keyframe.clips
+    assert (found.is_sample, found.seen, found.clips) == (True, 30, 60)
+    assert one.low <= 15 <= one.high < 30
+    assert found.frames.low < found.frames.value < found.frames.high
+
+
+def test_a_survey_that_a_time_limit_has_ended_says_so(survey):
+    early = replace(survey, seen=3, stopped_early=True)
+
+    assert next(iter(headlines(early))).startswith("Estimated from 3 clips, drawn at random until the time limit")
+
+
+def test_without_time_nothing_is_begun(make_clip, write_manifest, settings):
+    with pytest.raises(ManifestError, match=r"No video of .* was looked at within 0 s"):
+        take_survey(
+            write_manifest({"video_uri": str(make_clip())}), settings, Sampling(), SurveyOptions(limit_s=0, measure_s=0)
+        )
+
+
+def test_videos_in_an_archive_on_s3_are_surveyed_as_any_other(make_clip, write_manifest, settings, objects, tmp_path):
+    with tarfile.open(tmp_path / "shard.tar", "w") as archive:
+        for name, gop in (("a.mp4", 6), ("b.mp4", 300)):
+            archive.add(make_clip(name, gop=gop), name)
+    uri = f"{settings.store.uri}/shard.tar"
+    objects.replace(uri, (tmp_path / "shard.tar").read_bytes())
+    manifest = write_manifest(*({"video_uri": f"{uri}#{name}"} for name in ("a.mp4", "b.mp4", "c.mp4")))
+
+    found = take_survey(manifest, settings, Sampling(), QUICK)
+
+    assert found.one_keyframe.clips.value == 1
+    assert [(share.name, share.seen) for share in found.failed] == [("video_missing", 1)]
+
+
+def test_the_page_has_no_script_and_loads_nothing(survey):
+    page = render(survey)
+
+    assert "default-src 'none'" in page.replace("&#39;", "'")
+    assert "<script" not in page
+    assert not re.search(r'(?:src|href)="(?!#)', page)
+    assert page.count("<svg") == len(survey.distributions) == 5
+
+
+def test_text_of_a_manifest_stays_text_on_the_page(survey):
+    hostile = f"<script>alert(1)</script>{HOSTILE}"
+    groups = (replace(survey.groups[0], task=hostile), *survey.groups[1:])
+
+    page = render(replace(survey, groups=groups, manifest=hostile))
+
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert not hidden_in(page.replace("\n", ""))
+
+
+def test_the_json_has_all_figures(survey):
+    found = json.loads(survey.to_json())
+
+    assert found["one_keyframe"]["clips"] == {"value": 2, "low": 2, "high": 2}
+    assert {"frames", "read_bytes", "extract_s", "cache_bytes", "groups", "distributions", "rates"} <= found.keys()
