@@ -31,7 +31,6 @@ FOREIGN_OPTIONS = {
     "--media-io-kwargs",
     "--record",
     "--trust-request-mm-kwargs",
-    "--allowed-media-domains",
 }
 
 
