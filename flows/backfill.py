@@ -9,8 +9,8 @@ from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.execute import execute_run
+from flows.run.executors.local_executor import MAX_TASKS
 from flows.run.forecast import forecast
-from flows.run.local_executor import MAX_TASKS
 from flows.run.naming import name_of_current
 from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Jobs, Manifest, Overrides
 from flows.run.request import RunRequest

@@ -10,7 +10,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.arrival import broken_manifest_told
 from flows.run.execute import execute_run
-from flows.run.local_executor import MAX_TASKS
+from flows.run.executors.local_executor import MAX_TASKS
 from flows.run.names import run_name
 from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest

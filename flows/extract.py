@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.run.local_executor import MAX_TASKS, extract_ahead, local_extraction, open_extractor
+from flows.run.executors.local_executor import MAX_TASKS, extract_ahead, local_extraction, open_extractor
+from flows.run.executors.ray_executor import ray_cluster, remote_extractor
+from flows.run.executors.termination import ends_soon
 from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, PlanId
-from flows.run.ray_executor import ray_cluster, remote_extractor
-from flows.run.termination import ends_soon
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
@@ -31,7 +31,7 @@ from tasks.plans.worker import alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flows.run.local_executor import ShardInExtraction
+    from flows.run.executors.local_executor import ShardInExtraction
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.frames.extractor import FrameExtractor

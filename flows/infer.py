@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
+from flows.run.executors.local_executor import (
+    MAX_TASKS,
+    ShardInExtraction,
+    infer_shards,
+    make_inference_context,
+    open_extractor,
+)
+from flows.run.executors.termination import ends_soon
 from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
 from flows.run.spec import engine_settings
-from flows.run.termination import ends_soon
 from flows.shard.extract import ViewStream
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper

@@ -10,11 +10,11 @@ from prefect import get_run_logger
 
 from flows.run.artifacts import publish_results
 from flows.run.context import open_run_context
+from flows.run.executors.local_executor import execute_locally
+from flows.run.executors.remote_executor import execute_remotely
 from flows.run.heartbeat import heartbeat
-from flows.run.local_executor import execute_locally
 from flows.run.plan import Planner, finish_plan
 from flows.run.progress import Progress
-from flows.run.remote_executor import execute_remotely
 from flows.run.result import RunResult, cost_lines
 from flows.shard.retry import retry_outage
 from infra.embedded import full_disk_named

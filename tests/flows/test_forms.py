@@ -96,7 +96,7 @@ def test_runs_of_different_datasets_have_different_names(client):
 def test_messages_of_flows_name_no_option_of_the_command_line():
     files = [
         *Path(flows.__file__).parent.glob("*.py"),
-        *(Path(flows.__file__).parent / "run").glob("*.py"),
+        *(Path(flows.__file__).parent / "run").rglob("*.py"),
         *(Path(flows.__file__).parent / "shard").glob("*.py"),
         *(Path(tasks.__file__).parent / "results").glob("[!a]*.py"),  # the audit's --list is a command's alone
     ]

@@ -16,7 +16,7 @@ from rich.table import Table
 from flows.cli.console import OUT, cell
 from flows.cli.context import connected, prefect_ready
 from flows.cli.repeat import command
-from flows.run.workers_needed import absence, missing_stages
+from flows.run.executors.workers_needed import absence, missing_stages
 from infra.embedded import status, with_running_services
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore

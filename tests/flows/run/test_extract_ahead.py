@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from flows.run.local_executor import extract_ahead
+from flows.run.executors.local_executor import extract_ahead
 from flows.shard.extract import ViewStream
 from reelabel.errors import VideoUnreadableError
 from tasks.domain import View

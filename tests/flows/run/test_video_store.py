@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from flows.cli.inspect import fetch_frames
-from flows.run.local_executor import open_extractor
+from flows.run.executors.local_executor import open_extractor
 from infra.embedded.processes import free_port
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import ObjectRefusedError, VideoRefusedError

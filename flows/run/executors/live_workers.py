@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prefect import get_run_logger
 
-from flows.run.workers_needed import absence, describe_workers, missing_stages
+from flows.run.executors.workers_needed import absence, describe_workers, missing_stages
 from flows.shard.retry import IS_OUTAGE, retry_outage
 from tasks.plans.worker import live_workers
 

@@ -18,7 +18,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectException
 
 from flows.run.artifacts import ProgressArtifact
-from flows.run.live_workers import Roster
+from flows.run.executors.live_workers import Roster
 from flows.shard.retry import retry_outage
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from flows.run.local_executor import open_extractor
+from flows.run.executors.local_executor import open_extractor
 from flows.shard.tasks import extract_shard
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DecodersLostError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
     from prefect_ray import RayTaskRunner
 
-    from flows.run.local_executor import MakeExtractor, StartExtraction
+    from flows.run.executors.local_executor import MakeExtractor, StartExtraction
     from flows.shard.extract import ViewStream
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool

@@ -16,8 +16,8 @@ from prefect.context import FlowRunContext
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
+from flows.run.executors.termination import ends_soon
 from flows.run.spec import engine_settings
-from flows.run.termination import ends_soon
 from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
 from flows.shard.logged import shard_logged
