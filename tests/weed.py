@@ -12,7 +12,9 @@ from reelabel.errors import ReelabelError, StoreUnavailableError
 @contextmanager
 def weed(arguments, folder):
     """Run `weed server` with its internal services on free ports and its log in `folder`."""
-    inner = [f"-{name}.port={free_port()}" for name in ("master", "volume", "filer")]
+    # Left out, a port of gRPC is 10,000 above the other one, which may be taken, or beyond the last port.
+    grpc = [f"-{name}.port.grpc={free_port()}" for name in ("master", "volume", "filer", "s3")]
+    inner = [*(f"-{name}.port={free_port()}" for name in ("master", "volume", "filer")), *grpc]
     with (folder / "weed.log").open("wb") as log:
         server = subprocess.Popen([s3_program(), *arguments, *inner], stdout=log, stderr=log, cwd=folder)
     try:

@@ -9,6 +9,8 @@ from reelabel.sources.object_store import ObjectStore
 from tests.clips import make_clip
 from tests.survey.conftest import write_manifest
 
+pytestmark = pytest.mark.system
+
 __all__ = ["make_clip", "write_manifest"]
 
 

@@ -164,6 +164,7 @@ def test_threads_leave_room_in_a_limited_address_space(monkeypatch):
     assert threads == {256: 1, 2048: 4, 4096: 8}
 
 
+@pytest.mark.system
 def test_confined_processes_with_many_threads_and_little_memory_give_the_same_frames(make_clip):
     clips = [make_clip(f"{gop}.mp4", gop=gop, b_frames=2, size=(640, 360)) for gop in (12, 48)]
     with DecodePool(processes=1, timeout_s=60, memory_mib=512, threads=8) as pool:

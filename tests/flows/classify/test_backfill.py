@@ -11,7 +11,7 @@ from tasks.database.tables import RUN
 from tests.command_line import reelabel
 from tests.flows.runs import count_labels, state_of
 
-pytestmark = pytest.mark.xdist_group("classify")  # they share services, and the frames of a run
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("classify")]  # they share services, and the frames of a run
 
 
 @pytest.fixture(scope="module")
