@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from flows.run import live_workers
+from flows.run.executors import live_workers
 from flows.run.executors.live_workers import Roster
 from flows.run.executors.workers_needed import describe_workers
 from tasks.domain import ModelIdentity

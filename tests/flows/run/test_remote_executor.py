@@ -10,7 +10,7 @@ from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.logging import disable_run_logger
 from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, Running
 
-from flows.run import remote_executor
+from flows.run.executors import remote_executor
 from flows.run.executors.remote_executor import _Flows
 from flows.schedule.deploy import deploy_flows
 from infra.settings import RunSettings
