@@ -27,7 +27,7 @@ def test_the_form_starts_a_run_and_the_run_shows_its_results(page, prefect_url, 
         "Parquet file of jobs, or a glob",
         "Name within which job ids are unique",
         "Model folder or Hugging Face name",
-        "Frames per video; the maximum",
+        "Frames per video, or -1 for every frame",
         "Orders in which each question's choices are shown",
         "Also answer jobs that have a valid label",
     ):
