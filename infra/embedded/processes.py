@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from infra.json_filter import filter_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _PROC = Path("/proc")
 _POLL_S = 0.05
@@ -151,10 +151,26 @@ def kill_children() -> None:
     From now on, it starts no service.
     """
     _killing.set()
-    for pid in descendants():
+    stopped: set[int] = set()
+    # They are stopped before they are killed, until none is new: another thread may be starting one, and they others.
+    while found := [pid for pid in descendants() - stopped if not _is_service(pid)]:
+        _signal(found, signal.SIGSTOP)
+        stopped.update(found)
+    _signal(stopped, signal.SIGKILL)
+
+
+def _is_service(pid: int) -> bool:
+    """Tell whether a process is an embedded service, or is none of ours to look at."""
+    try:
+        return f"{_MARKER}=".encode() in (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return True
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
         with suppress(OSError):
-            if f"{_MARKER}=".encode() not in (_PROC / str(pid) / "environ").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
 def free_port(preferred: int = 0) -> int:
