@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -36,6 +37,10 @@ _SLOWEST_FILES = 10
 # Readline sets these in pytest's process and workers inherit them; consoles would keep that width.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+# What Prefect keeps in its home must not outlive a session of tests; workers inherit this one.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _prefect_home = tempfile.TemporaryDirectory(prefix="prefect-home-", ignore_cleanup_errors=True)
+    os.environ["PREFECT_HOME"] = _prefect_home.name
 
 
 @pytest.hookimpl(trylast=True)
