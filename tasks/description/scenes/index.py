@@ -18,20 +18,25 @@ if TYPE_CHECKING:
     from tasks.description.scenes.change import Evidence, Footage
 
 _SIZE_RATIO = 1.2  # to the 90th percentile of the packets nearby
+_LEAST_OF_KEYFRAME = 0.1  # of a keyframe's size; a new picture costs more
 _NEARBY = 24  # packets on each side
 _AROUND = REACH + 2  # frames on each side; one more, as codecs may put the large packet next to the cut
 _NOTE = "Keyframes come at a fixed distance, so that only the sizes of packets told where to look."
 
 
 def candidates(packets: PacketList) -> npt.NDArray[np.int64]:
-    """Return where scenes may change: at keyframes that come early, and at packets much larger than those around.
+    """Return where scenes may change: at early keyframes, or else at unlike ones, and at packets that are large nearby.
 
     Returns:
         Positions in presentation order, ascending, without the first frame; shape (M,), int64.
     """
-    is_large = packets.sizes_bytes > _SIZE_RATIO * _percentiles(packets.sizes_bytes)
+    sizes = packets.sizes_bytes
+    keyframes = sizes[packets.is_keyframe]
+    floor = _LEAST_OF_KEYFRAME * float(np.median(keyframes)) if len(keyframes) else 0.0
+    is_large = sizes > np.maximum(floor, _SIZE_RATIO * _percentiles(sizes))
     is_large[:1] = False
-    return np.union1d(np.flatnonzero(is_large), early_keyframes(packets)).astype(np.int64)
+    keyframes = early_keyframes(packets) if has_early_keyframes(packets) else _unlike_keyframes(packets)
+    return np.union1d(np.flatnonzero(is_large), keyframes).astype(np.int64)
 
 
 def early_keyframes(packets: PacketList) -> npt.NDArray[np.int64]:
@@ -40,6 +45,13 @@ def early_keyframes(packets: PacketList) -> npt.NDArray[np.int64]:
     gops = np.diff(keyframes)
     longest = gops.max(initial=0)
     return keyframes[1:][gops < longest] if has_early_keyframes(packets) else keyframes[:0]
+
+
+def _unlike_keyframes(packets: PacketList) -> npt.NDArray[np.int64]:
+    """Return the keyframes of another size than the last one, as a fixed distance may put them where a scene begins."""
+    keyframes = np.flatnonzero(packets.is_keyframe)
+    sizes = np.maximum(1, packets.sizes_bytes[keyframes]).astype(np.float64)
+    return keyframes[1:][np.abs(np.diff(np.log(sizes))) > np.log(_SIZE_RATIO)]
 
 
 def has_early_keyframes(packets: PacketList) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 REACH = 3  # frames on each side that a cut must stand out from, and that a flash may last
 THRESHOLD = 10.0  # of 255
 _LEAST_RATIO = 1.5
+_SHIFT = 3  # pixels of a thumbnail
 _PIECE = 2048  # frames whose differences are held at once
 
 
@@ -38,8 +39,9 @@ def differences(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 def find_cuts(thumbnails: Thumbnails, *, gap_ms: float, threshold: float = THRESHOLD) -> list[SceneChange]:
     """Find the cuts among frames, some of which follow each other.
 
-    A cut is a difference of at least the threshold that exceeds all others nearby, as those of fast motion do not, and
-    after which the pictures do not return to what they were, as they do after a flash.
+    A cut is a difference of at least the threshold that exceeds all others nearby, as those of fast motion do not,
+    that remains when the pictures are shifted against each other, as that of a jerk does not, and after which the
+    pictures do not return to what they were, as they do after a flash.
 
     Args:
         thumbnails: Small frames.
@@ -59,13 +61,31 @@ def _cuts_of_run(images: npt.NDArray[np.uint8], times_ms: npt.NDArray[np.int64],
     return [
         SceneChange(pts_ms=int(times_ms[at]), score=round(float(steps[at]) / 255, 4), since_ms=int(times_ms[at - 1]))
         for at in np.flatnonzero(steps >= threshold).tolist()
-        if _stands_out(steps, at) and not _is_flash(images, at, float(steps[at]))
+        if _stands_out(steps, at)
+        and not _is_jerk(images[at - 1], images[at], threshold)
+        and not _is_flash(images, at, float(steps[at]))
     ]
 
 
 def _stands_out(steps: npt.NDArray[np.float32], at: int) -> bool:
     nearby = np.concatenate([steps[max(1, at - REACH) : at], steps[at + 1 : at + 1 + REACH]])
     return bool(steps[at] >= _LEAST_RATIO * (nearby.max(initial=0.0) + 1))
+
+
+def _is_jerk(before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8], threshold: float) -> bool:
+    """Return whether two frames differ by less than the threshold once they are shifted against each other."""
+    old, new = before.astype(np.int16), after.astype(np.int16)
+    for down in range(-_SHIFT, _SHIFT + 1):
+        for right in range(-_SHIFT, _SHIFT + 1):
+            shifted = np.abs(_overlap(old, down, right) - _overlap(new, -down, -right))
+            if shifted.size and shifted.mean() < threshold:
+                return True
+    return False
+
+
+def _overlap(image: npt.NDArray[np.int16], down: int, right: int) -> npt.NDArray[np.int16]:
+    rows, columns = image.shape[:2]
+    return image[max(0, down) : rows + min(0, down), max(0, right) : columns + min(0, right)]
 
 
 def _is_flash(images: npt.NDArray[np.uint8], at: int, step: float) -> bool:

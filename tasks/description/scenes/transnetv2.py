@@ -73,7 +73,7 @@ def predict(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])},
     ) as process:
         try:
             out, error = process.communicate(images.tobytes(), timeout=_START_S + _S_PER_FRAME * len(images))
