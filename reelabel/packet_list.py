@@ -130,7 +130,7 @@ def _sorted(
 ) -> PacketList:
     stream = StreamProperties.of(*opened)
     order = np.argsort(columns[0], kind="stable")
-    pts, sizes, is_keyframe = (column[order] for column in columns)
+    pts, sizes, is_keyframe = columns[0][order], columns[1][order], columns[2][order]
     times_ms = pts_to_ms(pts, stream.time_base)
     if times_ms is None or not len(pts):
         raise FastPathUnavailableError("the frames have no presentation times")

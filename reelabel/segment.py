@@ -67,7 +67,8 @@ def lie_in_windows(times_s: npt.NDArray[np.float64], windows: Windows) -> npt.ND
     """Return which times, in seconds since the video's first frame, lie in one of the windows; same shape."""
     starts, ends = np.array(windows, np.float64).T
     latest = np.searchsorted(starts - _TOLERANCE_S, times_s, side="right") - 1
-    return (latest >= 0) & (times_s <= ends[latest] + _TOLERANCE_S)
+    inside: npt.NDArray[np.bool_] = (latest >= 0) & (times_s <= ends[latest] + _TOLERANCE_S)
+    return inside
 
 
 @dataclass(frozen=True, slots=True, eq=False)

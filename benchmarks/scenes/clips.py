@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import av
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+_Picture: TypeAlias = "npt.NDArray[Any]"  # RGB, uint8 or, where blended, float64
 Kind: TypeAlias = Literal["cuts", "motion", "gradual"]
 Encode: TypeAlias = Literal["fixed", "scenecut"]
 FPS = 25
@@ -122,7 +123,7 @@ def draw(shots: list[Shot], width_px: int, height_px: int) -> Iterator[npt.NDArr
     for number, shot in enumerate(shots):
         following = _Landscape(number + 1, width_px, height_px)
         for frame in range(shot.frames):
-            picture = here.picture(frame * shot.pan)
+            picture: _Picture = here.picture(frame * shot.pan)
             if number + 1 < len(shots) and shot.ending != "cut":
                 picture = _leave(picture, following, shot.ending, shot.frames - frame)
             if earlier and shots[number - 1].ending != "cut":
@@ -133,9 +134,7 @@ def draw(shots: list[Shot], width_px: int, height_px: int) -> Iterator[npt.NDArr
         earlier, here = here, following
 
 
-def _leave(
-    picture: npt.NDArray[np.uint8], following: _Landscape, ending: str, left: int
-) -> npt.NDArray[np.float64] | npt.NDArray[np.uint8]:
+def _leave(picture: _Picture, following: _Landscape, ending: str, left: int) -> _Picture:
     """Blend the last frames of a shot with the next one, or with black."""
     half = (_DISSOLVE if ending == "dissolve" else _FADE) // 2
     if left > half:
@@ -144,9 +143,7 @@ def _leave(
     return picture * (1 - 2 * done) if ending == "fade" else picture * (1 - done) + following.picture(0) * done
 
 
-def _enter(
-    picture: npt.NDArray[np.float64] | npt.NDArray[np.uint8], before: _Landscape, shot: Shot, frame: int
-) -> npt.NDArray[np.float64] | npt.NDArray[np.uint8]:
+def _enter(picture: _Picture, before: _Landscape, shot: Shot, frame: int) -> _Picture:
     """Blend the first frames of a shot with the one before it, or with black."""
     half = (_DISSOLVE if shot.ending == "dissolve" else _FADE) // 2
     if frame >= half:
@@ -167,7 +164,9 @@ class _Landscape:
             noise = Image.fromarray(rng.integers(0, 256, (cells, 2 * cells, 3), np.uint8))
             canvas += (np.asarray(noise.resize(size, Image.Resampling.BICUBIC), float) - 128) * 4 / cells
         cast = rng.uniform(0.3, 1.0, 3) * rng.uniform(0.5, 1.0)
-        self._canvas = (np.clip(canvas / np.abs(canvas).max() * 127 + 128, 0, 255) * cast).astype(np.uint8)
+        self._canvas: npt.NDArray[np.uint8] = (
+            np.clip(canvas / np.abs(canvas).max() * 127 + 128, 0, 255) * cast
+        ).astype(np.uint8)
         self._width_px = width_px
 
     def picture(self, panned: float) -> npt.NDArray[np.uint8]:

@@ -108,7 +108,8 @@ def histograms(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     codes = (images // (256 // _BINS)).astype(np.int64) @ np.array([_BINS * _BINS, _BINS, 1])
     counts = np.array([np.bincount(each.ravel(), minlength=_BINS**3) for each in codes], np.float32)
     counts = counts.reshape(-1, _BINS**3)
-    return np.sqrt(counts / np.maximum(1, counts.sum(axis=1, keepdims=True))).astype(np.float32)
+    found: npt.NDArray[np.float32] = np.sqrt(counts / np.maximum(1, counts.sum(axis=1, keepdims=True)))
+    return found
 
 
 def run_library(name: str, path: Path) -> Finding:

@@ -12,7 +12,7 @@ from reelabel.cores import usable_cores
 from reelabel.errors import DecoderCrashedError
 from reelabel.pool.facts import unpack_facts
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
-from reelabel.pool.messages import Frames, Request, Setup
+from reelabel.pool.messages import Facts, Frames, Request, Setup
 from reelabel.pool.packet_lists import unpack_packets
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
@@ -201,7 +201,8 @@ class DecodePool:
             message, arrays = process.ask(request, descriptor, reader, self._reading_limits(video))
             try:
                 facts = unpack_facts(message, arrays, max_bytes=self._memory_bytes)
-                index = reader.index(known, message.reads) if reader and facts.listed == "index" else ()
+                reads = message.reads if isinstance(message, Facts) else 0
+                index = reader.index(known, reads) if reader and facts.listed == "index" else ()
             finally:
                 os.close(arrays)
             process.accept()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tasks.description.scenes.change import Evidence, Footage
 
 _SIZE_RATIO = 1.2  # to the 90th percentile of the packets nearby
+_KEYFRAME_RATIO = 1.1  # of one keyframe's size to the last one's
 _LEAST_OF_KEYFRAME = 0.1  # of a keyframe's size; a new picture costs more
 _NEARBY = 24  # packets on each side
 _AROUND = REACH + 2  # frames on each side; one more, as codecs may put the large packet next to the cut
@@ -35,23 +36,28 @@ def candidates(packets: PacketList) -> npt.NDArray[np.int64]:
     floor = _LEAST_OF_KEYFRAME * float(np.median(keyframes)) if len(keyframes) else 0.0
     is_large = sizes > np.maximum(floor, _SIZE_RATIO * _percentiles(sizes))
     is_large[:1] = False
+    is_large &= ~packets.is_keyframe  # which are always large
     keyframes = early_keyframes(packets) if has_early_keyframes(packets) else _unlike_keyframes(packets)
-    return np.union1d(np.flatnonzero(is_large), keyframes).astype(np.int64)
+    found: npt.NDArray[np.int64] = np.union1d(np.flatnonzero(is_large), keyframes).astype(np.int64)
+    return found
 
 
 def early_keyframes(packets: PacketList) -> npt.NDArray[np.int64]:
-    """Return the keyframes that come sooner after the last one than the longest GOP; their positions, ascending."""
+    """Return the keyframes that come sooner after the last one than the limit of a GOP; their positions, ascending."""
     keyframes = np.flatnonzero(packets.is_keyframe)
     gops = np.diff(keyframes)
     longest = gops.max(initial=0)
-    return keyframes[1:][gops < longest] if has_early_keyframes(packets) else keyframes[:0]
+    is_limit = (gops == longest).sum() > 1  # the encoder's own; otherwise the longest GOP ends at a cut as well
+    found: npt.NDArray[np.int64] = keyframes[1:][(gops < longest) | (not is_limit)]
+    return found if has_early_keyframes(packets) else keyframes[:0]
 
 
 def _unlike_keyframes(packets: PacketList) -> npt.NDArray[np.int64]:
     """Return the keyframes of another size than the last one, as a fixed distance may put them where a scene begins."""
     keyframes = np.flatnonzero(packets.is_keyframe)
     sizes = np.maximum(1, packets.sizes_bytes[keyframes]).astype(np.float64)
-    return keyframes[1:][np.abs(np.diff(np.log(sizes))) > np.log(_SIZE_RATIO)]
+    found: npt.NDArray[np.int64] = keyframes[1:][np.abs(np.diff(np.log(sizes))) > np.log(_KEYFRAME_RATIO)]
+    return found
 
 
 def has_early_keyframes(packets: PacketList) -> bool:

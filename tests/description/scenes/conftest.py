@@ -29,7 +29,7 @@ def encode(suffix, shots, gop, flash=None, gap=None, scenecut="0", hold=4):
             stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
             number = 0
             for shot, length in enumerate(shots):
-                scene = np.random.default_rng(shot).integers(0, 256, (6, 9, 3), np.uint8)
+                scene = np.random.default_rng(shot).integers(0, 256, (6, 9, 3), np.uint8) // (1 + shot % 2)
                 still = np.asarray(Image.fromarray(scene).resize((96, 64), Image.Resampling.BICUBIC))
                 for frame in range(length):
                     picture = np.roll(still, frame // hold, axis=1)
