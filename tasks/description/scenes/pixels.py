@@ -74,18 +74,12 @@ def _stands_out(steps: npt.NDArray[np.float32], at: int) -> bool:
 
 def _is_jerk(before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8], threshold: float) -> bool:
     """Return whether two frames differ by less than the threshold once they are shifted against each other."""
-    old, new = before.astype(np.int16), after.astype(np.int16)
-    for down in range(-_SHIFT, _SHIFT + 1):
-        for right in range(-_SHIFT, _SHIFT + 1):
-            shifted = np.abs(_overlap(old, down, right) - _overlap(new, -down, -right))
-            if shifted.size and shifted.mean() < threshold:
-                return True
-    return False
-
-
-def _overlap(image: npt.NDArray[np.int16], down: int, right: int) -> npt.NDArray[np.int16]:
-    rows, columns = image.shape[:2]
-    return image[max(0, down) : rows + min(0, down), max(0, right) : columns + min(0, right)]
+    height, width = (side - 2 * _SHIFT for side in before.shape[:2])
+    if min(height, width) < 1:
+        return False
+    middle = np.moveaxis(before[_SHIFT : _SHIFT + height, _SHIFT : _SHIFT + width], -1, 0).astype(np.int16)
+    shifted = np.lib.stride_tricks.sliding_window_view(after.astype(np.int16), (height, width), axis=(0, 1))
+    return bool(np.abs(shifted - middle).mean((2, 3, 4)).min() < threshold)
 
 
 def _is_flash(images: npt.NDArray[np.uint8], at: int, step: float) -> bool:
