@@ -77,9 +77,9 @@ def _is_jerk(before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8], thresh
     height, width = (side - 2 * _SHIFT for side in before.shape[:2])
     if min(height, width) < 1:
         return False
-    middle = np.moveaxis(before[_SHIFT : _SHIFT + height, _SHIFT : _SHIFT + width], -1, 0).astype(np.int16)
-    shifted = np.lib.stride_tricks.sliding_window_view(after.astype(np.int16), (height, width), axis=(0, 1))
-    return bool(np.abs(shifted - middle).mean((2, 3, 4)).min() < threshold)
+    middle = before[_SHIFT : _SHIFT + height, _SHIFT : _SHIFT + width].astype(np.int16)
+    shifted = np.lib.stride_tricks.sliding_window_view(after.astype(np.int16), middle.shape)
+    return bool(np.abs(shifted - middle).mean((3, 4, 5)).min() < threshold)
 
 
 def _is_flash(images: npt.NDArray[np.uint8], at: int, step: float) -> bool:
