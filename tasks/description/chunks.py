@@ -37,7 +37,8 @@ class Chunk:
 
     def times_s(self, frames: int) -> npt.NDArray[np.float64]:
         """Return the times to ask frames for: the middles of equal parts; shape (frames,), float64."""
-        return self.start_s + (np.arange(frames) + 0.5) * (self.duration_s / frames)
+        middles = np.arange(frames, dtype=np.float64) + 0.5
+        return np.asarray(self.start_s + middles * (self.duration_s / frames), np.float64)
 
 
 def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tuple[Chunk, ...]:

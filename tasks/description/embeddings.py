@@ -35,4 +35,5 @@ class Embeddings:
 def normalize(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
     """Scale vectors to length 1; a zero vector stays zero. Any shape (..., D)."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    scaled: npt.NDArray[np.float32] = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return scaled

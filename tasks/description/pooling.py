@@ -174,7 +174,7 @@ def pool(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def mean_scores(scores: npt.NDArray[np.float32], durations_s: Sequence[float]) -> npt.NDArray[np.float64]:
     """Average scores (C, K) over chunks, weighted by their lengths; equally if they have none; shape (K,)."""
     weights = np.asarray(durations_s, np.float64)
-    return np.average(scores, axis=0, weights=weights if weights.sum() > 0 else None)
+    return np.asarray(np.average(scores, axis=0, weights=weights if weights.sum() > 0 else None), np.float64)
 
 
 def rank(scores: npt.NDArray[np.floating], count: int) -> list[int]:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, wait
 from dataclasses import asdict
+from importlib.util import find_spec
 from multiprocessing import Pipe
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,7 +23,7 @@ import numpy as np
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
 from reelabel.disk import full_disk
-from reelabel.errors import DiskFullError
+from reelabel.errors import ConfigurationError, DiskFullError
 from reelabel.temporary import temporary_folder
 from tasks.embedding.protocol import Message, TowersInfo, receive, send
 from tasks.model.engine.log import engine_log
@@ -95,6 +96,7 @@ class TowersProcess(Lifetime):
         """Start loading the model; do nothing if it is already started.
 
         Raises:
+            ConfigurationError: transformers or torch is not installed.
             EngineClosedError: It was closed.
         """
         self._living()
@@ -361,7 +363,16 @@ class _Incarnation:
 
 
 def towers_environment(config: TowersConfig) -> dict[str, str]:
-    """Build the environment variables of the towers' process."""
+    """Build the environment variables of the towers' process.
+
+    Raises:
+        ConfigurationError: transformers or torch is not installed.
+    """
+    if not all(map(find_spec, ("torch", "transformers"))):
+        raise ConfigurationError(
+            "transformers and torch are not installed; install 'reelabel-app[gpu]', or 'reelabel-app[cpu]' if there is "
+            "no GPU."
+        )
     inherited = os.environ.get("PYTHONPATH")
     environment = os.environ | {
         "PYTHONSAFEPATH": "1",

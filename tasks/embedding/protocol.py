@@ -99,7 +99,7 @@ def send(connection: Connection, message: Message) -> None:
     connection.send_bytes(json.dumps({"kind": message.kind, "body": message.body, "arrays": announced}).encode())
     for array in arrays:
         if array.nbytes:
-            connection.send_bytes(memoryview(array).cast("B"))
+            connection.send_bytes(array.data.cast("B"))
 
 
 def receive(connection: Connection) -> Message:

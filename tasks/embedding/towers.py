@@ -132,7 +132,7 @@ class Towers:
             versions={"torch": str(torch.__version__), "transformers": version("transformers")},
         )
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def embed_frames(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
         """Embed the frames of several videos, in batches across videos.
 
@@ -145,7 +145,7 @@ class Towers:
         parts = [self._embed(batch) for batch in self._batches(videos)]
         return np.concatenate(parts) if parts else np.empty((0, self._dimensions), np.float32)
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Embed texts, each padded to the full length and without an attention mask, as in SigLIP's training.
 

@@ -67,7 +67,7 @@ class Learner:
         shown = nn.binary_cross_entropy_with_logits(self.head(vectors), torch.from_numpy(pictures.shows).float())
         return pairs * logits.shape[1] / 8 + _HEAD_WEIGHT * shown
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def accuracy(self, pictures: npt.NDArray[np.uint8], truths: Sequence[int], bank: Sequence[str]) -> float:
         """Return the share of pictures whose nearest text of a bank is the true one."""
         texts = nn.normalize(self.embed_texts(bank), dim=-1)

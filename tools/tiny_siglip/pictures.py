@@ -52,7 +52,7 @@ class Concept:
     def captions(self) -> tuple[str, ...]:
         """Return its wordings."""
         if self.colour and self.shape:
-            templates = _OF_BOTH
+            templates: tuple[str, ...] = _OF_BOTH
         elif self.colour:
             templates = _OF_COLOUR
         else:
@@ -94,11 +94,12 @@ class Pictures:
 
 def draw_pictures(rng: np.random.Generator, size: int) -> Pictures:
     """Draw pictures, each with a caption that is true of it; captions are shared by all that they are true of."""
-    images, seen = [], []
+    images: list[npt.NDArray[np.uint8]] = []
+    seen: list[frozenset[Concept]] = []
     while len(images) < size:
-        one = _draw_scene_pictures(rng) if rng.uniform() < _SCENE_SHARE else _draw_crossing_picture(rng)
-        images += one[0]
-        seen += one[1]
+        drawn = _draw_scene_pictures(rng) if rng.uniform() < _SCENE_SHARE else _draw_crossing_picture(rng)
+        images += drawn[0]
+        seen += drawn[1]
     images, seen = images[:size], seen[:size]
     asked: dict[str, Concept] = {}
     for shown in seen:
