@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tasks.embedding.protocol import TowersConfig
 
 _BATCH_TEXTS = 256
+_RESIZE_BYTES = 64 * 1024**2
 
 
 def _square_pixels(pixels: torch.Tensor, _patch_px: int) -> dict[str, torch.Tensor]:
@@ -187,6 +188,11 @@ class Towers:
 
     def _resize(self, frames: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Resize frames (N, H, W, 3) to squares, bicubic, without keeping the aspect, rounded as pixels are."""
+        # A few large frames at a time, as they are floats while they are resized.
+        step = max(1, _RESIZE_BYTES // frames[0].nbytes)
+        return torch.cat([self._resize_few(frames[start : start + step]) for start in range(0, len(frames), step)])
+
+    def _resize_few(self, frames: npt.NDArray[np.uint8]) -> torch.Tensor:
         # A copy, as torch warns of arrays that cannot be written to; on a GPU, bytes are sent, not floats.
         pixels = torch.from_numpy(frames.copy()).to(self._device).permute(0, 3, 1, 2).float()
         if pixels.shape[-2:] == (self._side_px, self._side_px):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
+from tasks.embedding.fleet import TowersFleet
 from tasks.embedding.process import TowersProcess
 from tasks.embedding.protocol import Message, TowersConfig, receive, send
 from tests.embedding import stub_towers
@@ -170,3 +171,30 @@ def test_what_is_no_frame_is_refused_before_it_is_sent(tmp_path):
         with pytest.raises(ValueError, match="frames are uint8"):
             towers.embed_frames([wrong])
     assert towers.starts == 0
+
+
+@pytest.mark.system
+def test_a_fleet_shares_requests_and_goes_on_without_towers_that_cannot_be_loaded(make_towers, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    stuck = TowersProcess(
+        TowersConfig(model=str(pipe)),
+        log_path=tmp_path / "stuck.log",
+        start_timeout_s=0.5,
+        command=stub_towers.COMMAND,
+    )
+    well = make_towers()
+
+    with TowersFleet([stuck, well]) as fleet:
+        found = [fleet.embed_frames([frames_of(value)]) for value in range(5)]
+
+    assert [vectors.tolist() for vectors in found] == [[[value] * 3] for value in range(5)]
+    assert well.images_embedded == 5
+
+
+@pytest.mark.system
+def test_a_fleet_without_usable_towers_says_why(make_towers, tmp_path):
+    (tmp_path / "model").write_text("It has no weights.")
+
+    with TowersFleet([make_towers(), make_towers()]) as fleet, pytest.raises(ModelError, match="It has no weights"):
+        fleet.embed_frames([frames_of(1)])

@@ -103,6 +103,14 @@ def smooth(rng, count, height, width):
     return large.permute(0, 2, 3, 1).to(torch.uint8).numpy()
 
 
+def test_large_frames_are_resized_a_few_at_a_time_and_give_the_same_vectors(towers):
+    frames = smooth(np.random.default_rng(2), 13, 1080, 1920)
+
+    apart = [towers.embed_frames([frame[None]]) for frame in frames[[0, 12]]]
+
+    assert towers.embed_frames([frames])[[0, 12]] == pytest.approx(np.concatenate(apart), abs=1e-5)
+
+
 def test_frames_that_are_not_square_are_squeezed_and_not_cut(model, towers):
     _, direct, processor = model
     frames = smooth(np.random.default_rng(1), 4, 40, 70)
