@@ -97,7 +97,7 @@ def main() -> None:
     """Train and save the model, its tokenizer and its image processor."""
     parser = argparse.ArgumentParser(description="Train the tiny SigLIP on pictures of moving shapes.")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
-    parser.add_argument("--steps", type=int, default=600, help="batches of 128 pictures")
+    parser.add_argument("--steps", type=int, default=1500, help="batches of 128 pictures")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights and the pictures")
     arguments = parser.parse_args()
     torch.set_num_threads(_THREADS)
