@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.cli.command_group import ReelabelGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _FOLDER = Path(".reelabel/bench")
 
@@ -266,6 +269,29 @@ def trade(
         measure.run(clips=clips, seed=seed, keep=keep, model=model, as_json=json, plot=plot)
 
 
+@app.command(epilog="Example: python -m benchmarks scenes --methods auto,ema --sizes small")
+def scenes(
+    folder: ClipFolder = _FOLDER,
+    rounds: Rounds = 1,
+    *,
+    methods: Annotated[
+        str, typer.Option(help="What to compare, comma-separated; PySceneDetect is in any case.")
+    ] = "auto,index,ema,published,content,transnetv2",
+    sizes: Annotated[str, typer.Option(help="Sizes of the made clips: small, large or both.")] = "small,large",
+    json: AsJson = False,
+) -> None:
+    """Compare methods that find changes of scene, on made and on real clips, which this command installs.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.scenes.contenders import LIBRARIES, OURS  # noqa: PLC0415
+    from benchmarks.scenes.report import run  # noqa: PLC0415
+
+    wanted = _names(methods, OURS, "--methods")
+    kept = _names(sizes, ("small", "large"), "--sizes")
+    raise typer.Exit(run(folder, (*wanted, *LIBRARIES), rounds=rounds, sizes=kept, as_json=json))
+
+
 @app.command(epilog="Example: python -m benchmarks fuzz --count 5000 --seed 7")
 def fuzz(
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,
@@ -313,6 +339,14 @@ def main() -> None:
     """Run a benchmark."""
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     app()
+
+
+def _names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}.", param_hint=option)
+    return names
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.segment import Segment
+    from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.sources.video_file import VideoFile
     from reelabel.strategies.keyframe_table import SavedIndex
@@ -105,8 +105,9 @@ def extract_keyframes_of_file(
     every: bool = False,
     threads: int = 1,
     segment: Segment = WHOLE,
+    windows: Windows = (),
 ) -> SampledFrames:
-    """Decode sampled frames of an open video, as `extract_keyframes` does."""
+    """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone."""
     started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
     if listing:
@@ -120,6 +121,7 @@ def extract_keyframes_of_file(
         every=every,
         threads=threads,
         segment=segment,
+        windows=windows,
         stats=stats,
     )
     keyframes = _in_order_of_time(_extract_with_fallback(request))
@@ -143,6 +145,7 @@ def extract_keyframes_by_ranges(
     known: SavedIndex = (),
     threads: int = 1,
     segment: Segment = WHOLE,
+    windows: Windows = (),
 ) -> tuple[SampledFrames, SavedIndex]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
@@ -153,6 +156,7 @@ def extract_keyframes_by_ranges(
         known: The index that an earlier call returned for the same bytes.
         threads: Threads for decoding.
         segment: The part of the video to sample from.
+        windows: The parts of the segment that a dense sampler samples from; empty for all of it.
 
     Returns:
         The frames, and the index for later calls.
@@ -168,7 +172,13 @@ def extract_keyframes_by_ranges(
         if sampling.sampler == "auto":
             sampling = _resolve_auto(sampling, _list_keyframes_by_ranges(file, known, limits), segment)
         request = ExtractionRequest(
-            source=file, sampling=sampling, limits=limits, threads=threads, segment=segment, stats=stats
+            source=file,
+            sampling=sampling,
+            limits=limits,
+            threads=threads,
+            segment=segment,
+            windows=windows,
+            stats=stats,
         )
         keyframes, index = _extract_by_ranges(request, file, known)
         file.settle()

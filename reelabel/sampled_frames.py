@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from reelabel.coverage import measure_coverage
+from reelabel.errors import VideoUnreadableError
 from reelabel.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
@@ -48,8 +49,17 @@ def orientation_of(frame: VideoFrame) -> Orientation:
 
     The matrix (a b u; c d v; x y w) maps a stored point (p, q) to (a p + c q, b p + d q), with q pointing down
     (ISO/IEC 14496-12, section 6.2.2; FFmpeg's `libavutil/display.h`).
+
+    Raises:
+        VideoUnreadableError: PyAV cannot list the data beside the frame, such as the EXIF data of a photograph.
     """
-    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    try:
+        matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    except ValueError as error:
+        raise VideoUnreadableError(
+            f"The orientation cannot be read, as PyAV does not know some data beside the frame ({error}), such as the "
+            "EXIF data of a photograph; remove that data, or convert the file."
+        ) from None
     if matrix is None:
         return Orientation()
     a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -58,6 +58,17 @@ class Segment(NamedTuple):
 
 
 WHOLE = Segment()
+
+# Parts of a video, disjoint and ascending: start and end of each, inclusive, in seconds since its first frame.
+Windows: TypeAlias = tuple[tuple[float, float], ...]
+
+
+def lie_in_windows(times_s: npt.NDArray[np.float64], windows: Windows) -> npt.NDArray[np.bool_]:
+    """Return which times, in seconds since the video's first frame, lie in one of the windows; same shape."""
+    starts, ends = np.array(windows, np.float64).T
+    latest = np.searchsorted(starts - _TOLERANCE_S, times_s, side="right") - 1
+    inside: npt.NDArray[np.bool_] = (latest >= 0) & (times_s <= ends[latest] + _TOLERANCE_S)
+    return inside
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from infra.settings import DatabaseSettings, Settings
 from reelabel.sources.object_store import ObjectStore
 from sql.roles import OWNER, create_roles
 from tests.shared import common_folder, locked, made_once
+from tests.unfinished import UnfinishedSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +37,18 @@ _SLOWEST_FILES = 10
 # Readline sets these in pytest's process and workers inherit them; consoles would keep that width.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+# What Prefect keeps in its home must not outlive a session of tests; workers inherit this one.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _prefect_home = tempfile.TemporaryDirectory(prefix="prefect-home-", ignore_cleanup_errors=True)
+    os.environ["PREFECT_HOME"] = _prefect_home.name
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Report failures at once in the process that prints; xdist's workers print nothing."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(UnfinishedSession(terminal))
 
 
 @pytest.hookimpl(trylast=True)

@@ -103,4 +103,7 @@ def prefect_command(*arguments: str) -> list[str]:
 def prefect_environment(home: Home) -> dict[str, str]:
     """Return the environment of a Prefect process, without the user's own Prefect settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    return {**inherited, **_QUIET, "PREFECT_HOME": str(home.folder(ServiceName.PREFECT)), "PYTHONSAFEPATH": "1"}
+    folder = home.folder(ServiceName.PREFECT)
+    # By default, Prefect notes which blocks it registered in ~/.prefect, whatever its home: one note for all servers.
+    own = {"PREFECT_HOME": str(folder), "PREFECT_SERVER_MEMO_STORE_PATH": str(folder / "memo_store.toml")}
+    return {**inherited, **_QUIET, **own, "PYTHONSAFEPATH": "1"}

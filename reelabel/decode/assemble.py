@@ -13,7 +13,7 @@ from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.sampled_frames import NO_PTS, SampledFrames
 from reelabel.sampling.spec import EVERY
 from reelabel.sampling.uniform import pick_evenly
-from reelabel.segment import WHOLE, Segment, select_segment
+from reelabel.segment import WHOLE, Segment, Windows, select_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,6 +65,7 @@ class ExtractionRequest:
     every: bool = False
     threads: int = 1
     segment: Segment = WHOLE
+    windows: Windows = ()
     stats: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(

@@ -14,6 +14,10 @@ _ROLES = {"system": "system", "developer": "system", "user": "user"}
 _KINDS = {"text": "text", "video": "video", "video_url": "video"}
 
 
+class NoVideoError(ValueError):
+    """Messages without a video."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageContent:
     """The content of messages.
@@ -36,6 +40,7 @@ def parse_messages(messages: object) -> MessageContent:
     "video": ...}` with one URL.
 
     Raises:
+        NoVideoError: There is no video in them.
         ValueError: These are not messages, or do not ask about exactly one video; the message is a clause
             without a full stop.
     """
@@ -43,6 +48,8 @@ def parse_messages(messages: object) -> MessageContent:
     if not all(is_valid_unicode(value) for _, _, value in parts):
         raise ValueError("a part contains an unpaired surrogate, which is not a valid character")
     videos = [value for _, kind, value in parts if kind == "video"]
+    if not videos:
+        raise NoVideoError("expected one video, found 0")
     if len(videos) != 1:
         raise ValueError(f"expected one video, found {len(videos)}")
     return MessageContent(

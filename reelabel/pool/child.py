@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from reelabel.containers.registry import load_installed
 from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
 from reelabel.index_facts import read_index_facts
+from reelabel.packet_list import read_packet_list
 from reelabel.pool.facts import pack_facts
 from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, clip, describe_failure
+from reelabel.pool.packet_lists import pack_packets
 from reelabel.pool.transfer import pack_frames
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reelabel.index_facts import IndexFacts
+    from reelabel.packet_list import PacketList
     from reelabel.pool.messages import Answer, Request, Setup
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sources.sparse_file import CachedRange
@@ -88,6 +91,8 @@ def _serve(connection: socket.socket) -> None:
         request: Request = pickle.loads(data)  # noqa: S301 - from the pool
         if request.facts_only:
             answer, frames = pack_facts(*read_facts(connection, request, descriptor), request)
+        elif request.packets_only:
+            answer, frames = pack_packets(read_packets(connection, request, descriptor))
         else:
             got, index = extract(connection, request, descriptor)
             answer, frames = pack_frames(got, index, request)
@@ -104,7 +109,9 @@ def _serve(connection: socket.socket) -> None:
 
 def extract(connection: socket.socket, request: Request, descriptor: int | None) -> tuple[SampledFrames, SavedIndex]:
     """Extract what is requested."""
-    wanted: dict[str, Any] = {name: getattr(request, name) for name in ("sampling", "limits", "threads", "segment")}
+    wanted: dict[str, Any] = {
+        name: getattr(request, name) for name in ("sampling", "limits", "threads", "segment", "windows")
+    }
     if descriptor is None:
         source = _PoolSource(connection, request.size_bytes)
         try:
@@ -125,6 +132,18 @@ def read_facts(
     known = request.known if isinstance(request.known, tuple) else ()
     try:
         return read_index_facts(SparseFile(source, known), request.limits)
+    finally:
+        source.settle()
+
+
+def read_packets(connection: socket.socket, request: Request, descriptor: int | None) -> PacketList:
+    """List a video's packets."""
+    if descriptor is not None:
+        return read_packet_list(VideoFile(descriptor, request.size_bytes, request.suffix), request.limits)
+    source = _PoolSource(connection, request.size_bytes)
+    known = request.known if isinstance(request.known, tuple) else ()
+    try:
+        return read_packet_list(SparseFile(source, known), request.limits)
     finally:
         source.settle()
 

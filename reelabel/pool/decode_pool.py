@@ -12,7 +12,8 @@ from reelabel.cores import usable_cores
 from reelabel.errors import DecoderCrashedError
 from reelabel.pool.facts import unpack_facts
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
-from reelabel.pool.messages import Frames, Request, Setup
+from reelabel.pool.messages import Facts, Frames, Request, Setup
+from reelabel.pool.packet_lists import unpack_packets
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
 from reelabel.pool.reading import RangeReader
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 
     from reelabel.index_facts import IndexFacts
     from reelabel.limits import Limits
+    from reelabel.packet_list import PacketList
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sandbox.lockdown import SandboxMode
-    from reelabel.segment import Segment
+    from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.strategies.keyframe_table import SavedIndex
 
@@ -107,8 +109,11 @@ class DecodePool:
         native: bool = False,
         every: bool = False,
         segment: Segment = WHOLE,
+        windows: Windows = (),
     ) -> SampledFrames:
         """Run `extract_keyframes` in a decoding process, which gets the open file, not its path.
+
+        With `windows`, a dense sampler samples from these parts of the segment alone.
 
         Raises:
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
@@ -126,6 +131,7 @@ class DecodePool:
                 threads=self._threads,
                 native=native,
                 every=every,
+                windows=windows,
             )
             return self._run(request, file.descriptor, self._limits)[0]
 
@@ -137,6 +143,7 @@ class DecodePool:
         limits: Limits,
         known: SavedIndex = (),
         segment: Segment = WHOLE,
+        windows: Windows = (),
     ) -> tuple[SampledFrames, SavedIndex]:
         """Run `extract_keyframes_by_ranges` in a decoding process, for which this one reads `source`.
 
@@ -154,6 +161,7 @@ class DecodePool:
             segment=segment,
             threads=self._threads,
             known=known,
+            windows=windows,
         )
         return self._run(request, source, self._reading_limits(source))
 
@@ -193,11 +201,49 @@ class DecodePool:
             message, arrays = process.ask(request, descriptor, reader, self._reading_limits(video))
             try:
                 facts = unpack_facts(message, arrays, max_bytes=self._memory_bytes)
-                index = reader.index(known, message.reads) if reader and facts.listed == "index" else ()
+                reads = message.reads if isinstance(message, Facts) else 0
+                index = reader.index(known, reads) if reader and facts.listed == "index" else ()
             finally:
                 os.close(arrays)
             process.accept()
             return facts, index, reader.bytes_fetched if reader else 0
+
+        return self._lend(Modules.of(request.sampling), ask)
+
+    def read_packets(self, video: VideoFile | ByteSource, *, limits: Limits) -> tuple[PacketList, int]:
+        """Run `read_packet_list` in a decoding process.
+
+        Returns:
+            The list, and the bytes read of a video that is read in ranges.
+
+        Raises:
+            FastPathUnavailableError: The frames are not listed.
+            VideoError: As `extract` does, as far as the header tells.
+            DecodersLostError: As `extract` does.
+            ReelabelError: Whatever `video.read` raises.
+        """
+        is_file = isinstance(video, VideoFile)
+        request = Request(
+            size_bytes=video.size_bytes,
+            suffix=video.suffix if isinstance(video, VideoFile) else "",
+            sampling=Sampling(),
+            limits=limits,
+            segment=WHOLE,
+            threads=self._threads,
+            known=None if is_file else (),
+            packets_only=True,
+        )
+        reader = None if isinstance(video, VideoFile) else RangeReader(video)
+        descriptor = video.descriptor if isinstance(video, VideoFile) else None
+
+        def ask(process: DecodingProcess) -> tuple[PacketList, int]:
+            message, arrays = process.ask(request, descriptor, reader, self._reading_limits(video))
+            try:
+                listed = unpack_packets(message, arrays, max_bytes=self._memory_bytes)
+            finally:
+                os.close(arrays)
+            process.accept()
+            return listed, reader.bytes_fetched if reader else 0
 
         return self._lend(Modules.of(request.sampling), ask)
 

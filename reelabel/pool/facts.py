@@ -14,7 +14,7 @@ from reelabel.pool.transfer import Column, pack_columns, unpack_columns
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reelabel.pool.messages import Frames, Request
+    from reelabel.pool.messages import Frames, Packets, Request
     from reelabel.sources.sparse_file import CachedRange
 
 _PLAIN = ("width_px", "height_px", "fps", "duration_s", "frames", "listed", "first_ms")
@@ -46,7 +46,7 @@ def pack_facts(facts: IndexFacts, index: Sequence[CachedRange], request: Request
     return message, pack_columns((column, getattr(facts, column.name)) for column in _columns(message))
 
 
-def unpack_facts(message: Facts | Frames, descriptor: int, *, max_bytes: int) -> IndexFacts:
+def unpack_facts(message: Facts | Frames | Packets, descriptor: int, *, max_bytes: int) -> IndexFacts:
     """Assemble facts from a message and its memory file, in the pool.
 
     Raises:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
     from reelabel.sandbox.lockdown import SandboxMode
-    from reelabel.segment import Segment
+    from reelabel.segment import Segment, Windows
     from reelabel.strategies.keyframe_table import SavedIndex
 
 MAX_TEXT = 2000
@@ -62,6 +62,8 @@ class Request:
         suffix: The suffix of its name.
         known: What is known of its index, for a video read in ranges; None for one whose descriptor is sent along.
         facts_only: Read what its header and index tell, and extract nothing; see `read_index_facts`.
+        packets_only: List its packets, and extract nothing; see `read_packet_list`.
+        windows: The parts of the segment to sample from; empty for all of it.
     """
 
     size_bytes: int
@@ -74,6 +76,8 @@ class Request:
     every: bool = False
     known: SavedIndex | None = None
     facts_only: bool = False
+    packets_only: bool = False
+    windows: Windows = ()
 
 
 def clip(text: str) -> str:
@@ -254,7 +258,21 @@ class Facts(_Answer):
     reads: Count = 0
 
 
-Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Facts
+class Packets(_Answer):
+    """The attributes of `PacketList`; its columns are in the descriptor.
+
+    Attributes:
+        count: Number of packets.
+    """
+
+    kind: Literal["packets"] = "packets"
+    count: Positive
+    fps: Annotated[float, Field(ge=0)]
+    duration_s: Annotated[float, Field(ge=0)]
+    listed: Literal["index", "packets"]
+
+
+Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Facts | Packets
 
 _answers: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
 

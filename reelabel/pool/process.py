@@ -21,6 +21,7 @@ from reelabel.pool.messages import (
     Facts,
     Failed,
     Frames,
+    Packets,
     Reads,
     Ready,
     Unavailable,
@@ -124,7 +125,7 @@ class DecodingProcess:
 
     def ask(
         self, request: Request, descriptor: int | None, reader: RangeReader | None, limits: TimeLimits
-    ) -> tuple[Frames | Facts, int]:
+    ) -> tuple[Frames | Facts | Packets, int]:
         """Have a video decoded.
 
         Args:
@@ -134,7 +135,7 @@ class DecodingProcess:
             limits: Limits on the time it takes.
 
         Returns:
-            What it says of the frames or facts, and the descriptor of a memory file to be checked.
+            What it says of the frames, facts or packets, and the descriptor of a memory file to be checked.
 
         Raises:
             NotBegunError: It was lost before it began.
@@ -147,9 +148,10 @@ class DecodingProcess:
         self._is_done = False
         self._begin(request, descriptor)
         self._channel.watch = _Watch(self.pid, limits)
+        wanted = Facts if request.facts_only else Packets if request.packets_only else Frames
         while True:
             answer, frames = self._receive()
-            if isinstance(answer, Facts if request.facts_only else Frames) and frames is not None:
+            if isinstance(answer, wanted) and frames is not None:
                 return answer, frames
             _close(frames)
             if isinstance(answer, Reads) and reader:

@@ -13,6 +13,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
 from reelabel.index_facts import read_index_facts
 from reelabel.limits import Limits
+from reelabel.packet_list import read_packet_list
 from reelabel.pool.messages import Begun, Request, parse_answer
 from reelabel.pool.transfer import pack_frames, unpack_frames
 from reelabel.sampling.options import Sampling
@@ -47,6 +48,7 @@ def warm_up() -> None:
             _decode(clip, descriptor, Sampling(sampler=sampler, num_frames=4, drop_similar=0.999))
         read_index_facts(VideoFile(descriptor, len(clip), ".mp4"), Limits())
         read_index_facts(SparseFile(_Held(clip)), Limits())
+        read_packet_list(VideoFile(descriptor, len(clip), ".mp4"), Limits())
     finally:
         os.close(descriptor)
     parse_answer(Begun().model_dump_json().encode())

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Opening a pipe that has no writer would block forever.
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+# By these suffixes FFmpeg takes a JPEG for a sequence of files, which is not accepted; without one, by its content.
+_IMAGE_SEQUENCES = frozenset({".jpg", ".jpeg"})
 _FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -40,7 +42,7 @@ class VideoFile:
         self.descriptor = descriptor
         self.size_bytes = size_bytes
         self.suffix = suffix
-        self.name = f"video{suffix}"
+        self.name = "video" if suffix.lower() in _IMAGE_SEQUENCES else f"video{suffix}"
         self._position = 0
 
     def reopen(self) -> VideoFile:

@@ -22,7 +22,7 @@ from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, deviations_s
-from reelabel.segment import select_segment
+from reelabel.segment import lie_in_windows, select_segment
 from reelabel.strategies.linear import decode_at, scan_frames
 from reelabel.strategies.seek import list_packets, presentation_order
 from reelabel.wording import pluralize
@@ -138,7 +138,7 @@ def _segment_positions(
     first_s: float | None = None,
 ) -> npt.NDArray[np.int64]:
     """Return the frames in the segment, as if the video had been trimmed to it."""
-    if request.segment.is_whole:
+    if request.segment.is_whole and not request.windows:
         return np.arange(frames)
     if times_s is None and not fps:
         raise SamplingRefusedError(
@@ -148,7 +148,13 @@ def _segment_positions(
     found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]) if first_s is None else first_s)
     request.stats.starts_s = float(shown_s[found.numbers].min())
     request.stats.is_empty = found.is_empty
-    return found.numbers
+    if not request.windows:
+        return found.numbers
+    since_s = shown_s[found.numbers] - (float(shown_s[0]) if first_s is None else first_s)
+    numbers = found.numbers[lie_in_windows(since_s, request.windows)]
+    if not numbers.size:
+        raise SamplingRefusedError("No frame of the video lies in the wanted windows.")
+    return numbers
 
 
 def _announced_pts(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:

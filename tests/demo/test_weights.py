@@ -12,7 +12,9 @@ from tokenizers import Tokenizer
 import tasks.demo
 from tasks.demo.actors import SIDE_PX
 from tasks.demo.shapes import QUESTIONS
+from tasks.description.banks import ACTIVITIES, PLACES, read_bank
 from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.embedding.identity import TINY_TOWERS
 from tasks.model.prompts.prompt import chat_messages, choice_tokens, render_question
 
 WEIGHTS = Path(tasks.demo.__file__).parent / "reelabel-tiny"
@@ -32,6 +34,22 @@ def test_the_weights_are_float32_and_under_ten_megabytes():
     assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 10_000_000
     with safe_open(WEIGHTS / "model.safetensors", framework="numpy") as tensors:
         assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"F32"}  # noqa: SIM118
+
+
+def test_the_image_text_model_is_float32_safetensors_and_under_six_megabytes():
+    assert sum(path.stat().st_size for path in TINY_TOWERS.iterdir()) < 6_000_000
+    assert {path.suffix for path in TINY_TOWERS.iterdir()} == {".json", ".safetensors"}
+    with safe_open(TINY_TOWERS / "model.safetensors", framework="numpy") as tensors:
+        assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"F32"}  # noqa: SIM118
+
+
+def test_the_texts_of_the_shipped_banks_fit_the_image_text_model():
+    tokenizer = Tokenizer.from_file(str(TINY_TOWERS / "tokenizer.json"))
+    max_tokens = json.loads((TINY_TOWERS / "config.json").read_text())["text_config"]["max_position_embeddings"]
+
+    for path in (PLACES, ACTIVITIES):
+        bank = read_bank(path)
+        bank.check_lengths([len(tokenizer.encode(text).ids) for text in bank.texts], max_tokens)
 
 
 def test_every_letter_is_one_token_with_and_without_a_space(tokenizer):

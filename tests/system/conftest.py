@@ -41,18 +41,24 @@ def reelabel(home, tmp_path_factory):
     folder = write_shadow(tmp_path_factory.mktemp("users"))
     program = Path(sys.executable).with_name("reelabel")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("REELABEL_", "PREFECT_"))}
-    environment = clean | {"REELABEL_HOME": str(home), "COLUMNS": "160"}
+    environment = clean | {"REELABEL_HOME": str(home), "COLUMNS": "160", "PREFECT_HOME": os.environ["PREFECT_HOME"]}
 
     def run(*arguments, **variables):
-        return subprocess.run(
-            [program, *arguments],
-            cwd=folder,
-            env=environment | variables,
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-        )
+        try:
+            return subprocess.run(
+                [program, *arguments],
+                cwd=folder,
+                env=environment | variables,
+                capture_output=True,
+                text=True,
+                timeout=240,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = [text.decode(errors="replace") for text in (late.stdout, late.stderr) if text]
+            raise AssertionError(
+                "\n".join([f"`reelabel {' '.join(arguments)}` did not end. It said:", *said])
+            ) from None
 
     yield run
     run("down")

@@ -56,7 +56,13 @@ def frame_metadata(frames: SampledFrames, source: str) -> dict[str, Any]:
     """Return the metadata of one video's frames."""
     height, width = frames.images.shape[1:3]
     meta = _meta(source, size=[width, height], timestamps=frames.time_s[frames.picks].tolist())
-    return meta | {"decode_note": frames.reason}
+    deviation_s = [] if frames.deviation_s is None else frames.deviation_s.tolist()
+    return meta | {"decode_note": frames.reason, "deviation_s": deviation_s}
+
+
+def no_video_metadata() -> dict[str, Any]:
+    """Return the metadata of a row that names no video."""
+    return _meta("", size=None, timestamps=[])
 
 
 def failure_metadata(error: Exception, source: str) -> dict[str, Any]:
@@ -87,6 +93,7 @@ def _meta(source: str, *, size: list[int] | None, timestamps: list[float]) -> di
         "video_size": size,
         "video_num_frames": len(timestamps),
         "frame_timestamps": timestamps,
+        "deviation_s": [],
         "source": source,
         "decode_note": "",
         "failed": False,

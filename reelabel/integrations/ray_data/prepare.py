@@ -10,6 +10,7 @@ from reelabel.integrations.ray_data.cells import (
     OutputFormat,
     failure_metadata,
     frame_metadata,
+    no_video_metadata,
     object_column,
     pass_through_cells,
 )
@@ -38,9 +39,10 @@ class PrepareVideo:
 
     A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`, and optionally a segment of it in
     `start_s` and `end_s`. Two columns are added: `video`, the frames; and `video_meta`, with `video_size` (width,
-    height), `video_num_frames`, `frame_timestamps` (seconds from the start of the whole video), `source`, `failed`,
-    `error_type` and `error`. A bad video fails only its own row, which then has no frames, and the error in
-    `video_meta`.
+    height), `video_num_frames`, `frame_timestamps` (seconds from the start of the whole video), `deviation_s` (each
+    frame's time minus the instant that it was chosen for; empty for samplers that aim at no instants), `source`,
+    `failed`, `error_type` and `error`. A bad video fails only its own row, which then has no frames, and the error in
+    `video_meta`. A row that names no video passes through: with the frames that it may hold, and not as failed.
 
     Instances can be pickled and hold no resources. Within a process, instances with equal options share one set of
     decoding processes, which end with it.
@@ -161,6 +163,8 @@ class PrepareVideo:
             uri, segment = video_uri_of(row), segment_of(row)
         except VideoRefusedError as error:
             return partial(self._failed_cells, error, source="")
+        if uri is None:
+            return partial(pass_through_cells, row) if has_frames(row) else self._cells_without_video
         return partial(self._wait, worker.start(uri, segment), uri)
 
     def _wait(self, frames: Future[SampledFrames], uri: str) -> _Cells:
@@ -169,6 +173,9 @@ class PrepareVideo:
             return self._form.video(frames.result()), frame_metadata(frames.result(), source)
         except Exception as error:  # noqa: BLE001 - any error of one video is reported on its row
             return self._failed_cells(error, source=source)
+
+    def _cells_without_video(self) -> _Cells:
+        return self._form.no_video(), no_video_metadata()
 
     def _failed_cells(self, error: Exception, *, source: str) -> _Cells:
         return self._form.no_video(), failure_metadata(error, source)

@@ -9,7 +9,7 @@ from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError, VideoRefusedError
-from reelabel.integrations.chat_messages import parse_messages, without_nulls
+from reelabel.integrations.chat_messages import NoVideoError, parse_messages, without_nulls
 from reelabel.segment import Segment
 
 if TYPE_CHECKING:
@@ -39,22 +39,27 @@ def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
 
 
-def video_uri_of(row: Mapping[str, Any]) -> str:
+def video_uri_of(row: Mapping[str, Any]) -> str | None:
     """Return the URI of a row's video, from `video_uri`, `video_url` or the video part of its OpenAI chat `messages`.
 
+    Returns:
+        The URI; None if the row names no video.
+
     Raises:
-        VideoRefusedError: The row names no video, or more than one.
+        VideoRefusedError: The row names more than one video, or its messages cannot be read.
     """
     for name in _URI_COLUMNS:
         if _is_given(row.get(name)):
             return str(row[name])
     if not _is_given(row.get(_MESSAGES)):
-        raise VideoRefusedError(f"The row names no video; set {' or '.join(SOURCE_COLUMNS)}.")
+        return None
     messages = row[_MESSAGES]
     try:
         return parse_messages(json.loads(messages) if isinstance(messages, str) else without_nulls(messages)).video_uri
     except json.JSONDecodeError:
         raise VideoRefusedError("messages: the text is not JSON.") from None
+    except NoVideoError:
+        return None
     except ValueError as error:
         raise VideoRefusedError(f"messages: {error}.") from None
 

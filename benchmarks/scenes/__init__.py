@@ -1,0 +1,1 @@
+"""Methods that find changes of scene, on clips with known ones."""

@@ -1,0 +1,151 @@
+"""Banks: the texts that videos are compared with, one a line, from a text file, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reelabel import arrow as pa
+from reelabel.errors import ConfigurationError
+from reelabel.wording import pluralize, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+SHIPPED = Path(__file__).parent / "banks"
+PLACES, ACTIVITIES = SHIPPED / "places.txt", SHIPPED / "activities.txt"
+
+_COLUMN = "text"
+_MAX_BYTES = 64 * 1024**2
+_MAX_TEXTS = 100_000
+_MAX_CHARACTERS = 2000
+_MAX_FAULTS = 10
+_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bank:
+    """Distinct texts of one file.
+
+    Attributes:
+        path: The file.
+        texts: At least one; without surrounding blanks.
+        lines: Where each one is: its line, or its row in Parquet, from 1.
+    """
+
+    path: Path
+    texts: tuple[str, ...] = field(repr=False)
+    lines: tuple[int, ...] = field(repr=False)
+
+    def check_lengths(self, tokens: Sequence[int], max_tokens: int) -> None:
+        """Refuse texts that are longer than the text tower takes.
+
+        Args:
+            tokens: Number of tokens of each text.
+            max_tokens: What the tower takes.
+
+        Raises:
+            ConfigurationError: A text is longer; the message names each line.
+        """
+        _refuse(
+            self.path,
+            [
+                f"line {line}: {count} tokens, but the model takes at most {max_tokens}; shorten it"
+                for line, count in zip(self.lines, tokens, strict=True)
+                if count > max_tokens
+            ],
+        )
+
+
+def read_bank(path: Path) -> Bank:
+    """Read a bank.
+
+    A text file has one text a line. CSV and Parquet have the column `text`, or only one column.
+
+    Args:
+        path: The file; `.csv` and `.parquet` are read as such, all else as text.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or has no text, or texts that are empty, doubled or too long; the
+            message names each line.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ConfigurationError(f"The bank {path} is larger than {_MAX_BYTES >> 20} MiB; shorten it.")
+        found = list(_READERS.get(path.suffix.lower(), _read_text)(path))
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"The bank {path} is not UTF-8 text; save it as UTF-8, CSV or Parquet.") from None
+    except (OSError, csv.Error, pa.ArrowException) as error:
+        raise ConfigurationError(f"Cannot read the bank {path}: {error}.") from None
+    if not found:
+        raise ConfigurationError(f"The bank {path} has no texts; write one a line.")
+    if len(found) > _MAX_TEXTS:
+        raise ConfigurationError(f"The bank {path} has {len(found):,} texts; at most {_MAX_TEXTS:,} are taken.")
+    _refuse(path, list(_faults(found)))
+    return Bank(path=path, texts=tuple(text for _, text in found), lines=tuple(line for line, _ in found))
+
+
+def _faults(found: list[tuple[int, str]]) -> Iterator[str]:
+    first: dict[str, int] = {}
+    for line, text in found:
+        if not text:
+            yield f"line {line} is empty"
+        elif "\0" in text or not text.isprintable():
+            yield f"line {line} has characters that cannot be printed"
+        elif len(text) > _MAX_CHARACTERS:
+            yield f"line {line} has {len(text):,} characters; at most {_MAX_CHARACTERS:,} are taken"
+        elif (key := text.lower()) in first:  # towers are given lower case
+            yield f"line {line} repeats line {first[key]}: {printable(text[:_SHOWN])}"
+        else:
+            first[key] = line
+
+
+def _refuse(path: Path, faults: list[str]) -> None:
+    if not faults:
+        return
+    more = f", and {pluralize(len(faults) - _MAX_FAULTS, 'more line')}" if len(faults) > _MAX_FAULTS else ""
+    raise ConfigurationError(f"The bank {path} cannot be used: {'; '.join(faults[:_MAX_FAULTS])}{more}.")
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1):
+        yield number, line.strip()
+
+
+def _read_text(path: Path) -> Iterator[tuple[int, str]]:
+    lines = list(_read_lines(path))
+    while lines and not lines[-1][1]:  # the newline at the end
+        lines.pop()
+    return iter(lines)
+
+
+def _read_csv(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        column = _choose_column(path, list(rows.fieldnames or ()))
+        for row in rows:
+            yield rows.line_num, (row[column] or "").strip()
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[int, str]]:
+    from pyarrow import parquet  # noqa: PLC0415 - slow to import
+
+    file = parquet.ParquetFile(path)
+    column = _choose_column(path, file.schema_arrow.names)
+    if not pa.types.is_string(kind := file.schema_arrow.field(column).type) and not pa.types.is_large_string(kind):
+        raise ConfigurationError(f"The column {printable(column)} of the bank {path} is {kind}; it must hold strings.")
+    for number, text in enumerate(file.read([column])[column].to_pylist(), 1):
+        yield number, (text or "").strip()
+
+
+def _choose_column(path: Path, names: Sequence[str]) -> str:
+    if _COLUMN in names:
+        return _COLUMN
+    if len(names) == 1:
+        return names[0]
+    raise ConfigurationError(f"The bank {path} has no column '{_COLUMN}'; name the column with the texts so.")
+
+
+_READERS: Mapping[str, Callable[[Path], Iterator[tuple[int, str]]]] = {".csv": _read_csv, ".parquet": _read_parquet}

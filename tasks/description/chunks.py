@@ -1,0 +1,73 @@
+"""A video cut into chunks of equal length, and the times at which their frames are asked for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_MS = 1000
+_TOLERANCE_S = 1e-3  # a last chunk shorter than this is a rounding error of the duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A part of a video, [start_s, start_s + duration_s), on the clock of the frames' times.
+
+    Attributes:
+        index: Its number, from 0.
+        start_s: Its start in seconds.
+        duration_s: Its length in seconds; the last chunk may be shorter than the others.
+    """
+
+    index: int
+    start_s: float
+    duration_s: float
+
+    @property
+    def end_s(self) -> float:
+        """Its end in seconds."""
+        return self.start_s + self.duration_s
+
+    def times_s(self, frames: int) -> npt.NDArray[np.float64]:
+        """Return the times to ask frames for: the middles of equal parts; shape (frames,), float64."""
+        middles = np.arange(frames, dtype=np.float64) + 0.5
+        return np.asarray(self.start_s + middles * (self.duration_s / frames), np.float64)
+
+
+def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tuple[Chunk, ...]:
+    """Cut a video, or a segment of one, into chunks; the last one is what remains.
+
+    Args:
+        duration_s: Length in seconds; a single frame may have none, and is then one chunk of no length.
+        chunk_s: Length of a chunk in seconds.
+        start_s: Start of the first chunk.
+
+    Raises:
+        ValueError: A length is negative or not finite, or `chunk_s` is zero.
+    """
+    if not (math.isfinite(duration_s) and duration_s >= 0 and math.isfinite(chunk_s) and chunk_s > 0):
+        raise ValueError(f"cannot cut {duration_s:g} s into chunks of {chunk_s:g} s")
+    count = max(1, math.ceil((duration_s - _TOLERANCE_S) / chunk_s))
+    return tuple(
+        Chunk(index=index, start_s=start_s + index * chunk_s, duration_s=min(chunk_s, duration_s - index * chunk_s))
+        for index in range(count)
+    )
+
+
+def assign_frames(chunks: tuple[Chunk, ...], pts_ms: npt.NDArray[np.int64]) -> list[slice]:
+    """Return which frames belong to each chunk; frames before the first or after the last belong to that one.
+
+    Args:
+        chunks: Adjacent, in order.
+        pts_ms: Times of the frames in milliseconds, increasing; shape (N,).
+    """
+    inner = [round(chunk.start_s * _MS) for chunk in chunks[1:]]
+    borders = [0, *np.searchsorted(pts_ms, inner).tolist(), len(pts_ms)]
+    return [slice(first, last) for first, last in itertools.pairwise(borders)]

@@ -1,0 +1,39 @@
+"""The embeddings of one video's frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Embeddings:
+    """The embeddings of one video's frames.
+
+    Attributes:
+        vectors: One L2-normalised vector per frame; shape (N, D), float32.
+        pts_ms: True times of the frames in milliseconds, strictly increasing; shape (N,), int64.
+    """
+
+    vectors: npt.NDArray[np.float32] = field(repr=False)
+    pts_ms: npt.NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.vectors.ndim != 2 or self.pts_ms.shape != self.vectors.shape[:1]:  # noqa: PLR2004
+            raise ValueError(f"vectors {self.vectors.shape} do not match times {self.pts_ms.shape}")
+        if not np.isfinite(self.vectors).all():
+            raise ValueError("vectors are not finite")
+        if (np.diff(self.pts_ms) <= 0).any():
+            raise ValueError("times do not increase")
+
+
+def normalize(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    """Scale vectors to length 1; a zero vector stays zero. Any shape (..., D)."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    scaled: npt.NDArray[np.float32] = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return scaled

@@ -1,0 +1,211 @@
+"""Tags and captions of a video's chunks, and of the video.
+
+A chunk's vector is the mean of its frames' vectors, normalised again. Its scores are the cosines with a bank. A
+video's scores are the means over all its chunks, weighted by their lengths; `tasks.description.published` has the
+method that this one corrects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from tasks.description.chunks import assign_frames
+from tasks.description.embeddings import normalize
+from tasks.description.published import SceneChange, describe_published
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tasks.description.chunks import Chunk
+    from tasks.description.embeddings import Embeddings
+
+Method = Literal["default", "published"]
+DEFAULT_TOP_K = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitScale:
+    """What turns a cosine into a logit, as the model was trained with.
+
+    Attributes:
+        scale: Factor of the cosine, already exponentiated.
+        bias: Added to it; None if the model has none, as CLIP, whose logits are only comparable among texts.
+    """
+
+    scale: float
+    bias: float | None = None
+
+    def probability(self, cosine: float) -> float | None:
+        """Return how probable it is that a text fits (SigLIP's sigmoid); None for a model without a bias."""
+        if self.bias is None:
+            return None
+        logit = np.clip(self.scale * cosine + self.bias, -700, 700)
+        return float(1 / (1 + np.exp(-logit)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EmbeddedBank:
+    """Texts with their vectors.
+
+    Attributes:
+        texts: K texts.
+        vectors: L2-normalised; shape (K, D), float32.
+    """
+
+    texts: tuple[str, ...] = field(repr=False)
+    vectors: npt.NDArray[np.float32] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredText:
+    """A text of a bank, and how well it fits.
+
+    Attributes:
+        score: Mean cosine.
+        probability: By the model's scale and bias; None without them.
+    """
+
+    text: str
+    score: float
+    probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkDescription:
+    """What a chunk shows; without frames, it has no tags and no caption.
+
+    Attributes:
+        frames: Number of its frames.
+        tags: The best tags, best first.
+        caption: The best caption.
+    """
+
+    chunk: Chunk
+    frames: int
+    tags: tuple[ScoredText, ...] = ()
+    caption: ScoredText | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a video shows.
+
+    Attributes:
+        tags: The best tags over the video, best first.
+        caption: The best caption over the video; None without frames, or without a bank of captions.
+        chunks: The chunks, in order.
+        changes: Scene changes, of the published method only.
+    """
+
+    tags: tuple[ScoredText, ...]
+    caption: ScoredText | None
+    chunks: tuple[ChunkDescription, ...]
+    changes: tuple[SceneChange, ...] = ()
+
+
+def describe(
+    embeddings: Embeddings,
+    chunks: tuple[Chunk, ...],
+    *,
+    tags: EmbeddedBank,
+    captions: EmbeddedBank,
+    top_k: int = DEFAULT_TOP_K,
+    method: Method = "default",
+    logits: LogitScale | None = None,
+) -> Description:
+    """Describe a video by its frames' embeddings; reads no video and no model.
+
+    Args:
+        embeddings: Of its frames.
+        chunks: Adjacent, in order.
+        tags: Bank of tags.
+        captions: Bank of captions.
+        top_k: Tags per chunk and per video.
+        method: `published` repeats the published method exactly.
+        logits: The model's scale and bias.
+
+    Raises:
+        ValueError: A bank's vectors are of another size.
+    """
+    for bank in (tags, captions):
+        if bank.vectors.shape[1] != embeddings.vectors.shape[1]:
+            raise ValueError(f"a bank of size {bank.vectors.shape[1]} for vectors of {embeddings.vectors.shape[1]}")
+    rows = assign_frames(chunks, embeddings.pts_ms)
+    filled = [number for number, part in enumerate(rows) if part.start < part.stop]
+    pooled = np.stack([pool(embeddings.vectors[rows[number]]) for number in filled]) if filled else None
+    pick = _Picker(top_k=top_k, logits=logits)
+    if pooled is None:
+        return Description(tags=(), caption=None, chunks=_describe_chunks(chunks, rows, {}))
+    tag_scores, caption_scores = pooled @ tags.vectors.T, pooled @ captions.vectors.T
+    found = {
+        number: (pick.best(tags, tag_scores[row]), pick.first(captions, caption_scores[row]))
+        for row, number in enumerate(filled)
+    }
+    described = _describe_chunks(chunks, rows, found)
+    if method == "published":
+        parts = [embeddings.vectors[rows[number]] for number in filled]
+        published = describe_published(
+            parts, [chunks[number] for number in filled], tags=tags.vectors, captions=captions.vectors, top_k=top_k
+        )
+        return Description(
+            tags=tuple(pick.scored(tags, index, score) for index, score in published.tags),
+            caption=pick.scored(captions, *published.caption) if published.caption else None,
+            chunks=described,
+            changes=published.changes,
+        )
+    weights = [chunks[number].duration_s for number in filled]
+    return Description(
+        tags=pick.best(tags, mean_scores(tag_scores, weights)),
+        caption=pick.first(captions, mean_scores(caption_scores, weights)),
+        chunks=described,
+    )
+
+
+def pool(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the mean of vectors (N, D), N >= 1, normalised again; shape (D,)."""
+    return normalize(vectors.mean(axis=0))
+
+
+def mean_scores(scores: npt.NDArray[np.float32], durations_s: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Average scores (C, K) over chunks, weighted by their lengths; equally if they have none; shape (K,)."""
+    weights = np.asarray(durations_s, np.float64)
+    return np.asarray(np.average(scores, axis=0, weights=weights if weights.sum() > 0 else None), np.float64)
+
+
+def rank(scores: npt.NDArray[np.floating], count: int) -> list[int]:
+    """Return the indices of the highest scores, best first; of equal ones, the earlier."""
+    order: list[int] = np.argsort(-scores, kind="stable")[:count].tolist()
+    return order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Picker:
+    top_k: int
+    logits: LogitScale | None
+
+    def scored(self, bank: EmbeddedBank, index: int, score: float) -> ScoredText:
+        probability = self.logits.probability(score) if self.logits else None
+        return ScoredText(text=bank.texts[index], score=float(score), probability=probability)
+
+    def best(self, bank: EmbeddedBank, scores: npt.NDArray[np.floating]) -> tuple[ScoredText, ...]:
+        return tuple(self.scored(bank, index, scores[index]) for index in rank(scores, self.top_k))
+
+    def first(self, bank: EmbeddedBank, scores: npt.NDArray[np.floating]) -> ScoredText | None:
+        return next((self.scored(bank, index, scores[index]) for index in rank(scores, 1)), None)
+
+
+def _describe_chunks(
+    chunks: tuple[Chunk, ...],
+    rows: list[slice],
+    found: dict[int, tuple[tuple[ScoredText, ...], ScoredText | None]],
+) -> tuple[ChunkDescription, ...]:
+    described = []
+    for number, (chunk, part) in enumerate(zip(chunks, rows, strict=True)):
+        tags, caption = found.get(number, ((), None))
+        described.append(ChunkDescription(chunk=chunk, frames=part.stop - part.start, tags=tags, caption=caption))
+    return tuple(described)

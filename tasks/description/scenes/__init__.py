@@ -1,0 +1,1 @@
+"""Where scenes change: each method is one file and one record."""

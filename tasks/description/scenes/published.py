@@ -1,0 +1,60 @@
+"""The moving average of the published pipeline, exactly: it repeats a change, and places frames evenly in a chunk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks.description.scenes.change import SceneChange, SceneChanges
+from tasks.description.scenes.detector import SceneDetector
+from tasks.description.scenes.ema import ALPHA, THRESHOLD, require_chunks
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tasks.description.scenes.change import EmbeddedChunk, Evidence
+
+
+def detect_published_chunk(
+    chunk: EmbeddedChunk, average: npt.NDArray[np.float32] | None, threshold: float = THRESHOLD
+) -> tuple[list[SceneChange], npt.NDArray[np.float32] | None]:
+    """Find the changes of one chunk as the published method does.
+
+    The average is not reset, so that one cut is reported for several frames in a row. The time of frame i of T is
+    taken to be start + i / max(1, T - 1) x duration.
+
+    Returns:
+        The changes, and the average for the next chunk; shape (D,), float32.
+    """
+    changes = []
+    gap_ms = chunk.duration_ms / max(1, len(chunk.vectors) - 1)
+    for number, vector in enumerate(chunk.vectors):
+        if average is None:
+            average = vector
+        score = max(0.0, 1.0 - float(vector @ average))
+        if score >= threshold:
+            at_ms = chunk.start_ms + number * gap_ms
+            changes.append(SceneChange(pts_ms=round(at_ms), score=score, since_ms=round(at_ms - gap_ms)))
+        average = ALPHA * average + (1 - ALPHA) * vector
+        average = (average / np.linalg.norm(average)).astype(np.float32)
+    return changes, average
+
+
+def _detect(evidence: Evidence, threshold: float) -> SceneChanges:
+    changes: list[SceneChange] = []
+    average: npt.NDArray[np.float32] | None = None
+    for chunk in require_chunks(evidence, "published"):
+        found, average = detect_published_chunk(chunk, average, threshold)
+        changes += found
+    return SceneChanges(changes=tuple(changes), method="published")
+
+
+PUBLISHED = SceneDetector(
+    name="published",
+    summary="the moving average of the published pipeline, which repeats a change",
+    needs=frozenset({"embeddings"}),
+    threshold=THRESHOLD,
+    detect=_detect,
+    source="Anyscale's tutorial of video analysis on Ray Serve",
+)

@@ -1,0 +1,199 @@
+"""The embedding file: an Arrow IPC file with one row per frame, beside the frame files and sealed as they are.
+
+Columns: `pts_ms` (int64) and `vector` (a fixed-size list of float16, or of float32). The schema metadata holds all that
+the file was asked for by as JSON under `reelabel`, and its checksum and seal under `seal`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from reelabel import arrow as pa
+from reelabel.digest import json_digest
+from reelabel.errors import FrameFileError, ObjectMissingError
+from reelabel.frames.cache_key import decoder_versions
+from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, embed_checksum, embed_seal, verify_seal
+from reelabel.segment import WHOLE
+from reelabel.sources.object_info import redact_uri
+from tasks.description.embeddings import Embeddings, normalize
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from reelabel.sampling.options import Sampling
+    from reelabel.seal import Seal
+    from reelabel.segment import Segment
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import ModelIdentity
+
+Precision = Literal["float16", "float32"]
+# Half the bytes; what it costs is held by a test: a cosine of at least 0.999999 with the vector that was embedded.
+DEFAULT_PRECISION: Precision = "float16"
+
+_SCHEMA_VERSION = 1
+_FACTS_KEY = b"reelabel"
+_TYPES = {"float16": np.float16, "float32": np.float32}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingIdentity:
+    """Everything that determines the embeddings of one video.
+
+    Attributes:
+        source_uri: URI of the video.
+        fingerprint: Version of the video.
+        sampling: Which frames, and at what size; for describe, also how many a chunk.
+        segment: The part of the video that is sampled.
+        model: The model, its revision or the fingerprint of its folder.
+        dimensions: Size of a vector.
+        size_px: Side of the square that frames are resized to.
+        versions: Versions of the packages that embed.
+        chunk_s: Length of the chunks that frames were chosen by; None if they do not depend on chunks.
+        precision: How vectors are stored.
+    """
+
+    source_uri: str = field(repr=False)  # may contain a signature, or a whole video
+    fingerprint: str
+    sampling: Sampling
+    segment: Segment = WHOLE
+    model: ModelIdentity
+    dimensions: int
+    size_px: int
+    versions: dict[str, str]
+    chunk_s: float | None = None
+    precision: Precision = DEFAULT_PRECISION
+
+    @cached_property
+    def key(self) -> str:
+        """The file's key, a path relative to the cache's root: `v1/ab/abcdef....arrow`."""
+        digest = json_digest({"kind": "embeddings", **self._values})
+        return f"v{_SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the file holds of it, as JSON values: no embedded video, and no signed query."""
+        return self._values | {"key": self.key, "source_uri": redact_uri(self.source_uri)}
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return {
+            "embeddings": _SCHEMA_VERSION,
+            "source_uri": self.source_uri,
+            "fingerprint": self.fingerprint,
+            "segment_s": list(self.segment),
+            "sampling": self.sampling.model_dump(mode="json"),
+            "chunk_s": self.chunk_s,
+            "model": self.model.model_dump(mode="json"),
+            "dimensions": self.dimensions,
+            "size_px": self.size_px,
+            "precision": self.precision,
+            "versions": {**decoder_versions(), **self.versions},
+        }
+
+
+def encode_embeddings(embeddings: Embeddings, identity: EmbeddingIdentity, seal: Seal = NO_KEY) -> bytes:
+    """Return the bytes of an embedding file.
+
+    Raises:
+        ValueError: The vectors are not of the identity's size.
+    """
+    count, size = embeddings.vectors.shape
+    if size != identity.dimensions:
+        raise ValueError(f"vectors of {size} for a model of {identity.dimensions}")
+    flat = pa.array(embeddings.vectors.astype(_TYPES[identity.precision]).reshape(count * size))
+    columns = {
+        "pts_ms": pa.array(embeddings.pts_ms, pa.int64()),
+        "vector": pa.FixedSizeListArray.from_arrays(flat, size),
+    }
+    metadata = {_FACTS_KEY: json.dumps(identity.facts()).encode(), METADATA_KEY: BLANK}
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return embed_seal(embed_checksum(sink.getvalue().to_pybytes()), seal, identity.key)
+
+
+def decode_embeddings(data: bytes, identity: EmbeddingIdentity, seal: Seal = NO_KEY) -> Embeddings:
+    """Verify an embedding file, and that it is the one asked for, and read it.
+
+    Raises:
+        FrameFileError: The bytes are damaged or altered, were sealed with another key, or are of something else.
+    """
+    verify_seal(data, seal, identity.key)
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        facts = json.loads((table.schema.metadata or {})[_FACTS_KEY])
+        if different := [name for name, value in identity.facts().items() if facts.get(name) != value]:
+            raise FrameFileError(
+                f"It was made for something else: {', '.join(different)} differ from what is asked for."
+            )
+        return Embeddings(vectors=_read_vectors(table, identity), pts_ms=table["pts_ms"].to_numpy().astype(np.int64))
+    except (pa.ArrowException, OSError, KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
+        raise FrameFileError(f"The embedding file is damaged ({type(error).__name__}).") from None
+
+
+def _read_vectors(table: Any, identity: EmbeddingIdentity) -> npt.NDArray[np.float32]:  # noqa: ANN401 - pyarrow
+    column = table["vector"].combine_chunks()
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    # Rounding changes lengths in the fourth digit: they are made 1 again.
+    return normalize(values.reshape(len(table), identity.dimensions).astype(np.float32))
+
+
+class EmbeddingCache:
+    """Embedding files under one root, by key; what must not be used is made again, and why is told."""
+
+    def __init__(self, objects: ObjectStore, root_uri: str, *, seal: Seal = NO_KEY) -> None:
+        """Open a cache.
+
+        Args:
+            objects: The object store.
+            root_uri: `s3://bucket/prefix` or `file:///folder`, the root of the frame cache.
+            seal: Seals the files; the same wherever they are used.
+        """
+        self._objects = objects
+        self._root_uri = root_uri.rstrip("/")
+        self._seal = seal
+
+    def uri_of(self, identity: EmbeddingIdentity) -> str:
+        """Return the URI of a file."""
+        return f"{self._root_uri}/{identity.key}"
+
+    def read(self, identity: EmbeddingIdentity) -> Embeddings:
+        """Read a file.
+
+        Raises:
+            ObjectMissingError: It does not exist.
+            FrameFileError: It is damaged or altered, or is not the one asked for.
+        """
+        return decode_embeddings(self._objects.read(self.uri_of(identity)), identity, self._seal)
+
+    def find(self, identity: EmbeddingIdentity) -> Embeddings | None:
+        """Look up a file; return None if it is missing or must not be used, and must be made."""
+        try:
+            return self.read(identity)
+        except (ObjectMissingError, FrameFileError):
+            return None
+
+    def write(self, identity: EmbeddingIdentity, embeddings: Embeddings) -> str:
+        """Write a file, unless there is one that `find` accepts.
+
+        Returns:
+            Why the file that was there was replaced; empty if there was none, or one that `find` accepts.
+        """
+        uri, data = self.uri_of(identity), encode_embeddings(embeddings, identity, self._seal)
+        if self._objects.write_new(uri, data):
+            return ""
+        try:
+            self.read(identity)
+        except FrameFileError as error:
+            refused = error.message
+        except ObjectMissingError:  # removed in the meantime
+            refused = ""
+        else:
+            return ""
+        self._objects.replace(uri, data)
+        return refused

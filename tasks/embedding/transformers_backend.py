@@ -1,0 +1,41 @@
+"""The backend that loads SigLIP, SigLIP 2 and CLIP with transformers, in a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tasks.embedding.backend import DEFAULT_BACKEND, EmbeddingBackend, TowersBackend, TowersOptions
+from tasks.embedding.identity import read_towers_card
+from tasks.embedding.process import TowersProcess
+from tasks.embedding.protocol import TowersConfig
+
+if TYPE_CHECKING:
+    from tasks.model.identity import ModelCard
+
+
+class TransformersBackend(TowersBackend):
+    """Loads models from a folder or the hub."""
+
+    name = DEFAULT_BACKEND
+
+    def card(self, name: str | None, *, revision: str | None = None) -> ModelCard:
+        """Read the configuration of a model, or of the tiny one."""
+        return read_towers_card(name, revision=revision)
+
+    def open(self, card: ModelCard, options: TowersOptions) -> EmbeddingBackend:
+        """Create the process."""
+        return TowersProcess(
+            TowersConfig(
+                model=card.location,
+                revision=card.revision,
+                devices=options.devices,
+                batch_frames=options.batch_frames,
+            ),
+            log_path=options.log_path,
+            log_as_json=options.log_as_json,
+            start_timeout_s=options.start_timeout_s,
+            answer_timeout_s=options.answer_timeout_s,
+        )
+
+
+TRANSFORMERS = TransformersBackend()

@@ -1,0 +1,73 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from benchmarks.scenes.clips import draw, known_transitions, plan_shots
+from benchmarks.scenes.contenders import histograms
+from benchmarks.scenes.measure import SceneRow
+from benchmarks.scenes.report import targets
+from benchmarks.scenes.truth import Score, Transition, score
+from tasks.description.scenes.change import SceneChange
+
+
+def change(pts_ms, since_ms=None):
+    return SceneChange(pts_ms=pts_ms, score=1.0, since_ms=pts_ms - 40 if since_ms is None else since_ms)
+
+
+def test_a_repeated_change_is_wrong_after_the_first():
+    got = score([change(1000), change(1040), change(5000)], [Transition(960, 1000), Transition(9000, 9040)])
+
+    assert got == Score(hits=1, wrong=2, missed=1)
+    assert (got.precision, got.recall) == (1 / 3, 1 / 2)
+    assert got.f1 == pytest.approx(0.4)
+
+
+def test_nothing_found_where_nothing_is_counts_as_right():
+    assert Score().f1 == 1
+    assert score([], [Transition(0, 40)]).f1 == 0
+
+
+def test_a_change_may_be_anywhere_within_its_span():
+    assert score([change(2000, since_ms=1400)], [Transition(1640, 1680)]).hits == 1
+    assert score([change(2000, since_ms=1900)], [Transition(1640, 1680)]).hits == 0
+
+
+@pytest.mark.parametrize("kind", ["cuts", "motion", "gradual"])
+def test_drawn_clips_change_where_they_are_known_to(kind):
+    shots = plan_shots(kind)[:3]
+    pictures = [each.astype(int) for each in draw(shots, 48, 27)]
+
+    assert len(pictures) == sum(shot.frames for shot in shots)
+    known = known_transitions(shots)
+    assert len(known) == 2
+    for since_ms, until_ms in known:
+        first, last = since_ms // 40, until_ms // 40
+        steps = np.array([np.abs(b - a).mean() for a, b in itertools.pairwise(pictures)])
+        assert np.abs(pictures[last] - pictures[first]).mean() > 10
+        assert (steps[first:last] > 0.3).all()
+
+
+def test_histograms_have_length_one():
+    images = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8)
+
+    np.testing.assert_allclose(np.linalg.norm(histograms(images), axis=1), 1, atol=1e-6)
+    assert histograms(images[:0]).shape == (0, 64)
+
+
+def row(group, method, counts, seconds):
+    return SceneRow(
+        group=group, clip="c", method=method, score=counts, seconds=seconds, bytes_read=1, frames=1, note=""
+    )
+
+
+def test_targets_compare_with_the_best_library():
+    rows = [
+        row("cuts", "auto", Score(hits=9, missed=1), 1.0),
+        row("real", "auto", Score(hits=10), 1.0),
+        row("real", "transnetv2", Score(hits=9, missed=1), 30.0),
+        row("real", "PySceneDetect adaptive", Score(hits=8, missed=2), 1.0),
+    ]
+
+    assert list(targets(rows).values()) == [False, True, True]
+    assert "transnetv2" in list(targets(rows))[1]

@@ -1,0 +1,149 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reelabel.errors import VideoError
+from reelabel.limits import Limits
+from reelabel.packet_list import PacketList
+from tasks.description.scenes.auto import add_gradual
+from tasks.description.scenes.change import Evidence, SceneChange, SceneMethodError
+from tasks.description.scenes.footage import PooledFootage
+from tasks.description.scenes.index import candidates, early_keyframes, windows_around
+from tasks.description.scenes.registry import detect_scenes
+
+
+@dataclass
+class FileRanges:
+    path: Path
+    max_wait_s: float = 30.0
+
+    @property
+    def size_bytes(self):
+        return self.path.stat().st_size
+
+    def read(self, start, size):
+        return self.path.read_bytes()[start : start + size]
+
+
+def frames_of(found):
+    return [round(each.pts_ms / 40) for each in found.changes]
+
+
+@pytest.mark.parametrize("scenecut", ["0", "40"])
+def test_cuts_are_found_wherever_keyframes_are(shots, look, scenecut):
+    footage = look(shots(30, 25, 37, 28, scenecut=scenecut))
+
+    found = detect_scenes("index", Evidence(footage=footage))
+
+    assert frames_of(found) == [30, 55, 92]
+    assert [each.since_ms for each in found.changes] == [each.pts_ms - 40 for each in found.changes]
+    assert bool(found.note) == (scenecut == "0")  # with a fixed distance, only sizes speak
+
+
+def test_only_frames_around_candidates_are_decoded(shots, look):
+    footage = look(shots(90, 110, gop=40, scenecut="40", hold=1000))
+
+    assert frames_of(detect_scenes("index", Evidence(footage=footage))) == [90]
+    assert footage.frames_decoded < 50
+
+
+def test_a_cut_at_a_keyframe_of_a_fixed_distance_shows_in_its_size(shots, look):
+    found = detect_scenes("index", Evidence(footage=look(shots(80, 50, gop=40, hold=1000))))
+
+    assert frames_of(found) == [80]
+    assert "fixed distance" in found.note
+
+
+def test_a_flash_is_no_cut(shots, look):
+    assert frames_of(detect_scenes("index", Evidence(footage=look(shots(60, 40, flash=25))))) == [60]
+
+
+def test_a_video_in_ranges_has_its_cuts(shots, pool):
+    path = shots(40, 50, 30)
+    remote = PooledFootage(video=FileRanges(path), pool=pool, limits=Limits())
+
+    assert frames_of(detect_scenes("index", Evidence(footage=remote))) == [40, 90]
+    assert remote.bytes_read > 0
+
+
+def test_a_jump_of_timestamps_keeps_the_cuts(shots, look):
+    footage = look(shots(40, 50, suffix=".mkv", gap=60))
+
+    assert [each.pts_ms for each in detect_scenes("index", Evidence(footage=footage)).changes] == [1600]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_video_of_hardly_any_frames_has_no_cut(shots, look, count):
+    assert detect_scenes("index", Evidence(footage=look(shots(count)))).changes == ()
+
+
+def test_a_file_that_lists_nothing_is_told_with_what_to_use_instead(shots, pool):
+    remote = PooledFootage(video=FileRanges(shots(20, 20, suffix=".mkv")), pool=pool, limits=Limits())
+    with pytest.raises(SceneMethodError, match=r"does not list its packets .*use the scene method"):
+        detect_scenes("auto", Evidence(footage=remote))
+
+
+@pytest.mark.parametrize("damage", ["cut short", "zeros", "empty", "noise"])
+def test_damaged_files_are_errors_of_the_video_or_have_fewer_cuts(shots, look, damage):
+    path = shots(30, 25, 37)
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    if damage == "cut short":
+        del data[middle:]
+    elif damage == "zeros":
+        data[middle : middle + 2000] = bytes(2000)
+    elif damage == "empty":
+        data.clear()
+    else:
+        data[:] = np.random.default_rng(0).integers(0, 256, len(data), np.uint8).tobytes()
+    path.write_bytes(data)
+    try:
+        found = frames_of(detect_scenes("index", Evidence(footage=look(path))))
+    except (VideoError, SceneMethodError) as error:
+        assert str(error).endswith(".")  # noqa: PT017
+    else:
+        assert damage == "zeros"
+        assert set(found) <= set(range(28, 92))
+
+
+def packet_list(sizes, keyframes):
+    count = len(sizes)
+    is_keyframe = np.zeros(count, np.bool_)
+    is_keyframe[list(keyframes)] = True
+    return PacketList(
+        times_ms=np.arange(count) * 40,
+        sizes_bytes=np.array(sizes, np.int64),
+        is_keyframe=is_keyframe,
+        fps=25.0,
+        duration_s=count / 25,
+        listed="index",
+    )
+
+
+def test_candidates_are_early_keyframes_and_large_packets():
+    sizes = [100] * 200
+    sizes[150] = 1000
+
+    assert candidates(packet_list(sizes, (0, 60, 75, 135))).tolist() == [75, 150]
+    assert early_keyframes(packet_list(sizes, (0, 50, 100, 150))).tolist() == []
+    assert candidates(packet_list(sizes, (0, 50, 100, 150))).tolist() == [150]
+    assert candidates(packet_list([100], (0,))).tolist() == []
+    assert candidates(packet_list([0, 0, 0], (0,))).tolist() == []
+
+
+def test_windows_that_touch_are_one():
+    packets = packet_list([100] * 100, (0,))
+
+    assert windows_around(packets, np.array([0, 8, 50])) == ((0.0, 0.52), (1.8, 2.2))
+    assert windows_around(packets, np.array([], np.int64)) == ()
+
+
+def test_a_gradual_change_is_added_where_there_is_no_cut():
+    cut, far, same = (
+        SceneChange(pts_ms=at, score=1.0, since_ms=since) for at, since in ((2000, 1960), (9000, 8400), (2400, 1800))
+    )
+
+    assert add_gradual([cut], [same, far]) == (cut, far)
+    assert add_gradual([], [same]) == (same,)

@@ -1,0 +1,29 @@
+import sys
+
+import numpy as np
+import pytest
+
+from reelabel.errors import ConfigurationError
+from tasks.description.scenes.change import Evidence
+from tasks.description.scenes.registry import detect_scenes
+from tasks.description.scenes.transnetv2 import transitions
+
+
+def test_pyscenedetect_finds_cuts_in_our_frames(shots, look):
+    found = detect_scenes("content", Evidence(footage=look(shots(30, 25, 37))))
+
+    assert [(each.since_ms, each.pts_ms) for each in found.changes] == [(1160, 1200), (2160, 2200)]
+
+
+def test_a_method_that_is_not_installed_is_told_with_its_extra(shots, look, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scenedetect", None)
+
+    with pytest.raises(ConfigurationError, match=r"scenedetect.*pip install 'reelabel-app\[scenes\]'"):
+        detect_scenes("content", Evidence(footage=look(shots(3))))
+
+
+def test_runs_of_frames_above_the_threshold_are_transitions():
+    chances = np.array([0.9, 0.1, 0.6, 0.7, 0.2, 0.8], np.float32)
+
+    assert transitions(chances, 0.5) == [(0, 0), (2, 3), (5, 5)]
+    assert transitions(chances[:0], 0.5) == []

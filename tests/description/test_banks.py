@@ -1,0 +1,90 @@
+"""A bank is read whole, or refused by line."""
+
+import polars as pl
+import pytest
+
+from reelabel.errors import ConfigurationError
+from tasks.description.banks import ACTIVITIES, PLACES, read_bank
+
+TEXTS = ("a cat", "a dog, asleep", "Straße")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="bank.txt"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(("bank", "count"), [(PLACES, 20), (ACTIVITIES, 40)])
+def test_a_shipped_bank_can_be_used(bank, count):
+    assert len(read_bank(bank).texts) == count
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        pytest.param("a cat\n a dog, asleep \nStraße\n", "bank.txt", id="text"),
+        pytest.param("\ufeffa cat\r\na dog, asleep\r\nStraße", "bank.list", id="text of Windows"),
+        pytest.param('id,text\n1,a cat\n2,"a dog, asleep"\n3,Straße\n', "bank.csv", id="CSV"),
+        pytest.param('label\na cat\n"a dog, asleep"\nStraße\n', "bank.CSV", id="CSV of one column"),
+    ],
+)
+def test_a_bank_is_read_from_text_and_csv(write, content, name):
+    assert read_bank(write(content, name)).texts == TEXTS
+
+
+def test_a_bank_is_read_from_parquet(tmp_path):
+    path = tmp_path / "bank.parquet"
+    pl.DataFrame({"text": TEXTS, "id": [1, 2, 3]}).write_parquet(path)
+
+    assert read_bank(path).texts == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "sentence"),
+    [
+        ("", "bank.txt", "has no texts"),
+        ("\n\n", "bank.txt", "has no texts"),
+        ("a cat\n\na dog\n", "bank.txt", "line 2 is empty"),
+        ("a cat\na dog\nA Cat\n", "bank.txt", "line 3 repeats line 1: A Cat"),
+        ("a cat\na\tdog\n", "bank.txt", "line 2 has characters that cannot be printed"),
+        ("x" * 2001, "bank.txt", "line 1 has 2,001 characters"),
+        (b"\xff\xfea\0", "bank.txt", "is not UTF-8 text"),
+        ("a,b\n1,2\n", "bank.csv", "has no column 'text'"),
+        ('text\n"a\nb"\n', "bank.csv", "line 3 has characters that cannot be printed"),
+        (b"PAR1", "bank.parquet", "Cannot read the bank"),
+    ],
+)
+def test_a_bank_that_cannot_be_used_is_refused_by_line(write, content, name, sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
+        read_bank(write(content, name))
+
+
+def test_a_parquet_column_of_numbers_is_refused(tmp_path):
+    path = tmp_path / "bank.parquet"
+    pl.DataFrame({"text": [1, 2]}).write_parquet(path)
+
+    with pytest.raises(ConfigurationError, match="is int64; it must hold strings"):
+        read_bank(path)
+
+
+def test_a_missing_bank_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"Cannot read the bank .*none\.txt"):
+        read_bank(tmp_path / "none.txt")
+
+
+def test_of_many_faults_some_are_listed(write):
+    with pytest.raises(ConfigurationError, match=r"line 11 repeats line 1: x, and 89 more lines\."):
+        read_bank(write("x\n" * 100))
+
+
+def test_a_text_longer_than_the_tower_takes_is_named_by_its_line(write):
+    bank = read_bank(write("a cat\na very long text\n"))
+
+    bank.check_lengths([3, 16], 16)
+    with pytest.raises(ConfigurationError, match="line 2: 17 tokens, but the model takes at most 16"):
+        bank.check_lengths([3, 17], 16)

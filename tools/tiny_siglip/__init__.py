@@ -1,0 +1,1 @@
+"""Training and evaluation of the demo's tiny image-text model."""
