@@ -197,7 +197,7 @@ class Comparison:
 
     def _chat(self, workload: Workload, settings: Settings, root_uri: str, loader: str) -> Contender:
         outside = self.cores.engine_variables | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-        environment = engine_environment(workload.engine) | outside
+        environment = engine_environment(workload.engine) | outside | _trusting(settings.store.ca_file)
         sign = partial(sign_url, settings.store, valid_s=_SIGNED_S)
         chat = LlmChat(
             workload=workload,
@@ -211,3 +211,8 @@ class Comparison:
     def _isolated(self, contender: Contender, environment: Mapping[str, str], cores: frozenset[int]) -> Contender:
         log_path = self.settings.home / "logs" / f"{type(contender).__name__.lower()}.log"
         return Isolated(contender, environment=environment, cores=cores, log_path=log_path)
+
+
+def _trusting(authority: Path | None) -> dict[str, str]:
+    """Return the variables with which vLLM's HTTP clients accept the certificate of the store."""
+    return dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), str(authority)) if authority else {}

@@ -168,7 +168,9 @@ def catch_up(
     *,
     since: Annotated[str, typer.Option(help="First day, in the schedule's time zone, such as 2026-11-01.")],
     until: Annotated[str | None, typer.Option(help="Last day. Default: today.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the scheduled runs; start none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the scheduled runs; start none. Exit 1 if one is certain to fail.")
+    ] = False,
 ) -> None:
     """Run the nightly schedules of classify/nightly that were missed, one after another; exit 1 if one fails."""
     from flows.cli.schedule import catch_up as run  # noqa: PLC0415

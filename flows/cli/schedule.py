@@ -16,11 +16,12 @@ from flows.cli.repeat import command
 from infra.embedded import ServiceName
 from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.validation import first_fault
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import is_one_file
+from tasks.manifest.table import open_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +74,7 @@ def with_nightly(settings: Settings, nightly: dict[str, Any]) -> Settings:
 
 
 def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
-    """Run the missed nightly schedules, one after another; return the exit code."""
+    """Run the missed nightly schedules, one after another, or list them; return the exit code, or the one to expect."""
     first, last = _day("--since", since), _day("--until", until) if until else None
     with running_services(*ServiceName) as settings, prefect_ready(settings):
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
@@ -87,11 +88,22 @@ def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
             _print_nights(nights)
             missed = [night for night in nights if night.state == "missed"]
             if dry_run:
+                failing = [_foretell_failure(night, objects) for night in missed]
                 if missed:
                     print_line(f"To start the missed ones: {command('catch-up', since=since, until=until)}")
-                return 0
+                return 1 if any(failing) else 0
             outcomes = [_run(client, night) for night in missed]
             return 0 if all(outcomes) else 1
+
+
+def _foretell_failure(night: Night, objects: ObjectStore) -> bool:
+    """Say why a night will fail, if its manifest tells; return whether it does. Failed jobs do not fail a night."""
+    try:
+        with open_jobs(night.manifest, objects, keep_going=night.keep_going):
+            return False
+    except ReelabelError as error:
+        print_line(f"{night.at:%Y-%m-%d %H:%M} will fail, so that the command ends with exit code 1: {error}")
+        return True
 
 
 def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, imported late

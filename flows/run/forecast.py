@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _MINUTE_S = 60
 _MB = 10**6
+_WEB_S = 30.0  # in which a dry run asks web servers
 
 
 def forecast(
@@ -63,7 +65,7 @@ def forecast(
         wanted = found.jobs if force else _pending(found.jobs, choosing, spec)
         asked = wanted.first(choosing.selection.limit)
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
-        faults = _faults(asked, settings) if host else Counter[str]()
+        faults, unasked = _faults(asked, settings) if host else (Counter[str](), 0)
     yield f"Would answer {amount} of {choosing.earlier.dataset}."
     yield from _counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
     choosing.require_known(found)
@@ -71,6 +73,8 @@ def forecast(
         yield f"{describe_unknown_ids(found.unknown, settings.home)}."
     if amount.jobs:
         yield _expectation(choosing, spec, amount, host=host)
+    if unasked:
+        yield f"{pluralize(unasked, 'video')} on web servers {'was' if unasked == 1 else 'were'} not asked for in time."
     if faults:
         causes = ", ".join(f"{count:,} {code}" for code, count in faults.most_common())
         yield f"Will fail, so that the run ends with exit code 1: {causes}."
@@ -79,17 +83,21 @@ def forecast(
     return faults.total()
 
 
-def _faults(asked: JobTable, settings: Settings) -> Counter[str]:
-    """Count the jobs whose video cannot be used, by the code of their failure."""
-    look = partial(unusable_videos, video_store(settings), allow_roots=settings.extract.allow_roots)
-    codes = Counter[str]()
+def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:
+    """Count the jobs whose video cannot be used, by the code of their failure, and the web videos not asked for."""
+    web = settings.web.model_copy(update={"total_timeout_s": min(settings.web.total_timeout_s, _WEB_S)})
+    objects = video_store(settings.model_copy(update={"web": web}))
+    until_s = time.monotonic() + _WEB_S
+    codes, unasked = Counter[str](), 0
     for part in asked.parts():
         jobs = part["video_uri"].value_counts().sort("video_uri")
-        faults = look(jobs["video_uri"].to_list())
+        allow_roots = settings.extract.allow_roots
+        seen = unusable_videos(objects, jobs["video_uri"].to_list(), allow_roots=allow_roots, web_until_s=until_s)
+        unasked += len(seen.unasked)
         for uri, count in jobs.iter_rows():
-            if uri in faults:
-                codes[faults[uri].code] += count
-    return codes
+            if uri in seen.faults:
+                codes[seen.faults[uri].code] += count
+    return codes, unasked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,12 +49,14 @@ class Night:
         state: `finished` or `running` by the rows of the manifest's runs, `waiting` for a worker, `empty` if
             there is no manifest, otherwise `missed`.
         attempts: Number of ended flow runs of that date.
+        keep_going: Whether its run leaves out invalid rows instead of failing.
     """
 
     at: datetime
     manifest: str
     state: Literal["finished", "running", "waiting", "empty", "missed"]
     attempts: int
+    keep_going: bool = False
 
 
 def find_nights(
@@ -88,7 +90,8 @@ def find_nights(
         of_date = [run for run in flow_runs if run.expected_start_time == at]
         state = _state(engine, objects, manifest, at=at, flow_runs=of_date)
         ended = sum(run.state is not None and run.state.is_final() for run in of_date)
-        nights.append(Night(at=at, manifest=manifest, state=state, attempts=ended))
+        keep_going = bool(deployment.parameters.get("keep_going"))
+        nights.append(Night(at=at, manifest=manifest, state=state, attempts=ended, keep_going=keep_going))
     return nights
 
 

@@ -1,7 +1,8 @@
-"""Mutual TLS between the parts of the embedded S3 server, which otherwise obey every user of the machine."""
+"""TLS of the embedded S3 server: its clients tell it from others, and its parts obey nobody else on the machine."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from infra.embedded.home import write_privately
 
@@ -18,33 +19,62 @@ if TYPE_CHECKING:
 
 _GRPC = ("MASTER", "VOLUME", "FILER", "S3", "ADMIN", "WORKER", "CLIENT")
 _HTTPS = ("MASTER", "VOLUME", "FILER", "ADMIN", "CLIENT")
-_NAME = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
 _VALIDITY = timedelta(days=3650)
+_RENEWED_BEFORE = timedelta(days=365)
 
 
-def mutual_tls(folder: Path) -> dict[str, str]:
-    """Write a new certificate, and return the variables with which all parts present it and demand it.
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The certificate of a server on 127.0.0.1 and its key. It is its own authority: whoever trusts it trusts no other.
 
-    The certificate is its own authority: only a process that can read its key, in `folder`, is answered.
+    Attributes:
+        path: The certificate, as PEM.
+        key_path: Its private key, as PEM, readable by its owner only.
     """
-    key = ec.generate_private_key(ec.SECP256R1())
-    files = {"CERT": folder / "certificate.pem", "KEY": folder / "key.pem"}
-    write_privately(files["KEY"], key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
-    write_privately(files["CERT"], _certificate(key).public_bytes(Encoding.PEM).decode())
+
+    path: Path
+    key_path: Path
+
+    def ensure(self) -> None:
+        """Write a new certificate, unless there is one with its key that remains valid for a year."""
+        if not self._is_usable():
+            key = ec.generate_private_key(ec.SECP256R1())
+            private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            write_privately(self.key_path, private.decode())
+            write_privately(self.path, _signed_by_itself(key).public_bytes(Encoding.PEM).decode())
+
+    def _is_usable(self) -> bool:
+        try:
+            certificate = x509.load_pem_x509_certificate(self.path.read_bytes())
+            key = load_pem_private_key(self.key_path.read_bytes(), None)
+        except (FileNotFoundError, ValueError, TypeError):
+            return False
+        is_its_key = certificate.public_key() == key.public_key()
+        return is_its_key and certificate.not_valid_after_utc - datetime.now(UTC) > _RENEWED_BEFORE
+
+
+def mutual_tls(certificate: Certificate) -> dict[str, str]:
+    """Return the variables with which all parts of the server present `certificate` to each other and demand it.
+
+    Only a process that can read its key is answered.
+    """
+    files = {"CERT": certificate.path, "KEY": certificate.key_path}
     sections = [f"GRPC_{part}" for part in _GRPC] + [f"HTTPS_{part}" for part in _HTTPS]
     variables = {f"WEED_{section}_{name}": str(path) for section in sections for name, path in files.items()}
-    authorities = {f"WEED_{section}_CA": str(files["CERT"]) for section in ("GRPC", *sections)}
+    authorities = {f"WEED_{section}_CA": str(certificate.path) for section in ("GRPC", *sections)}
     return {**variables, **authorities, "WEED_HTTPS_CLIENT_ENABLED": "true"}
 
 
-def _certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    now = datetime.now(UTC)
+def _signed_by_itself(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    now, number = datetime.now(UTC), x509.random_serial_number()
+    # A name of its own: clients look for who signed a certificate by name, and may know an earlier one.
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"Reelabel {number:x}")])
     return (
         x509.CertificateBuilder()
-        .subject_name(_NAME)
-        .issuer_name(_NAME)
+        .subject_name(name)
+        .issuer_name(name)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
+        .serial_number(number)
         .not_valid_before(now - timedelta(days=1))  # clocks are set back
         .not_valid_after(now + _VALIDITY)
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -66,7 +67,8 @@ class S3Server:
         return base.model_copy(
             update={
                 "uri": STORE_URI,
-                "endpoint_url": f"http://127.0.0.1:{port}",
+                "endpoint_url": f"https://127.0.0.1:{port}",
+                "ca_file": self._certificate_path,
                 "access_key_id": SecretStr(self._home.secret("s3-key")),
                 "secret_access_key": SecretStr(self._home.secret("s3-secret")),
                 "mac_key": base.mac_key or SecretStr(self._home.secret("mac-key")),
@@ -75,9 +77,11 @@ class S3Server:
 
     def launch(self, port: int) -> Launch:
         """Assign free ports on 127.0.0.1 to the server and all its components."""
-        from infra.embedded.s3_security import mutual_tls  # noqa: PLC0415 - not every command starts the server
+        from infra.embedded.s3_security import Certificate, mutual_tls  # noqa: PLC0415 - rarely needed, slow to import
 
         folder = self._home.folder(self.name)
+        certificate = Certificate(self._certificate_path, folder / "key.pem")
+        certificate.ensure()
         data = folder / "data"
         data.mkdir(exist_ok=True, mode=0o700)
         admin = _admin_port()
@@ -96,14 +100,17 @@ class S3Server:
                 "-ip=127.0.0.1",
                 "-ip.bind=127.0.0.1",
                 f"-s3.port={port}",
+                f"-s3.cert.file={certificate.path}",
+                f"-s3.key.file={certificate.key_path}",
                 "-volume.preStopSeconds=0",
                 *(f"-{option}={number}" for option, number in inner.items()),
                 *_WITHOUT,
             ],
             environment={
                 **{name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)},
-                **mutual_tls(folder),
+                **mutual_tls(certificate),
                 "HOME": str(folder),
+                "GODEBUG": "http2server=0",  # over HTTP/2, a port says its settings before it asks for a signature
             },
             leaves_behind=_sockets(port, inner),
         )
@@ -120,8 +127,13 @@ class S3Server:
         return True
 
     def label(self) -> str:
-        """All starts have the same configuration."""
-        return ""
+        """Identify the certificate that clients trust: a server with another one is replaced."""
+        path = self._certificate_path
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+
+    @property
+    def _certificate_path(self) -> Path:
+        return self._home.folder(self.name) / "certificate.pem"
 
     def _identities(self, folder: Path) -> Path:
         """Write who may use the server. Keys in its environment instead would be in its log."""

@@ -71,7 +71,7 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
     except SSLError as error:
         raise ConfigurationError(
             f"{where} failed TLS verification, or does not support TLS: {_first_line(error)}; "
-            "check store.endpoint_url, and for a private CA store.ca_file."
+            "check store.endpoint_url, for a private CA store.ca_file, and which server listens there."
         ) from error
     except _NO_ANSWER as error:
         raise StoreUnavailableError(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError, VideoEmptyError, VideoError
 from reelabel.frames.extractor import stat_video
-from reelabel.sources.object_info import redact_uri
+from reelabel.sources.object_info import WEB_SCHEMES, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,25 +46,41 @@ def current_fingerprints(objects: ObjectStore, uris: Sequence[str]) -> list[str 
         return list(threads.map(look_up, uris))
 
 
-def unusable_videos(
-    objects: ObjectStore, uris: Sequence[str], *, allow_roots: tuple[Path, ...] = ()
-) -> dict[str, VideoError]:
-    """Find the videos that cannot be used, as far as a look at their names, permissions and sizes tells.
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What a look at videos told.
 
-    Web servers are not asked: an answer now says little about the next one.
+    Attributes:
+        faults: Why videos cannot be used, by URI.
+        unasked: Videos on the web that were not looked at, because the time was over.
+    """
+
+    faults: dict[str, VideoError]
+    unasked: list[str]
+
+
+def unusable_videos(
+    objects: ObjectStore, uris: Sequence[str], *, allow_roots: tuple[Path, ...] = (), web_until_s: float = inf
+) -> LookedAt:
+    """Find the videos that cannot be used, as far as a look at their names, permissions and sizes tells.
 
     Args:
         objects: The object store, web and local files, by URI.
         uris: The videos, sorted so that those in the same folder are adjacent.
         allow_roots: Folders that local videos must lie in; empty allows every folder.
+        web_until_s: Time, by `time.monotonic`, after which no further web server is asked: each video takes a request
+            of its own.
 
     Raises:
         TransientError: The store is unavailable.
     """
-    looked_at = [uri for uri in uris if not uri.startswith(("http://", "https://"))]
-    listed = _listed(objects, looked_at)
+    listed = _listed(objects, uris)
+    unasked: list[str] = []
 
     def fault_of(uri: str) -> VideoError | None:
+        if scheme_of(uri) in WEB_SCHEMES and time.monotonic() > web_until_s:
+            unasked.append(uri)
+            return None
         try:
             info = listed.get(uri) or stat_video(objects, uri, allow_roots=allow_roots)
         except VideoError as error:
@@ -69,8 +88,8 @@ def unusable_videos(
         return None if info.size_bytes else VideoEmptyError(f"{redact_uri(uri)} is empty.")
 
     with ThreadPoolExecutor(_MAX_CONCURRENT_LOOKUPS) as threads:
-        faults = zip(looked_at, threads.map(fault_of, looked_at), strict=True)
-        return {uri: fault for uri, fault in faults if fault}
+        faults = zip(uris, threads.map(fault_of, uris), strict=True)
+        return LookedAt({uri: fault for uri, fault in faults if fault}, unasked)
 
 
 def _listed(objects: ObjectStore, uris: Sequence[str]) -> dict[str, ObjectInfo]:

@@ -1,6 +1,8 @@
 """A TCP proxy in front of a server that can make connections fail."""
 
+import select
 import socket
+import ssl
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -17,14 +19,16 @@ class Gate:
         cuts_left: Number of responses still to be truncated.
     """
 
-    def __init__(self, target, *, host="127.0.0.1"):
+    def __init__(self, target, *, host="127.0.0.1", authority=None):
         """Listen on a free port.
 
         Args:
             target: Port of the server on 127.0.0.1, or a function that returns it, if it may change on a restart.
             host: Address to listen on.
+            authority: Path of the certificate that the server must have, if it speaks TLS; the gate itself does not.
         """
         self._target = target
+        self._tls = ssl.create_default_context(cafile=authority) if authority else None
         self._listener = socket.create_server((host, 0))
         self.port = self._listener.getsockname()[1]
         self._delay_s = 0.0
@@ -107,13 +111,12 @@ class Gate:
             if self._status:
                 self._refuse(client)
                 return
-            with socket.create_connection(("127.0.0.1", self._port_of_server())) as server, self._known(client, server):
-                upward = threading.Thread(target=self._pass_on, args=(client, server, False), daemon=True)
-                upward.start()
-                self._pass_on(server, client, True)
-                with suppress(OSError):
-                    client.shutdown(socket.SHUT_RDWR)
-                upward.join()
+            with self._connected() as server, self._known(client, server):
+                self._pass_on(client, server)
+
+    def _connected(self):
+        server = socket.create_connection(("127.0.0.1", self._port_of_server()))
+        return self._tls.wrap_socket(server, server_hostname="127.0.0.1") if self._tls else server
 
     def _port_of_server(self):
         return self._target() if callable(self._target) else self._target
@@ -134,22 +137,50 @@ class Gate:
             head += data
         client.sendall(b"HTTP/1.1 %d Broken\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % self._status)
 
-    def _pass_on(self, source, sink, is_answer):
-        with suppress(OSError):
-            while data := source.recv(_CHUNK_BYTES):
-                if self._delay_s:
-                    time.sleep(self._delay_s)
-                if not is_answer and self._refused and data.startswith(self._refused):
-                    source.sendall(self._refusal)
-                    continue
-                if is_answer and self.cuts_left and _has_body(data):
-                    self.cuts_left -= 1
-                    body_at = data.index(_HEAD_END) + len(_HEAD_END)
-                    sink.sendall(data[: (body_at + len(data)) // 2])
-                    break
-                sink.sendall(data)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
+    def _pass_on(self, client, server):
+        """Pass data on in both directions, in one thread: a TLS connection must not be read and written by two."""
+        sinks = {client: server, server: client}
+        while True:
+            for source in select.select(list(sinks), [], [])[0]:
+                sink = sinks[source]
+                while (data := _received(source)) is not None:
+                    if not data or not self._sent(data, source, sink, is_answer=source is server):
+                        if source is server or self._tls:  # TLS cannot end one direction alone
+                            return
+                        del sinks[source]
+                        sink.shutdown(socket.SHUT_WR)
+                        break
+
+    def _sent(self, data, source, sink, *, is_answer):
+        """Pass on or answer `data`; return whether the connection may go on."""
+        if self._delay_s:
+            time.sleep(self._delay_s)
+        if not is_answer and self._refused and data.startswith(self._refused):
+            _send(source, self._refusal)
+        elif is_answer and self.cuts_left and _has_body(data):
+            self.cuts_left -= 1
+            body_at = data.index(_HEAD_END) + len(_HEAD_END)
+            _send(sink, data[: (body_at + len(data)) // 2])
+            return False
+        else:
+            _send(sink, data)
+        return True
+
+
+def _received(source):
+    """Return what has arrived: None if that is nothing yet, nothing if the connection has ended."""
+    source.setblocking(False)
+    try:
+        return source.recv(_CHUNK_BYTES)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return None
+    except OSError:
+        return b""
+
+
+def _send(sink, data):
+    sink.setblocking(True)
+    sink.sendall(data)
 
 
 def _refusal(status, code):

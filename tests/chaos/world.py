@@ -58,9 +58,10 @@ class World:
         self._started = []
         self.disk = self._mount(folder / "home" / "s3" / "data")
         started = start(self._own, wanted=_SERVERS)
-        self.database, self.store, self._prefect = (
-            Gate(partial(self._port, name)) for name in (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
+        self.database, self._prefect = (
+            Gate(partial(self._port, name)) for name in (ServiceName.POSTGRES, ServiceName.PREFECT)
         )
+        self.store = Gate(partial(self._port, ServiceName.S3), authority=started.store.ca_file)
         self.settings = self._gated(started, model_url)
         self._restart()
         threading.Thread(target=self._watch, daemon=True).start()

@@ -130,6 +130,7 @@ def test_picks_in_the_browser_equal_those_of_the_code(page):
     got = page.evaluate(IN_JAVASCRIPT, every)
 
     replayed = page.evaluate("Object.keys(window.reelabelPicks.SAMPLERS)")
+    assert set(replayed) == set(SAMPLERS)
     for clip, in_javascript in zip(every, got, strict=True):
         assert in_javascript == in_python(clip, replayed), clip
 

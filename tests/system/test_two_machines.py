@@ -46,9 +46,9 @@ class Machine:
             ip("-n", self.name, *command)
         ip("-n", self.name, "link", "set", "lo", "up")
 
-    def address(self, port):
+    def address(self, port, authority=None):
         """Give the host and port at which this machine finds a service of that port here."""
-        gate = Gate(port, host=self._here)
+        gate = Gate(port, host=self._here, authority=authority)
         self._stack.callback(gate.close)
         return f"{self._here}:{gate.port}"
 
@@ -81,7 +81,7 @@ def settings_on(machine, settings):
     api, store = urlsplit(settings.prefect.api_url), urlsplit(settings.store.endpoint_url)
     return {
         "REELABEL_DATABASE_URL": named,
-        "REELABEL_STORE_ENDPOINT_URL": f"http://{machine.address(store.port)}",
+        "REELABEL_STORE_ENDPOINT_URL": f"http://{machine.address(store.port, settings.store.ca_file)}",
         "REELABEL_PREFECT_API_URL": (there := f"http://{machine.address(api.port)}{api.path}"),
         "PREFECT_API_URL": there,
     }

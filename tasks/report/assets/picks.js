@@ -130,18 +130,69 @@ function walk(clip, stepS, endS) {
   return taken;
 }
 
+// Spread evenly if the walk found too many or too few.
+function respread(clip, walked, count) {
+  if (walked.length === count) return walked;
+  const [first, last] = walked.length > count ? [0, clip.totalFrames - 1] : [walked[0], walked.at(-1)];
+  return linspace(first, last, count).map(Math.floor);
+}
+
+// Without repeats; then the last frame is repeated if their number is odd.
+function paired(positions) {
+  const once = unique(positions);
+  return once.length % TEMPORAL_PATCH ? [...once, once.at(-1)] : once;
+}
+
 function sampleGlm46(clip) {
   const lengthS = Math.min(clip.totalFrames / clip.fps, 2400);
   const pairs = lengthS <= 30 ? 3 : lengthS <= 300 ? 1 : 0.5;
   const count = Math.min(Math.trunc(lengthS * pairs * TEMPORAL_PATCH), 640);
-  let positions = walk(clip, 1 / (TEMPORAL_PATCH * pairs), Math.trunc(lengthS));
-  if (clip.totalFrames < count || positions.length > count) {
-    positions = linspace(0, clip.totalFrames - 1, count).map(Math.floor);
-  } else if (positions.length < count) {
-    positions = linspace(positions[0], positions.at(-1), count).map(Math.floor);
+  if (clip.totalFrames < count) return paired(linspace(0, clip.totalFrames - 1, count).map(Math.floor));
+  return paired(respread(clip, walk(clip, 1 / (TEMPORAL_PATCH * pairs), Math.trunc(lengthS)), count));
+}
+
+function sampleGlm5Next(clip) {
+  const lengthS = clip.totalFrames / clip.fps;
+  const count = Math.min(Math.trunc(lengthS * TIMES_A_SECOND), 2048);
+  if (clip.totalFrames < count) return paired(d3.range(count).map((at) => Math.floor((at * clip.totalFrames) / count)));
+  return paired(respread(clip, walk(clip, 1 / (TEMPORAL_PATCH * TIMES_A_SECOND), Math.trunc(lengthS)), count));
+}
+
+function sampleGlmga(clip) {
+  const lengthS = clip.totalFrames / clip.fps;
+  const count = Math.min(Math.trunc(lengthS * TIMES_A_SECOND), 640, clip.totalFrames);
+  return paired(respread(clip, walk(clip, 1 / TIMES_A_SECOND, lengthS - 1 / TIMES_A_SECOND), count));
+}
+
+function sampleLlavaOnevision2(clip) {
+  const wanted = clip.totalFrames / clip.fps; // one a second
+  const most = Math.min(floorToEven(clip.numFrames), clip.totalFrames);
+  const count = Math.max(floorToEven(Math.min(Math.max(wanted, 4), most)), 2);
+  return linspace(0, clip.totalFrames - 1, count).map(roundHalfToEven);
+}
+
+function sampleEmbeddingGemma2(clip) {
+  const count = Math.max(1, Math.trunc(clip.totalFrames / clip.fps)); // one a second
+  const steps = count <= 32 ? d3.range(count) : linspace(0, count - 1, 32).map(Math.floor);
+  return steps.map((step) => Math.trunc(Math.min(step * clip.fps, clip.totalFrames - 1)));
+}
+
+function sampleMinimaxM3(clip) {
+  const stepS = 1 - 1e-4;
+  const picks = [0];
+  for (;;) {
+    const dueS = picks.at(-1) / clip.fps + stepS;
+    const next = Math.max(Math.ceil(dueS * clip.fps), picks.at(-1) + 1);
+    if (next >= clip.totalFrames) return picks;
+    picks.push(next);
   }
-  positions = unique(positions);
-  return positions.length % TEMPORAL_PATCH ? [...positions, positions.at(-1)] : positions;
+}
+
+function sampleClefOmni(clip) {
+  const at = d3.range(MOST_FRAMES + 1).map((step) => Math.max(0, Math.ceil(step * (clip.fps / TIMES_A_SECOND) - 1e-6)));
+  const picks = at.filter((position) => position < clip.totalFrames);
+  if (picks.length > MOST_FRAMES) return [];
+  return picks.length % 2 ? [...picks, picks.at(-1)] : picks;
 }
 
 function sampleMolmo2(clip) {
@@ -162,9 +213,15 @@ const SAMPLERS = {
   qwen2_vl: sampleQwen2,
   qwen3_vl: sampleQwen3,
   glm46v: sampleGlm46,
+  glm5_next: sampleGlm5Next,
+  glmga: sampleGlmga,
   dynamic: sampleDynamically,
   molmo2: sampleMolmo2,
   openpangu: sampleOpenPangu,
+  llava_onevision2: sampleLlavaOnevision2,
+  minimax_m3_vl: sampleMinimaxM3,
+  embedding_gemma2: sampleEmbeddingGemma2,
+  clef_omni: sampleClefOmni,
   fps: sampleAtRate,
   num_frames: sampleCount,
 };

@@ -5,10 +5,12 @@ import os
 import polars as pl
 import pytest
 
+from flows.run import forecast
 from infra.database.connect import connect
 from tasks.results.runs import newest_run
 from tasks.results.write import EndedShard, RunKey, write_shards
 from tests.command_line import reelabel
+from tests.reelabel.sources.web_server import serving
 from tests.results.rows import job, result
 
 pytestmark = pytest.mark.xdist_group("test_backfill")  # its two runs are for all of them
@@ -110,6 +112,29 @@ def test_a_dry_run_ends_as_the_run_does_where_a_look_at_the_videos_tells(backfil
         assert (dry.returncode, backfill(*asked).returncode) == (1, 1)
     else:
         assert dry.returncode == 0
+
+
+@pytest.mark.usefixtures("backfill")
+def test_a_dry_run_asks_web_servers(served, folder, monkeypatch):
+    with serving() as web:
+        videos = {"there": web.add("/there.mp4", body=b"text"), "away": web.add("/away.mp4", statuses=(503,) * 9)}
+        videos |= {"gone": f"{web.url}/gone.mp4", "none": web.add("/none.mp4")}
+        asked = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
+        rows = {"job_id": [*videos], "video_uri": [*videos.values()]}
+        pl.DataFrame(rows | asked).write_parquet(folder / "web.parquet")
+        reached = served | {"REELABEL_WEB_ALLOW_PRIVATE": "true", "REELABEL_WEB_MAX_ATTEMPTS": "1"}
+        chosen = ("--manifest", str(folder / "web.parquet"), "--dataset", "birds", "--dry-run")
+
+        some = reelabel(reached, "backfill", "--ids", ",".join(videos), *chosen)
+        there = reelabel(reached, "backfill", "--ids", "there", *chosen)
+        monkeypatch.setattr(forecast, "_WEB_S", 0.0)
+        late = reelabel(reached, "backfill", "--ids", "gone", *chosen)
+
+    assert some.returncode == 1, some.stderr
+    foreseen = some.stdout.partition("exit code 1: ")[2].partition(".")[0].split(", ")
+    assert sorted(foreseen) == ["1 video_empty", "1 video_missing", "1 video_unavailable"]
+    assert there.returncode == 0
+    assert (late.returncode, "1 video on web servers was not asked for in time." in late.stdout) == (0, True)
 
 
 def test_jobs_whose_video_has_changed_are_selected(backfill, folder):

@@ -262,6 +262,7 @@ def test_the_index_that_an_import_reads_is_there_for_the_run(objects, store_sett
     environment = {
         "REELABEL_STORE_URI": f"{store_settings.uri}/cache",
         "REELABEL_STORE_ENDPOINT_URL": store_settings.endpoint_url,
+        "REELABEL_STORE_CA_FILE": str(store_settings.ca_file),
         "REELABEL_STORE_ACCESS_KEY_ID": store_settings.access_key_id.get_secret_value(),
         "REELABEL_STORE_SECRET_ACCESS_KEY": store_settings.secret_access_key.get_secret_value(),
     }

@@ -174,7 +174,7 @@ def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(db, busy
 
 def test_shards_are_read_on_after_the_store_was_away_for_a_moment(planned, source_of, objects, store_settings):
     plan = planned(1, objects, store_settings.uri)
-    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
     there = {"endpoint_url": f"http://127.0.0.1:{gate.port}", "max_attempts": 1}
     shards = iter(replace(source_of(plan), objects=ObjectStore(store_settings.model_copy(update=there))))
 
@@ -190,7 +190,7 @@ def test_shards_are_read_on_after_the_store_was_away_for_a_moment(planned, sourc
 def test_a_shard_that_its_store_does_not_give_is_given_up(db, planned, source_of, objects, store_settings, monkeypatch):
     monkeypatch.setattr(retry, "RETRY_DELAYS_S", (0.01,))
     plan = planned(2, objects, store_settings.uri)
-    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
     there = {"endpoint_url": f"http://127.0.0.1:{gate.port}", "max_attempts": 1}
     shards = iter(replace(source_of(plan), objects=ObjectStore(store_settings.model_copy(update=there))))
     bucket, _, prefix = store_settings.uri.removeprefix("s3://").partition("/")

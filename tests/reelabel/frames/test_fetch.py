@@ -167,7 +167,7 @@ def test_a_video_replaced_during_reading_is_an_error(fetcher, put, clip, objects
 
 @pytest.fixture
 def gate(store_settings):
-    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
     yield gate
     gate.close()
 

@@ -14,7 +14,7 @@ ATTEMPTS = 3
 
 @pytest.fixture
 def gate(store_settings):
-    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
     yield gate
     gate.close()
 
