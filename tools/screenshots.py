@@ -40,9 +40,10 @@ def _take_all(page: Page, url: str, api: httpx.Client) -> None:
     for flow, deployment in (("classify", "on-demand"), ("backfill", "by-ids")):
         found = api.get(f"/deployments/name/{flow}/{deployment}").json()
         _take(page, f"{url}/deployments/deployment/{found['id']}/run", f"ui-{flow}.png", height=900)
-    run = _filtered(api, "flow_runs", {"sort": "START_TIME_DESC"})[0]
+    ended = {"sort": "END_TIME_DESC", "flow_runs": {"state": {"type": {"any_": ["COMPLETED"]}}}}
+    run = _filtered(api, "flow_runs", ended)[0]
     _take(page, f"{url}/runs/flow-run/{run['id']}", "ui-run.png", height=1000)
-    _take(page, f"{url}/runs/flow-run/{run['id']}?tab=Artifacts", "ui-artifacts.png", height=1000)
+    _take(page, f"{url}/runs/flow-run/{run['id']}", "ui-artifacts.png", height=1000, tab="Artifacts")
     of_run = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}}
     table = next(each for each in _filtered(api, "artifacts", of_run) if each["key"] == "reelabel-results")
     _take(page, f"{url}/artifacts/artifact/{table['id']}", "ui-results.png", height=660)
@@ -53,10 +54,13 @@ def _filtered(api: httpx.Client, kind: str, body: dict[str, Any]) -> list[dict[s
     return rows
 
 
-def _take(page: Page, url: str, name: str, *, height: int) -> None:
+def _take(page: Page, url: str, name: str, *, height: int, tab: str | None = None) -> None:
     page.set_viewport_size({"width": 1280, "height": height})
     page.goto(url)
     page.wait_for_timeout(_SETTLED_MS)
+    if tab:
+        page.get_by_text(tab, exact=True).last.click()
+        page.wait_for_timeout(_SETTLED_MS)
     page.screenshot(path=_DOCS / name)
     print(f"Wrote docs/{name}.")  # noqa: T201
 
