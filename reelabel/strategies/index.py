@@ -13,6 +13,7 @@ from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.keyframe_check import keeps_decode_position, prime_mpeg4_decoder
 from reelabel.decode.packet_decoder import CodecParameters, decode_packets_independently
+from reelabel.decode.thread_budget import affordable_threads
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 from reelabel.sampled_frames import UNKNOWN_POSITION
@@ -128,8 +129,10 @@ def _decoders(
     """Return the stream's own decoder, and additional ones if several threads may be used."""
     # Side data, such as new extradata, would reach only one of the decoders.
     may_share = codec is not None and not any(any(packet.iter_sidedata()) for packet in packets)
-    others = [codec.open(request.limits) for _ in range(request.threads - 1)] if codec and may_share else []
-    return [video.stream.codec_context, *others]
+    own = video.stream.codec_context
+    more = affordable_threads(request.threads, own) - 1
+    others = [codec.open(request.limits) for _ in range(more)] if codec and may_share else []
+    return [own, *others]
 
 
 def _decode(

@@ -13,6 +13,7 @@ from reelabel.containers.stream_properties import StreamProperties, check_frame_
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.keyframe_check import keeps_decode_position
 from reelabel.decode.packet_decoder import CodecParameters, decode_packets_independently
+from reelabel.decode.thread_budget import affordable_threads
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampled_frames import UNKNOWN_POSITION, Orientation
 from reelabel.sources.sparse_file import ByteRange, CachedRange
@@ -97,7 +98,7 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     spans = [ByteRange(int(table.pos[number]), int(table.size[number])) for number in numbers]
     file.prefetch(spans)
     packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
-    codecs = [table.codec.open(request.limits) for _ in range(request.threads)]
+    codecs = [table.codec.open(request.limits) for _ in range(affordable_threads(request.threads, table.codec))]
     frames = request.stats.each(decode_packets_independently(packets, codecs))
     infos = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
     return assemble_frames(
