@@ -14,7 +14,7 @@ import numpy as np
 
 from tasks.description.chunks import assign_frames
 from tasks.description.embeddings import normalize
-from tasks.description.published import SceneChange, describe_published
+from tasks.description.published import describe_published
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,13 +99,11 @@ class Description:
         tags: The best tags over the video, best first.
         caption: The best caption over the video; None without frames, or without a bank of captions.
         chunks: The chunks, in order.
-        changes: Scene changes, of the published method only.
     """
 
     tags: tuple[ScoredText, ...]
     caption: ScoredText | None
     chunks: tuple[ChunkDescription, ...]
-    changes: tuple[SceneChange, ...] = ()
 
 
 def describe(
@@ -149,14 +147,11 @@ def describe(
     described = _describe_chunks(chunks, rows, found)
     if method == "published":
         parts = [embeddings.vectors[rows[number]] for number in filled]
-        published = describe_published(
-            parts, [chunks[number] for number in filled], tags=tags.vectors, captions=captions.vectors, top_k=top_k
-        )
+        published = describe_published(parts, tags=tags.vectors, captions=captions.vectors, top_k=top_k)
         return Description(
             tags=tuple(pick.scored(tags, index, score) for index, score in published.tags),
             caption=pick.scored(captions, *published.caption) if published.caption else None,
             chunks=described,
-            changes=published.changes,
         )
     weights = [chunks[number].duration_s for number in filled]
     return Description(
