@@ -1,8 +1,8 @@
 """Tags and caption of the published method, exactly, so that the corrected ones can be compared with them.
 
-Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks in whose best
-ones it is, which favours rare tags; the caption is the best one of any chunk. The changes of scene of that method are
-the scene detector `published`.
+Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks in whose
+best ones it is, which favours rare tags; the caption is the best one of any chunk. The changes of scene of that method
+are the scene detector `published`.
 """
 
 from __future__ import annotations
