@@ -97,6 +97,21 @@ def ranges(folder: ClipFolder = _FOLDER, rounds: Rounds = 5, *, json: AsJson = F
     raise typer.Exit(report.ranges(folder, rounds=rounds, as_json=json))
 
 
+@app.command(epilog="Example: python -m benchmarks survey --videos 200")
+def survey(
+    folder: ClipFolder = _FOLDER,
+    videos: Annotated[int, typer.Option(min=1, max=100_000, help="Videos on the store.")] = 1000,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the manifest of which a sample is surveyed.")] = 1_000_000,
+    sample: Annotated[int, typer.Option(min=1, help="Clips drawn from it.")] = 2000,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Time surveys of a manifest whose videos are on an S3 server: of all videos, and of a sample."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.survey(folder, videos=videos, rows=rows, sample=sample, as_json=json)
+
+
 @app.command(epilog="Example: python -m benchmarks store --json")
 def store(
     length: Annotated[int, typer.Option(min=1, max=3600, help="Length of the clips in seconds.")] = 60,

@@ -30,6 +30,7 @@ from benchmarks.extraction.fetch import measure_fetch
 from benchmarks.extraction.ranges import cases, measure_ranges
 from benchmarks.extraction.similar import measure_similar, overall_factor
 from benchmarks.extraction.store import measure_seal, measure_store
+from benchmarks.extraction.survey import measure_survey
 from benchmarks.media.clips import bench_clips, store_clips
 from benchmarks.plot import Panel, draw
 from flows.cli.context import running_services
@@ -91,6 +92,26 @@ def ranges(folder: Path, *, rounds: int, as_json: bool) -> int:
     else:
         OUT.print(_ranges_table(rows))
     return 0 if all(row.is_met for row in rows) else 1
+
+
+def survey(folder: Path, *, videos: int, rows: int, sample: int, as_json: bool) -> None:
+    """Measure surveys of videos on the S3 server; print a table or JSON."""
+    with running_services(ServiceName.S3) as settings:
+        objects = ObjectStore(settings.store, settings.web)
+        with PROGRESS.status("Measuring; the first run makes the clips"):
+            measured = list(
+                measure_survey(folder, settings=settings, objects=objects, videos=videos, rows=rows, sample=sample)
+            )
+    if as_json:
+        print_json([asdict(row) for row in measured])
+        return
+    table = Table(box=SIMPLE)
+    for heading in ("survey", "rows", "clips seen", "indexes, s", "total, s", "MB read"):
+        table.add_column(heading, justify="left" if heading == "survey" else "right")
+    for row in measured:
+        figures = f"{row.rows:,}", f"{row.seen:,}", f"{row.indexes_s:.1f}", f"{row.total_s:.1f}"
+        table.add_row(row.name, *figures, f"{row.bytes_read / 1e6:,.1f}")
+    OUT.print(table)
 
 
 def store(length_s: int, folder: Path, *, rounds: int, as_json: bool) -> None:

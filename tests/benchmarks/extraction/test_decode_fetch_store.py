@@ -10,6 +10,7 @@ from benchmarks.extraction.decode import INDEXED, LIMIT, OURS, PASSING, measure_
 from benchmarks.extraction.fetch import measure_fetch
 from benchmarks.extraction.ranges import Case, measure_ranges
 from benchmarks.extraction.store import PACKETS, measure_store
+from benchmarks.extraction.survey import measure_survey
 from benchmarks.media.clips import BenchClip
 from benchmarks.plot import Panel, draw
 from reelabel.segment import WHOLE, Segment
@@ -76,3 +77,16 @@ def test_a_plot_is_well_formed():
     picture = ET.fromstring(draw([Panel("Decode, ms", {"ours & theirs": [(30, 2.0), (600, 150.0)]})]))
 
     assert "ours & theirs" in "".join(picture.itertext())
+
+
+@pytest.mark.system
+def test_a_survey_of_all_clips_is_cheaper_with_cached_indexes_and_a_sample_sees_so_many(
+    folder, services, store_settings, objects
+):
+    settings = services.model_copy(update={"store": store_settings})
+
+    first, again, sample = measure_survey(folder, settings=settings, objects=objects, videos=4, rows=40, sample=10)
+
+    assert [row.seen for row in (first, again, sample)] == [4, 4, 10]
+    assert first.bytes_read > 0 == again.bytes_read
+    assert sample.rows == 40
