@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.spec import SamplerSpec
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def sample_glm5_next(sampling: Sampling, facts: VideoProperties) -> Indices:
     Raises:
         SamplingRefusedError: The frame rate is unknown.
     """
-    _require_rate("glm5_next", facts)
+    facts.require_rate("glm5_next", instead="num_frames")
     fps, total = sampling.fps or _FPS, facts.total_frames
     count = min(int(facts.length_s * fps), sampling.max_frames or _NEXT_MAX_FRAMES)
     if total < count:
@@ -74,18 +73,11 @@ def sample_glmga(sampling: Sampling, facts: VideoProperties) -> Indices:
     Raises:
         SamplingRefusedError: The frame rate is unknown.
     """
-    _require_rate("glmga", facts)
+    facts.require_rate("glmga", instead="num_frames")
     fps = min(sampling.fps or _FPS, _MAX_FPS)
     count = min(int(facts.length_s * fps), sampling.max_frames or _MAX_FRAMES, facts.total_frames)
     walked = _walk(facts, step_s=1 / fps, end_s=facts.length_s - 1 / fps)
     return _paired(_respread(walked, count, facts))
-
-
-def _require_rate(name: str, facts: VideoProperties) -> None:
-    if facts.fps == 0:
-        raise SamplingRefusedError(
-            f"The sampler {name} needs a frame rate, which the video lacks; use the sampler num_frames."
-        )
 
 
 def _respread(walked: Indices, count: int, facts: VideoProperties) -> Indices:

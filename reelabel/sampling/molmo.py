@@ -45,8 +45,7 @@ def _sample_to_last_frame(sampling: Sampling, facts: VideoProperties) -> Indices
         return np.arange(facts.total_frames)
     if fps == EVERY or facts.duration_s > (sampling.num_frames - 1) / fps:
         return np.linspace(0, last, min(sampling.num_frames, facts.total_frames), dtype=np.int64)
-    if facts.fps == 0:
-        raise SamplingRefusedError("The sampler molmo2 needs a frame rate, which the video lacks; use the sampler fps.")
+    facts.require_rate("molmo2", instead="fps")
     step = facts.fps / fps
     # Checked before allocation: a bogus duration could request any number of frames.
     if math.ceil(last / step) <= sampling.num_frames:

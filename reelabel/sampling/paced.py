@@ -74,10 +74,7 @@ def sample_clef_omni(sampling: Sampling, facts: VideoProperties) -> Indices:
     Raises:
         SamplingRefusedError: The frame rate is unknown, or there are more than 768 steps.
     """
-    if not facts.fps:
-        raise SamplingRefusedError(
-            "The sampler clef_omni needs a frame rate, which the video lacks; use the sampler num_frames."
-        )
+    facts.require_rate("clef_omni", instead="num_frames")
     fps = sampling.fps or _CLEF_FPS
     steps = np.arange(_CLEF_MAX_FRAMES + 1)
     positions = np.ceil(steps * (facts.fps / fps) - _CLEF_EARLY_FRAMES)

@@ -9,6 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from reelabel.errors import SamplingRefusedError
+
 Indices: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -48,6 +50,17 @@ class VideoProperties:
             return
         if self.times_s.shape != (self.total_frames,) or not np.isfinite(self.times_s).all():
             raise ValueError(f"times_s must be {self.total_frames} finite numbers, got shape {self.times_s.shape}")
+
+    def require_rate(self, sampler: str, *, instead: str) -> None:
+        """Refuse a video without a frame rate, by the names of the sampler and of one that needs none.
+
+        Raises:
+            SamplingRefusedError: The frame rate is unknown.
+        """
+        if self.fps == 0:
+            raise SamplingRefusedError(
+                f"The sampler {sampler} needs a frame rate, which the video lacks; use the sampler {instead}."
+            )
 
     @property
     def length_s(self) -> float:

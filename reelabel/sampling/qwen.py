@@ -37,10 +37,7 @@ def sample_qwen2_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
     Raises:
         SamplingRefusedError: The frame rate is unknown, or the video has only one frame.
     """
-    if facts.fps == 0:
-        raise SamplingRefusedError(
-            "The sampler qwen2_vl needs a frame rate, which the video lacks; use the sampler fps."
-        )
+    facts.require_rate("qwen2_vl", instead="fps")
     wanted = facts.total_frames / facts.fps * min(sampling.fps or _FPS, _MAX_FPS)
     most = _even(min(sampling.max_frames or _MAX_FRAMES, facts.total_frames))
     count = _even(min(max(wanted, sampling.min_frames or _MIN_FRAMES), most))
