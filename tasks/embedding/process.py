@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import signal
-import subprocess
 import sys
-import threading
-import time
 from collections import deque
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import asdict
 from importlib.util import find_spec
-from multiprocessing import Pipe
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from infra.errors import EngineClosedError, EngineLostError, ModelError
-from reelabel.disk import full_disk
-from reelabel.errors import ConfigurationError, DiskFullError
-from reelabel.temporary import temporary_folder
+from infra.errors import EngineLostError, ModelError
+from reelabel.errors import ConfigurationError
 from tasks.embedding.protocol import Message, TowersInfo, receive, send
-from tasks.model.engine.log import engine_log
 from tasks.model.engine.process import CPU_SITE
-from tasks.model.protocol import Lifetime
-from tasks.model.written_folders import written_folders
+from tasks.model.model_process import Incarnation, LostError, ModelProcess
+from tasks.model.protocol import EngineFailure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,13 +29,11 @@ if TYPE_CHECKING:
     from tasks.embedding.protocol import TowersConfig
 
 TOWERS_COMMAND = (sys.executable, "-P", "-m", "tasks.embedding.towers_main")
-_END_TIMEOUT_S = 10
 _DEATHS_PER_REQUEST = 2
-_CLOSED = "The towers were closed; the run is ending."
 _LOG = logging.getLogger(__name__)
 
 
-class TowersProcess(Lifetime):
+class TowersProcess(ModelProcess["_TowersLife"]):
     """The towers of a model in their own process; a context manager that shuts it down.
 
     `start` returns at once; all else blocks, and is thread-safe. Requests of several threads are queued in the process,
@@ -55,6 +43,8 @@ class TowersProcess(Lifetime):
         starts: Number of times it was started.
         images_embedded: Frames embedded.
     """
+
+    closed = "The towers were closed; the run is ending."
 
     def __init__(
         self,
@@ -76,30 +66,22 @@ class TowersProcess(Lifetime):
             answer_timeout_s: Seconds without a reply, while requests are pending, after which it counts as hung.
             command: Starts the process; the descriptors of its connection and its lifeline are appended.
         """
-        self.starts = 0
+        super().__init__(
+            config.model, log_path=log_path, start_timeout_s=start_timeout_s, answer_timeout_s=answer_timeout_s
+        )
         self.images_embedded = 0
         self._config = config
-        self._log_path, self._log_as_json = log_path, log_as_json
-        self._start_timeout_s, self._answer_timeout_s = start_timeout_s, answer_timeout_s
+        self._log_as_json = log_as_json
         self._command = tuple(command)
-        self._lock = threading.Lock()
-        self._life: _Incarnation | None = None
-        self._is_closed = False
 
-    @property
-    def pid(self) -> int | None:
-        """The child's process id; None before it has started and after it has ended."""
-        life = self._life
-        return life.process.pid if life else None
-
-    def start(self) -> None:
-        """Start loading the model; do nothing if it is already started.
-
-        Raises:
-            ConfigurationError: transformers or torch is not installed.
-            EngineClosedError: It was closed.
-        """
-        self._living()
+    def _begin(self) -> _TowersLife:
+        return _TowersLife(
+            self._command,
+            environment=towers_environment(self._config),
+            log_path=self._log_path,
+            log_as_json=self._log_as_json,
+            config=Message("config", asdict(self._config)),
+        )
 
     def wait_ready(self) -> TowersInfo:
         """Wait until the model is loaded; start it if it is not.
@@ -109,7 +91,8 @@ class TowersProcess(Lifetime):
             DiskFullError: It cannot be loaded because a disk is full.
             EngineClosedError: It was closed.
         """
-        return self._ready(self._living())
+        info: TowersInfo = self._ready(self._living())
+        return info
 
     def embed_frames(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
         """Embed the frames of several videos, in batches across videos.
@@ -155,14 +138,6 @@ class TowersProcess(Lifetime):
         counts: list[int] = self._ask(Message("count", {"texts": list(texts)})).body["tokens"]
         return counts
 
-    def close(self) -> None:
-        """End the process for good; idempotent."""
-        with self._lock:
-            self._is_closed = True
-            life = self._life
-        if life is not None:
-            self._end(life, "the towers were closed")
-
     def _vectors(self, request: Message, count: int) -> npt.NDArray[np.float32]:
         shape = (count, self.wait_ready().dimensions)
         if not count:
@@ -181,110 +156,21 @@ class TowersProcess(Lifetime):
             life = self._living()
             self._ready(life)
             try:
-                answered = life.send(request)
-                while not answered.done():
-                    self._await(life, answered)
-                return answered.result()
-            except _LostError as error:
-                self._end(life, str(error))
-                if self._is_closed:
-                    raise EngineClosedError(_CLOSED) from None
-                if error.full:
-                    raise error.full from None
+                return self._wait(life, life.send(request))
+            except LostError as error:
+                self._lose(life, error)
                 lost = f"The towers failed: {str(error).rstrip('.')}; see the log {self._log_path}."
                 if death < _DEATHS_PER_REQUEST:
                     _LOG.warning("%s They are started again.", lost)
         raise EngineLostError(lost)
 
-    def _ready(self, life: _Incarnation) -> TowersInfo:
-        try:
-            return life.info.result(self._start_timeout_s)
-        except TimeoutError:
-            full = full_disk(life.folders)
-            fault = f"Model {self._config.model} did not load within {self._start_timeout_s:g} s"
-        except _LostError as error:
-            if self._is_closed:
-                raise EngineClosedError(_CLOSED) from None
-            full = error.full
-            fault = f"Cannot load model {self._config.model}: {str(error).rstrip('.')}"
-        self._end(life, "the model did not load")
-        raise full or ModelError(f"{fault}; see the log {self._log_path}.")
 
-    def _await(self, life: _Incarnation, answered: Future[Message]) -> None:
-        silent_s = time.monotonic() - life.last_reply_s
-        if silent_s >= self._answer_timeout_s:
-            raise _LostError(f"no answer within {self._answer_timeout_s:g} s")
-        wait([answered], self._answer_timeout_s - silent_s)
+class _TowersLife(Incarnation[TowersInfo]):
+    """One run of the towers' process; messages are JSON and raw arrays, and are answered in order."""
 
-    def _living(self) -> _Incarnation:
-        with self._lock:
-            if self._is_closed:
-                raise EngineClosedError(_CLOSED)
-            if self._life is None:
-                self._life = _Incarnation(
-                    self._config, command=self._command, log_path=self._log_path, log_as_json=self._log_as_json
-                )
-                self.starts += 1
-            return self._life
-
-    def _end(self, life: _Incarnation, reason: str) -> None:
-        with self._lock:
-            if self._life is life:
-                self._life = None
-        life.end(reason)
-
-
-class _LostError(Exception):
-    """The process was lost; the message says why.
-
-    Attributes:
-        full: The error to raise instead if the cause is a full disk.
-    """
-
-    def __init__(self, reason: str, full: DiskFullError | None = None) -> None:
-        super().__init__(reason)
-        self.full = full
-
-
-class _Incarnation:
-    """One run of the process, from its start until it is lost.
-
-    Attributes:
-        info: Done once the model is loaded.
-        last_reply_s: When it last replied, or was last asked while idle.
-        folders: The folders that it writes to.
-    """
-
-    def __init__(self, config: TowersConfig, *, command: tuple[str, ...], log_path: Path, log_as_json: bool) -> None:
-        self._temporary = contextlib.ExitStack()
-        folder = self._temporary.enter_context(temporary_folder("engine"))
-        environment = towers_environment(config) | {"TMPDIR": str(folder)}
-        self.folders = [log_path.parent, *written_folders(environment)]
-        self._connection, theirs = Pipe()
-        lifeline_read, lifeline_write = os.pipe()
-        self._lifeline: int | None = lifeline_write
-        with engine_log(log_path, as_json=log_as_json) as log:
-            self.process = subprocess.Popen(  # noqa: S603 - our own command
-                [*command, str(theirs.fileno()), str(lifeline_read)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                pass_fds=(theirs.fileno(), lifeline_read),
-                start_new_session=True,
-            )
-        theirs.close()
-        os.close(lifeline_read)
-        self.last_reply_s = time.monotonic()
-        self.info: Future[TowersInfo] = Future()
-        self._lock = threading.Lock()
+    def __init__(self, command: Sequence[str], **options: Any) -> None:  # noqa: ANN401 - those of Incarnation
         self._pending: deque[Future[Message]] = deque()
-        self._lost: _LostError | None = None
-        self._outbox: SimpleQueue[Message | None] = SimpleQueue()
-        self._outbox.put(Message("config", asdict(config)))
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._send_all, self._receive_all)]
-        for thread in self._threads:
-            thread.start()
+        super().__init__(command, **options)
 
     def send(self, request: Message) -> Future[Message]:
         """Queue a request; requests are answered in order."""
@@ -293,35 +179,23 @@ class _Incarnation:
             if self._lost:
                 raise self._lost
             if not self._pending:
-                self.last_reply_s = time.monotonic()
+                self.touch()
             self._pending.append(answered)
             self._outbox.put(request)
         return answered
 
-    def _send_all(self) -> None:
-        # In its own thread: a hung process stops reading, and the caller must still notice the timeout.
-        with contextlib.suppress(OSError):
-            while (message := self._outbox.get()) is not None:
-                send(self._connection, message)
+    def _write(self, message: Message) -> None:
+        send(self._connection, message)
 
-    def _receive_all(self) -> None:
-        reason, full = "its process died", None
-        try:
-            while True:
-                message = receive(self._connection)
-                if message.kind == "failure":
-                    reason = str(message.body["message"])
-                    full = DiskFullError(reason) if message.body["is_disk_full"] else None
-                    break
-                self._handle(message)
-        except (EOFError, OSError):
-            pass
-        except (ValueError, KeyError, TypeError, IndexError):
-            reason = "its process sent something else than an answer"
-        self._fail(reason, full or full_disk(self.folders))
+    def _read(self) -> EngineFailure | None:
+        message = receive(self._connection)
+        if message.kind == "failure":
+            return EngineFailure(message=str(message.body["message"]), is_disk_full=bool(message.body["is_disk_full"]))
+        self._handle(message)
+        return None
 
     def _handle(self, message: Message) -> None:
-        self.last_reply_s = time.monotonic()
+        self.touch()
         with self._lock:
             if self._lost:  # all waiters have been notified
                 return
@@ -331,35 +205,9 @@ class _Incarnation:
             answered = self._pending.popleft()
         answered.set_result(message)
 
-    def _fail(self, reason: str, full: DiskFullError | None = None) -> None:
-        with self._lock:
-            self._lost = lost = self._lost or _LostError(reason, full)
-            pending, self._pending = self._pending, deque()
-            if not self.info.done():
-                self.info.set_exception(lost)
-        for answered in pending:
-            answered.set_exception(lost)
-
-    def end(self, reason: str) -> None:
-        """End the process and all its children, and fail the pending requests; idempotent."""
-        self._fail(reason)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_END_TIMEOUT_S)
-        # Even if it has exited: a child of it may be stuck, and hold the GPU's memory.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self._outbox.put(None)
-        for thread in self._threads:
-            thread.join(_END_TIMEOUT_S)
-        with self._lock:
-            if self._lifeline is not None:
-                os.close(self._lifeline)
-                self._connection.close()
-                self._lifeline = None
-                self._temporary.close()
+    def _abandon(self) -> list[Future[Any]]:
+        pending, self._pending = list(self._pending), deque()
+        return pending
 
 
 def towers_environment(config: TowersConfig) -> dict[str, str]:

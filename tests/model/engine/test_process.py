@@ -20,7 +20,7 @@ import pytest
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
 from reelabel.errors import DiskFullError
-from tasks.model.engine import process
+from tasks.model import model_process
 from tasks.model.engine.process import EngineProcess
 from tasks.model.protocol import Batch, EngineConfig
 from tests import stub_engine
@@ -211,7 +211,7 @@ def test_a_hanging_engine_is_stopped(make_engine):
 
 
 def test_a_stopped_process_is_killed(make_engine, monkeypatch):
-    monkeypatch.setattr(process, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
+    monkeypatch.setattr(model_process, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
     engine = make_engine(answer_timeout_s=0.3)
     engine.wait_ready()
     group = engine.pid
