@@ -149,7 +149,7 @@ def _engine_ready_first(workload: Workload, cores: Cores) -> Iterator[list[float
         self.answer(warm_up)
         ready_s.append(time.time())
 
-    EngineProcess.start = load  # type: ignore[method-assign]
+    EngineProcess.start = load  # type: ignore[assignment, method-assign]
     try:
         with bindings:
             yield ready_s
