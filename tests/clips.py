@@ -9,6 +9,8 @@ import av
 import numpy as np
 import pytest
 
+from benchmarks.media.recipe import own_scheduling
+
 
 @pytest.fixture
 def make_clip(tmp_path):
@@ -51,7 +53,7 @@ def _encode(
     if codec == "libx264":
         codec_options["bf"] = str(b_frames)
     width, height = size
-    with av.open(str(path), "w") as container:
+    with own_scheduling(), av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=fps, options=codec_options)
         stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
         if rotation_deg:

@@ -79,6 +79,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{seconds:7.1f} s  {name}")
 
 
+@pytest.fixture(autouse=True)
+def _ordinary_priority() -> Iterator[None]:
+    """Fail a test that leaves its process at another priority: what is started later would inherit it."""
+    before = os.sched_getscheduler(0)
+    yield
+    assert os.sched_getscheduler(0) == before, "an encoder has left a real-time priority: use own_scheduling"
+
+
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of a Postgres and an S3 server shared by all workers."""

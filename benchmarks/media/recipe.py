@@ -90,7 +90,7 @@ def make_clip(recipe: Recipe) -> bytes:
     with TemporaryDirectory(prefix="reelabel-") as folder:
         path = Path(folder) / "clip"
         # A real file, because some muxers reopen it to move the index.
-        with path.open("wb") as file, _own_scheduling():
+        with path.open("wb") as file, own_scheduling():
             output = _Pipe(file) if recipe.is_streamed else f"file:{path}"
             _write(output, recipe)
         data = path.read_bytes()
@@ -98,10 +98,11 @@ def make_clip(recipe: Recipe) -> bytes:
 
 
 @contextmanager
-def _own_scheduling() -> Iterator[None]:
-    """Restore this thread's scheduling policy.
+def own_scheduling() -> Iterator[None]:
+    """Restore this thread's scheduling policy afterwards.
 
-    As root, SVT-AV1 gives its caller the highest real-time priority, which later processes would inherit.
+    As root, SVT-AV1 gives its caller the highest real-time priority, which later threads and processes would inherit,
+    and starve all others.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
