@@ -84,8 +84,9 @@ def api(prefect_url, login):
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """A browser for one module: while it is open, an event loop runs in this thread, and others cannot."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS)
         yield browser

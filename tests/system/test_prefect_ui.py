@@ -5,9 +5,6 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-# One worker makes one demo.
-pytestmark = pytest.mark.xdist_group("prefect-ui")
-
 MANIFEST = "s3://frames/cache/demo/manifest.parquet"
 
 
