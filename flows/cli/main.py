@@ -146,7 +146,7 @@ def backfill(  # noqa: PLR0913 - a command's options
 ) -> None:
     """Answer selected jobs again, by id or by outcome.
 
-    Model, sampling and prompts stay those of the earlier run unless an option overrides them.
+    Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
     """
     from flows.cli.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
 
@@ -298,7 +298,7 @@ def frames(  # noqa: PLR0913 - a command's options
 @example("reelabel prompt clip-7-colour --manifest jobs.parquet")
 @with_overrides
 def prompt(
-    job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest.")],
+    job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest, or of one of its chunks.")],
     *,
     manifest: Annotated[str | None, typer.Option(help="Default: the manifest of the last run.")] = None,
     overrides: SpecOverrides,

@@ -28,7 +28,6 @@ from tasks.plans.plan import (
     plan_state,
     planning_lock,
 )
-from tasks.results.chunks import chunks_to_ask
 from tasks.results.pending import pending_jobs
 from tasks.results.runs import open_run, update_run
 
@@ -141,11 +140,9 @@ class Planner:
         selected = request.selector.choose(context.jobs, context.spec) if request.selector else context.jobs
         if request.selector and self.chosen is None:  # a later plan of this run finds its own answers
             self.chosen = len(selected)
-        if not request.force:
-            self._only_chunks, selected = self._choose_chunks(selected, self._pending(selected))
-        elif request.selector:
-            self._only_chunks, selected = self._choose_chunks(selected, selected)
-        return selected.first(request.limit)
+        pending = selected if request.force else self._pending(selected)
+        self._only_chunks, wanted = self._choose_chunks(selected, pending)
+        return wanted.first(request.limit)
 
     def _pending(self, selected: JobTable) -> JobTable:
         """Return the jobs that have neither a valid label nor, in other runs than a backfill, a lasting failure."""
@@ -161,24 +158,18 @@ class Planner:
         )
 
     def _choose_chunks(self, selected: JobTable, pending: JobTable) -> tuple[dict[str, list[int]], JobTable]:
-        """Choose among the named chunks of a backfill; return the only ones to ask about, by job, and the jobs.
-
-        Args:
-            selected: The jobs that are selected.
-            pending: Those of them that would be asked about as a whole.
-
-        Raises:
-            ConfigurationError: A named chunk does not exist.
-        """
-        context, request = self.context, self.context.request
-        named = request.selector.named_chunks(context.spec) if request.selector else {}
-        if not named:
+        """Choose among the named chunks of a backfill; see `JobSelector.choose_chunks`."""
+        context, selector = self.context, self.context.request.selector
+        if selector is None:
             return {}, pending
-        run = context.run
-        chosen = chunks_to_ask(context.database, named, dataset=run.dataset, spec_id=run.spec_id, force=request.force)
-        by_chunk = selected.with_ids(chosen)
-        asked = selected.with_ids({job_id for job_id, numbers in chosen.items() if numbers})
-        return chosen, selected.chosen((pending.here & ~by_chunk.here) | asked.here)
+        return selector.choose_chunks(
+            context.database,
+            context.run.dataset,
+            context.spec,
+            selected=selected,
+            pending=pending,
+            force=context.request.force,
+        )
 
     def _warn_of_ambiguous(self, selected: JobTable) -> str:
         """Warn of jobs whose choices cannot be told apart, before any work; empty if there are none."""

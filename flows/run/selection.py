@@ -17,6 +17,7 @@ from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.dataset import dataset_name
 from tasks.results.choose import ChosenJobs, Scope, choose_jobs
+from tasks.results.chunks import chunks_to_ask
 from tasks.results.pending import changed_jobs
 from tasks.results.read import count_labels
 from tasks.results.runs import find_run, newest_run, read_spec
@@ -132,6 +133,33 @@ class JobSelector:
             if number is not None:
                 chunks.setdefault(job_id, set()).add(number)
         return {job_id: numbers for job_id, numbers in chunks.items() if job_id not in set(self.named)}
+
+    def choose_chunks(
+        self, database: Engine, dataset: str, spec: RunSpec, *, selected: JobTable, pending: JobTable, force: bool
+    ) -> tuple[dict[str, list[int]], JobTable]:
+        """Choose among the chunks that the user named; a job that was never cut is asked about as a whole.
+
+        Args:
+            database: The database.
+            dataset: The dataset.
+            spec: The backfill's spec.
+            selected: The jobs that are selected, also by a chunk.
+            pending: Those of them that would be asked about as a whole.
+            force: Also ask about chunks that have an answer.
+
+        Returns:
+            The numbers of the only chunks to ask about, by job id; and the jobs to ask about.
+
+        Raises:
+            ConfigurationError: A named chunk does not exist.
+        """
+        named = self.named_chunks(spec)
+        if not named:
+            return {}, pending
+        chosen = chunks_to_ask(database, named, dataset=dataset, spec_id=spec.spec_id, force=force)
+        by_chunk = selected.with_ids(chosen)
+        asked = selected.with_ids([job_id for job_id, numbers in chosen.items() if numbers])
+        return chosen, selected.chosen((pending.here & ~by_chunk.here) | asked.here)
 
     def _named_jobs(self, spec: RunSpec) -> list[str]:
         if spec.chunk_s is None:

@@ -65,7 +65,7 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
     def length_of(uri: str) -> float | VideoError:
         info = known.get(uri)
         try:
-            length_s = _length_s(reader, uri, known.get(uri))
+            length_s = video_length_s(reader, uri, known.get(uri))
             for job in jobs[uri]:
                 cut_job(job, length_s)  # raises if there are too many chunks
         except VideoError as error:
@@ -80,7 +80,7 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
     )
 
 
-def _length_s(reader: IndexReader, uri: str, info: ObjectInfo | None) -> float:
+def video_length_s(reader: IndexReader, uri: str, info: ObjectInfo | None = None) -> float:
     """Return the length that a video states, or if it states none, the time of its last keyframe.
 
     The last chunk goes on to the video's end, however much longer that is.

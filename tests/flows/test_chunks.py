@@ -108,6 +108,9 @@ def test_a_named_chunk_is_asked_about_alone_and_its_job_follows(reelabel, engine
     before = dict(rows(engine, CHUNK, "chunk", "run_id"))
     chosen = ["backfill", "--manifest", films, "--dataset", "films"]
 
+    foretold = [reelabel(*chosen, "--ids", "film#2", "--dry-run", *force).stdout for force in ([], ["--force"])]
+    assert "Would answer 0 jobs" in foretold[0]
+    assert "Would answer 1 job on 1 video" in foretold[1]
     standing = reelabel(*chosen, "--ids", "film#2")
     forced = reelabel(*chosen, "--ids", "film#2", "--force")
     unknown = reelabel(*chosen, "--ids", "film#9", "--force")
