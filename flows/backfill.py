@@ -58,7 +58,7 @@ def backfill(
         force: Also answer jobs that have a valid label.
         dry_run: Say what would be answered, and how long it may take; answer nothing.
         dataset: Name within which job ids are unique; if empty, that of the earlier run, or the manifest's file name.
-        overrides: Model, sampling and prompts of this run; empty fields are as in the earlier run.
+        overrides: Model, sampling, prompts and chunks of this run; empty fields are as in the earlier run.
     """
     settings = load_settings()
     selector = _prepare(settings, manifest, job_ids, ids_file, jobs, dataset)

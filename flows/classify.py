@@ -62,7 +62,7 @@ def classify(
         dataset: Name within which job ids are unique; if empty, the manifest's file name, or the name of its folder
             for *.parquet; with {scheduled_date} in the manifest, one for each date.
         force: Also answer jobs that have a valid label.
-        overrides: Model, sampling and prompts of this run; empty fields take the settings.
+        overrides: Model, sampling, prompts and chunks of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         keep_going: Answer the valid rows of a manifest, and list the others with their reasons, instead of failing.
         may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from benchmarks.scale.synthetic import RUN, SPEC
+from flows.shard.chunks import EndedJobs
 from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
 from flows.shard.report import make_shard_report
@@ -66,7 +67,8 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
             while lease := keeper.claim(plan.plan_id, Work.BOTH):
                 shard = read_shard(objects, plan.plan_uri, lease.shard_index, seal=_STORE.seal)
                 outcome, extracted = _answered(shard, context)
-                report = asdict(make_shard_report(extracted, outcome, SPEC.sampling))
+                ended = EndedJobs(results=outcome.results, failures=outcome.failures)
+                report = asdict(make_shard_report(extracted, outcome, ended, SPEC.sampling))
                 writer.write(outcome.results, outcome.failures, lease=lease, report=report)
                 keeper.forget(lease)
                 jobs += len(outcome.results)

@@ -20,6 +20,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
+from tasks.domain.chunks import split_chunk_id
 from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import find_run, newest_run
 
@@ -159,7 +160,7 @@ def _dataset_of(named: list[str], engine: Engine) -> str:
     Raises:
         ConfigurationError: None has, or several have.
     """
-    found = count_ids_by_dataset(engine, named)
+    found = count_ids_by_dataset(engine, list(dict.fromkeys((*named, *(split_chunk_id(name)[0] for name in named)))))
     if not found:
         raise ConfigurationError(
             f"No dataset has a result of {pluralize(len(named), 'job id')} such as {named[0]}; "

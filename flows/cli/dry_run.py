@@ -20,6 +20,7 @@ from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
+from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import open_jobs
 from tasks.results.forecast import past_pace
@@ -69,6 +70,7 @@ def forecast_classify(
             open_jobs(manifest, objects, keep_going=keep_going) as jobs,
             progress() as note,
         ):
+            require_cuttable(jobs, spec, manifest=manifest)
             note("Reading the manifest", 0, 0)
             wanted = jobs if force else _pending(jobs, engine, settings, dataset=named, spec=spec)
             drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
@@ -100,6 +102,11 @@ def _lines(jobs: JobTable, drawn: ManifestClips | None, dataset: str, engine: En
     yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {dataset}."
     if standing := len(jobs) - wanted:
         yield f"Skipping {pluralize(standing, 'job')} that have ended already; --force includes those with a label."
+    if wanted and spec.chunk_s is not None:
+        yield (
+            f"Each job is asked about in chunks of {spec.chunk_s:g} s, by the rule {spec.chunk_rule}; what follows is "
+            "for one question a clip, not for each chunk."
+        )
     if rejected := len(jobs.rejects):
         yield f"Leaving out {pluralize(rejected, 'invalid row')}."
     host = socket.gethostname()

@@ -17,11 +17,13 @@ from flows.cli.evaluation.comparison import compare_with_vllm, comparison_as_jso
 from flows.cli.evaluation.side_by_side import VLLM, parse_samplers, resolve_samplers, show_side_by_side
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import engine_settings, make_spec, native_warning
+from flows.shard.chunks import video_length_s
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError
 from reelabel.frames.extractor import stat_video
 from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.look import IndexReader
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.sampling.passes import sampling_of_pass
@@ -30,6 +32,7 @@ from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize, printable
 from tasks.domain import View
+from tasks.domain.chunks import cut_job, split_chunk_id
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
 from tasks.manifest.digests import rows_to_jobs
@@ -261,7 +264,7 @@ def show_prompt(job_id: str, overrides: SpecOverrides, *, manifest: str | None, 
     """
     manifest = absolute_uri(manifest) if manifest else _last_manifest()
     with running_services(ServiceName.S3) as settings:
-        shown = _render(_find(job_id, manifest, settings), overrides, settings)
+        shown = _render(job_id, manifest, overrides, settings)
     if as_json:
         print(json.dumps(_facts(shown), indent=2))  # noqa: T201 - for programs: not wrapped
     else:
@@ -285,13 +288,35 @@ def _find(job_id: str, manifest: str, settings: Settings) -> Job:
     raise ConfigurationError(f"{manifest} has no job {job_id}; check the id, or name another manifest with --manifest.")
 
 
-def _render(job: Job, overrides: SpecOverrides, settings: Settings) -> PromptPreview:
+def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings) -> Job:
+    """Find a job's chunk, by the length of its video; the first one if the id names the job alone."""
+    job_id, number = split_chunk_id(chunk_id)
+    job = replace(_find(job_id, manifest, settings), chunk_s=chunk_s)
+    with decode_pool(settings, processes=1) as pool:
+        reader = IndexReader(
+            objects=video_store(settings),
+            pool=pool,
+            limits=video_limits(settings),
+            allow_roots=settings.extract.allow_roots,
+        )
+        chunks = cut_job(job, video_length_s(reader, job.video_uri)).chunks
+    if (number or 0) < len(chunks):
+        return chunks[number or 0]
+    raise ConfigurationError(
+        f"{chunk_id} is not a chunk: {job_id} has {pluralize(len(chunks), 'chunk')}, "
+        f"{chunks[0].job_id} to {chunks[-1].job_id}."
+    )
+
+
+def _render(job_id: str, manifest: str, overrides: SpecOverrides, settings: Settings) -> PromptPreview:
     card = backend_of(settings).card(overrides.model, settings)
     if card.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
     spec = make_spec(card, settings, overrides)
     _print_warning(native_warning(card, settings, overrides))
     with ERRORS.status("Extracting the frames"):
+        chunk_s = spec.chunk_s
+        job = _find_chunk(job_id, chunk_s, manifest, settings) if chunk_s else _find(job_id, manifest, settings)
         view = View.of(job, spec.sampling)
         sampling = sampling_of_pass(spec.sampling, view.shown)
         frames = fetch_frames(job.video_uri, settings, sampling, segment=view.segment)[0].keyframes

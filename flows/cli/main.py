@@ -120,7 +120,9 @@ def classify(
 @with_overrides
 def backfill(  # noqa: PLR0913 - a command's options
     *,
-    ids: Annotated[str, typer.Option(help="Comma-separated job ids.", rich_help_panel=_SELECTION)] = "",
+    ids: Annotated[
+        str, typer.Option(help="Comma-separated job ids, or ids of chunks, such as film#3.", rich_help_panel=_SELECTION)
+    ] = "",
     ids_file: Annotated[
         str | None, typer.Option(help="File with one job id per line; - is standard input.", rich_help_panel=_SELECTION)
     ] = None,
@@ -144,7 +146,7 @@ def backfill(  # noqa: PLR0913 - a command's options
 ) -> None:
     """Answer selected jobs again, by id or by outcome.
 
-    Model, sampling and prompts stay those of the earlier run unless an option overrides them.
+    Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
     """
     from flows.cli.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
 
@@ -199,12 +201,15 @@ def results(
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
+    chunks: Annotated[
+        bool, typer.Option("--chunks", help="Print the chunks of jobs that were cut by --chunk-s, instead of jobs.")
+    ] = False,
     raw: Raw = False,
 ) -> None:
     """Print the current labels and failures of a run's dataset and spec."""
     from flows.cli.results import print_results  # noqa: PLC0415
 
-    print_results(run, form=form, with_calibrated=calibrated, raw=raw)
+    print_results(run, form=form, with_calibrated=calibrated, raw=raw, chunks=chunks)
 
 
 @app.command(rich_help_panel=_INSPECT)
@@ -293,7 +298,7 @@ def frames(  # noqa: PLR0913 - a command's options
 @example("reelabel prompt clip-7-colour --manifest jobs.parquet")
 @with_overrides
 def prompt(
-    job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest.")],
+    job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest, or of one of its chunks.")],
     *,
     manifest: Annotated[str | None, typer.Option(help="Default: the manifest of the last run.")] = None,
     overrides: SpecOverrides,

@@ -28,7 +28,7 @@ from tasks.report.report import gather
 from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.calibrations import read_calibration
 from tasks.results.diff import compare_runs
-from tasks.results.read import count_outcomes, read_failures, read_outcomes, read_results
+from tasks.results.read import count_outcomes, read_chunks, read_failures, read_outcomes, read_results
 from tasks.results.runs import find_run, is_partial_run
 
 if TYPE_CHECKING:
@@ -81,14 +81,15 @@ def _write_parquet(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
 
 
 _SHOWN_ROWS = 20
+_SHOWN_CHUNKS = 200
 _SHOWN_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
 
-def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = False) -> None:
-    """Print the current labels and failures of a run's dataset and spec.
+def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = False, chunks: bool = False) -> None:
+    """Print the current labels and failures of a run's dataset and spec, or those of its jobs' chunks.
 
     Raises:
-        ConfigurationError: No such run, unknown format, or the spec is not calibrated.
+        ConfigurationError: No such run, unknown format, or the spec is not calibrated or cuts no jobs.
     """
     if form not in {"table", "json", "csv", "parquet"}:
         raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
@@ -97,11 +98,16 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        if chunks:
+            if with_calibrated:
+                raise ConfigurationError(
+                    "--calibrated is for jobs: a spec is calibrated on their answers, not --chunks."
+                )
+            _print_chunks(engine, row, form=form, raw=raw)
+            return
         calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
         if form != "table":
-            sink = sys.stdout.buffer if form == "parquet" else text_sink()
-            write_rows(map(calibrate, read_outcomes(engine, **key)), form=form, sink=sink, raw=raw)
-            sys.stdout.flush()  # at exit, nobody would hear of a full disk
+            _print_rows(map(calibrate, read_outcomes(engine, **key)), form=form, raw=raw)
             return
         labels = calibrate(read_results(engine, **key, limit=_SHOWN_ROWS))
         failures = read_failures(engine, **key, limit=_SHOWN_ROWS)
@@ -111,6 +117,31 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
         print_line(f"{name}: {value}")
     if row["state"] not in {"done", "running"} and row["message"]:
         print_line(f"This run is {row['state']}: {row['message']}")
+
+
+def _print_rows(parts: Iterable[pl.DataFrame], *, form: str, raw: bool) -> None:
+    sink = sys.stdout.buffer if form == "parquet" else text_sink()
+    write_rows(parts, form=form, sink=sink, raw=raw)
+    sys.stdout.flush()  # at exit, nobody would hear of a full disk
+
+
+def _print_chunks(engine: Engine, run: RowMapping, *, form: str, raw: bool) -> None:
+    key = {"dataset": run["dataset"], "spec_id": run["spec_id"]}
+    if form != "table":
+        _print_rows(read_chunks(engine, **key), form=form, raw=raw)
+        return
+    found = pl.concat(read_chunks(engine, **key, limit=_SHOWN_CHUNKS + 1))
+    if found.is_empty():
+        raise ConfigurationError(
+            f"No job of {run['dataset']} was cut into chunks in this spec; see --chunk-s of classify."
+        )
+    table = Table("chunk", "from", "to", "label", "margin")
+    for row in found[:_SHOWN_CHUNKS].iter_rows(named=True):
+        place = f"{row['start_s'] or 0:g} s", "end" if row["end_s"] is None else f"{row['end_s']:g} s"
+        table.add_row(*map(cell, (row["chunk_id"], *place, row["label"] or row["code"], _shown(row["margin"]))))
+    OUT.print(table)
+    if len(found) > _SHOWN_CHUNKS:
+        print_line("... and more; use --format csv for all rows and columns.")
 
 
 def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = False) -> int:

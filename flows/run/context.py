@@ -19,6 +19,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
+from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.location import manifest_fingerprint
 from tasks.manifest.table import open_jobs
@@ -80,6 +81,7 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
     fingerprint = manifest_fingerprint(request.manifest, objects)
     with open_jobs(request.manifest, objects, only=request.only, keep_going=request.keep_going) as jobs:
         card, spec = resolve_spec(request, settings)
+        require_cuttable(jobs, spec, manifest=request.manifest)
         if settings.run.executor == "local":
             backend_of(settings).check(card, settings)
         run = _run_key(request, spec, model=card.identity.name)

@@ -15,6 +15,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
 from tasks.frame_cache.pool import video_store
+from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.table import open_jobs
 from tasks.model.backend import backend_of
 from tasks.results.forecast import Pace, past_pace
@@ -61,8 +62,9 @@ def forecast(
         backend_of(settings).check(card, settings)
     objects = ObjectStore(settings.store, settings.web)
     with open_jobs(manifest, objects, only=choosing.only, keep_going=choosing.earlier.keep_going) as jobs:
+        require_cuttable(jobs, spec, manifest=manifest)
         found = choosing.resolve(jobs, spec)
-        wanted = found.jobs if force else _pending(found.jobs, choosing, spec)
+        wanted = _wanted(found.jobs, choosing, spec, force=force)
         asked = wanted.first(choosing.selection.limit)
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
         faults, unasked = _faults(asked, settings) if host else (Counter[str](), 0)
@@ -111,17 +113,21 @@ class _Amount:
         return f"{pluralize(self.jobs, 'job')} on {pluralize(self.videos, 'video')}"
 
 
-def _pending(chosen: JobTable, choosing: JobSelector, spec: RunSpec) -> JobTable:
-    reader = connect(choosing.settings.database, Login.READER)
+def _wanted(chosen: JobTable, choosing: JobSelector, spec: RunSpec, *, force: bool) -> JobTable:
+    """Return the jobs that the run would ask about, as its planner chooses them."""
+    reader, dataset = connect(choosing.settings.database, Login.READER), choosing.earlier.dataset
     try:
-        return pending_jobs(
-            reader,
-            dataset=choosing.earlier.dataset,
-            spec_id=spec.spec_id,
-            jobs=chosen,
-            fingerprints_of=partial(current_fingerprints, video_store(choosing.settings)),
-            retry_failures=True,
-        )
+        pending = chosen
+        if not force:
+            pending = pending_jobs(
+                reader,
+                dataset=dataset,
+                spec_id=spec.spec_id,
+                jobs=chosen,
+                fingerprints_of=partial(current_fingerprints, video_store(choosing.settings)),
+                retry_failures=True,
+            )
+        return choosing.choose_chunks(reader, dataset, spec, selected=chosen, pending=pending, force=force)[1]
     finally:
         reader.dispose()
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from infra.settings import PromptOptions, VideoPruningRate
 from infra.settings.base import SettingsSection
+from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.validation import PLAIN_WORDS
 from tasks.results.selection import Selection
@@ -47,6 +48,7 @@ class SpecOverrides(SettingsSection):
     video_pruning_rate: VideoPruningRate = None
     sampling: Annotated[SamplingOptions, Field(description="How frames are chosen.")] = SamplingOptions()
     prompts: Annotated[PromptOptions, Field(description="How questions are worded.")] = PromptOptions()
+    chunks: Annotated[ChunkOptions, Field(description="How long videos are asked about in chunks.")] = ChunkOptions()
 
     def as_parameter(self) -> dict[str, Any]:
         """Return only the changed fields, as the JSON value of a flow's parameter."""

@@ -14,6 +14,7 @@ from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import TransientError
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
+from tasks.manifest.chunks import with_chunks
 from tasks.manifest.plan_file import PlanWriter, read_shard
 from tasks.manifest.shard import split_into_shards
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
@@ -31,11 +32,18 @@ from tasks.results.pending import pending_jobs
 from tasks.results.runs import open_run, update_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
     from sqlalchemy import Engine
 
     from flows.run.context import RunContext
     from reelabel.sources.object_store import ObjectStore
     from tasks.manifest.table import JobTable
+
+# Jobs of a shard if they are cut into chunks: one film alone may have hundreds, and a shard that is interrupted is
+# asked about again from its start.
+_CUT_JOBS = 8
 
 
 @dataclass(slots=True)
@@ -54,6 +62,7 @@ class Planner:
     audited_jobs: JobTable
     done_before: list[int] = field(default_factory=list)
     chosen: int | None = None
+    _only_chunks: dict[str, list[int]] = field(default_factory=dict)
     _is_open: bool = False
     _jobs: int = 0
     _shards: int = 0
@@ -131,17 +140,36 @@ class Planner:
         selected = request.selector.choose(context.jobs, context.spec) if request.selector else context.jobs
         if request.selector and self.chosen is None:  # a later plan of this run finds its own answers
             self.chosen = len(selected)
-        if not request.force:
-            selected = pending_jobs(
-                context.database,
-                dataset=context.run.dataset,
-                spec_id=context.run.spec_id,
-                jobs=selected,
-                fingerprints_of=partial(current_fingerprints, video_store(context.settings)),
-                retry_failures=request.selector is not None,
-                run_id=context.run.run_id,
-            )
-        return selected.first(request.limit)
+        pending = selected if request.force else self._pending(selected)
+        self._only_chunks, wanted = self._choose_chunks(selected, pending)
+        return wanted.first(request.limit)
+
+    def _pending(self, selected: JobTable) -> JobTable:
+        """Return the jobs that have neither a valid label nor, in other runs than a backfill, a lasting failure."""
+        context = self.context
+        return pending_jobs(
+            context.database,
+            dataset=context.run.dataset,
+            spec_id=context.run.spec_id,
+            jobs=selected,
+            fingerprints_of=partial(current_fingerprints, video_store(context.settings)),
+            retry_failures=context.request.selector is not None,
+            run_id=context.run.run_id,
+        )
+
+    def _choose_chunks(self, selected: JobTable, pending: JobTable) -> tuple[dict[str, list[int]], JobTable]:
+        """Choose among the named chunks of a backfill; see `JobSelector.choose_chunks`."""
+        context, selector = self.context, self.context.request.selector
+        if selector is None:
+            return {}, pending
+        return selector.choose_chunks(
+            context.database,
+            context.run.dataset,
+            context.spec,
+            selected=selected,
+            pending=pending,
+            force=context.request.force,
+        )
 
     def _warn_of_ambiguous(self, selected: JobTable) -> str:
         """Warn of jobs whose choices cannot be told apart, before any work; empty if there are none."""
@@ -157,7 +185,7 @@ class Planner:
         context, plan_id = self.context, uuid4()
         plan_uri = f"{(context.settings.store.uri or '').rstrip('/')}/plans/{plan_id}"
         with PlanWriter(context.objects, plan_uri, seal=context.settings.store.seal) as writer:
-            for shards in split_into_shards(selected.parts(), target_jobs=context.settings.shard.target_jobs):
+            for shards in split_into_shards(self._parts(selected), target_jobs=self._target_jobs):
                 writer.add(shards.rows, shards.sizes)
         plan = Plan(
             plan_id=plan_id,
@@ -173,6 +201,15 @@ class Planner:
             jobs=sum(writer.jobs),
         )
         return plan, writer.jobs
+
+    def _parts(self, selected: JobTable) -> Iterator[pl.DataFrame]:
+        chunk_s = self.context.spec.chunk_s
+        return selected.parts() if chunk_s is None else with_chunks(selected.parts(), chunk_s, self._only_chunks)
+
+    @property
+    def _target_jobs(self) -> int:
+        target_jobs = self.context.settings.shard.target_jobs
+        return target_jobs if self.context.spec.chunk_s is None else min(target_jobs, _CUT_JOBS)
 
     def _open_run(self, *, jobs: int, message: str = "") -> None:
         if self._is_open:  # keep what an earlier plan of this run has recorded

@@ -12,10 +12,12 @@ from infra.database.connect import Login, connect
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.wording import pluralize
+from tasks.domain.chunks import split_chunk_id
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.dataset import dataset_name
 from tasks.results.choose import ChosenJobs, Scope, choose_jobs
+from tasks.results.chunks import chunks_to_ask
 from tasks.results.pending import changed_jobs
 from tasks.results.read import count_labels
 from tasks.results.runs import find_run, newest_run, read_spec
@@ -115,8 +117,54 @@ class JobSelector:
 
     @property
     def only(self) -> pl.Series | None:
-        """Ids of the only jobs that can be selected; None if any job can."""
-        return None if self.selection.names_states or not self.named else pl.Series("job_id", self.named)
+        """Ids of the only jobs that can be selected, also if they are named by a chunk; None if any job can."""
+        if self.selection.names_states or not self.named:
+            return None
+        return pl.Series("job_id", [*self.named, *(split_chunk_id(name)[0] for name in self.named)])
+
+    def named_chunks(self, spec: RunSpec) -> dict[str, set[int]]:
+        """Return the numbers of the named chunks, by the id of their job; jobs that are also named whole are left out.
+
+        Args:
+            spec: The backfill's spec; if it cuts no jobs, no id names a chunk.
+        """
+        chunks: dict[str, set[int]] = {}
+        for job_id, number in map(split_chunk_id, self.named) if spec.chunk_s is not None else ():
+            if number is not None:
+                chunks.setdefault(job_id, set()).add(number)
+        return {job_id: numbers for job_id, numbers in chunks.items() if job_id not in set(self.named)}
+
+    def choose_chunks(
+        self, database: Engine, dataset: str, spec: RunSpec, *, selected: JobTable, pending: JobTable, force: bool
+    ) -> tuple[dict[str, list[int]], JobTable]:
+        """Choose among the chunks that the user named; a job that was never cut is asked about as a whole.
+
+        Args:
+            database: The database.
+            dataset: The dataset.
+            spec: The backfill's spec.
+            selected: The jobs that are selected, also by a chunk.
+            pending: Those of them that would be asked about as a whole.
+            force: Also ask about chunks that have an answer.
+
+        Returns:
+            The numbers of the only chunks to ask about, by job id; and the jobs to ask about.
+
+        Raises:
+            ConfigurationError: A named chunk does not exist.
+        """
+        named = self.named_chunks(spec)
+        if not named:
+            return {}, pending
+        chosen = chunks_to_ask(database, named, dataset=dataset, spec_id=spec.spec_id, force=force)
+        by_chunk = selected.with_ids(chosen)
+        asked = selected.with_ids([job_id for job_id, numbers in chosen.items() if numbers])
+        return chosen, selected.chosen((pending.here & ~by_chunk.here) | asked.here)
+
+    def _named_jobs(self, spec: RunSpec) -> list[str]:
+        if spec.chunk_s is None:
+            return [*self.named]
+        return list(dict.fromkeys(split_chunk_id(name)[0] for name in self.named))
 
     def resolve(self, jobs: JobTable, spec: RunSpec) -> ChosenJobs:
         """Select jobs, and also return unknown ids.
@@ -138,7 +186,7 @@ class JobSelector:
                 self.selection,
                 scope=scope,
                 jobs=jobs,
-                named=[*self.named, *self._changed(reader, scope, jobs)],
+                named=[*self._named_jobs(spec), *self._changed(reader, scope, jobs)],
                 timeout_s=_WHERE_TIMEOUT_S,
             )
         finally:

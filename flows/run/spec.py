@@ -9,10 +9,11 @@ from pydantic import ValidationError
 from flows.run.parameters import NO_OVERRIDES, SpecOverrides
 from infra.settings import PromptOptions
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.options import Sampling
+from reelabel.sampling.options import FITTED, Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.validation import first_fault
 from tasks.domain import RunSpec
+from tasks.domain.chunk_rule import DEFAULT_RULE, check_rule
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from infra.settings import Settings
+    from infra.settings.chunks import ChunkOptions
     from infra.settings.model import ModelSettings
     from infra.settings.sampling import SamplingOptions, SamplingSettings
     from tasks.model.identity import ModelCard
@@ -70,8 +72,28 @@ def make_spec(
         sampling=sampling,
         frames_as=backend.frames_as(settings),
         video_pruning_rate=pruned or None,
+        **_chunk_options(base or settings.chunks, overrides.chunks, sampling),
         **wording | overrides.prompts.model_dump(exclude_none=True),
     )
+
+
+def _chunk_options(usual: RunSpec | ChunkOptions, choice: ChunkOptions, sampling: Sampling) -> dict[str, Any]:
+    """Return how jobs are cut, without a rule if they are not."""
+    chunk_s = usual.chunk_s if choice.chunk_s is None else choice.chunk_s
+    if not chunk_s:
+        if choice.chunk_rule is not None:
+            raise ConfigurationError(f"The chunk rule {choice.chunk_rule} has no chunks; also set chunk_s, such as 60.")
+        return {}
+    if sampling.escalate_below == FITTED:
+        raise ConfigurationError(
+            "A fitted escalate_below was fitted to the margins of whole clips, not of chunks; set a number, or leave "
+            "out chunk_s."
+        )
+    rule = choice.chunk_rule or usual.chunk_rule or DEFAULT_RULE
+    try:
+        return {"chunk_s": chunk_s, "chunk_rule": check_rule(rule)}
+    except ValueError as error:
+        raise ConfigurationError(f"There is no chunk rule {rule!r}: {error}.") from None
 
 
 def engine_settings(settings: Settings, spec: RunSpec) -> Settings:

@@ -9,19 +9,22 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
+from flows.shard.chunks import ChunkedShard
 from flows.shard.metrics import record_videos
 from reelabel.errors import VideoError
 from reelabel.sources.object_info import redact_uri
 from tasks.domain import RunPhase, Stage
+from tasks.domain.chunks import cut_shard
 from tasks.plans.extracted import ExtractedShard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.sources.object_store import ObjectInfo
     from tasks.domain import Shard, View
+    from tasks.domain.chunks import CutShard
 
 
 class ViewStream:
@@ -35,6 +38,7 @@ class ViewStream:
         self._outcomes: dict[View, ExtractedVideo | VideoError] = {}
         self._extracted: ExtractedShard | None = None
         self._expected: int | None = None
+        self._cut: ChunkedShard | None = None
         self._is_over = threading.Event()
         self._changed = threading.Condition()
 
@@ -43,12 +47,28 @@ class ViewStream:
         """Return the stream of a shard whose extraction has ended."""
         stream = cls()
         stream._outcomes = dict(extracted.outcomes)
+        stream._cut = ChunkedShard(cut_shard(extracted.shard, extracted.lengths_s))
         stream.end(extracted)
         return stream
 
     def expect(self, views: int) -> None:
         """Set the number of views to come in total."""
         self._expected = views
+
+    def begin(self, cut: Callable[[], ChunkedShard]) -> ChunkedShard:
+        """Cut the shard's jobs into chunks, unless an earlier attempt at its extraction has done so."""
+        if self._cut is None:
+            found = cut()
+            with self._changed:
+                self._cut = found
+                self._changed.notify_all()
+        return self._cut
+
+    def wait_for_jobs(self) -> CutShard | None:
+        """Wait for the shard's jobs as they are asked; None if its extraction failed before they were known."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over.is_set() or self._cut is not None)
+        return self._cut.cut if self._cut else None
 
     @property
     def left(self) -> float:
@@ -102,22 +122,31 @@ _LOG = logging.getLogger("reelabel")
 
 
 def extract_views(
-    shard: Shard, views: Iterable[View], extractor: FrameExtractor, *, workers: Executor, stream: ViewStream
+    shard: Shard,
+    views: Iterable[View],
+    extractor: FrameExtractor,
+    *,
+    workers: Executor,
+    stream: ViewStream,
+    chunked: ChunkedShard | None = None,
 ) -> ExtractedShard:
     """Prepare views of a shard's videos, several at once.
 
     Args:
-        shard: The shard.
+        shard: The shard, with its jobs whole.
         views: Views of its jobs.
         extractor: Prepares them.
         workers: Threads to prepare them in.
         stream: Receives each view as soon as it is ready.
+        chunked: The shard with its jobs cut; None cuts none.
     """
     began_s = time.time()
+    faults, lengths_s = (chunked.faults, chunked.cut.lengths_s) if chunked else ({}, {})
     known = extractor.stat_many(shard.video_uris)
 
     def prepare(view: View) -> tuple[ExtractedVideo | VideoError, float]:
-        outcome, ms = _prepare(extractor, view, known.get(view.video_uri))
+        fault = faults.get(view.video_uri)
+        outcome, ms = (fault, 0.0) if fault else _prepare(extractor, view, known.get(view.video_uri))
         stream.add(view, outcome)
         return outcome, ms
 
@@ -129,6 +158,7 @@ def extract_views(
         outcomes=dict(zip(views, (outcome for outcome, _ in outcomes), strict=True)),
         spent_ms=_spent_ms(outcomes),
         between_s=(began_s, time.time()),
+        lengths_s=lengths_s,
     )
 
 

@@ -12,6 +12,7 @@ from tasks.domain import View
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from flows.shard.chunks import EndedJobs
     from flows.shard.infer import ShardOutcome
     from reelabel.sampling.options import Sampling
     from tasks.domain import JobResult
@@ -50,20 +51,23 @@ class ShardReport:
         return f"Shard {self.index}: {self.labels} labels, {self.failures} failures; {videos}; seconds: {seconds}."
 
 
-def make_shard_report(extracted: ExtractedShard, outcomes: ShardOutcome, sampling: Sampling) -> ShardReport:
+def make_shard_report(
+    extracted: ExtractedShard, outcomes: ShardOutcome, ended: EndedJobs, sampling: Sampling
+) -> ShardReport:
     """Return the report of a shard, before its rows are written.
 
     Args:
         extracted: The extracted shard.
-        outcomes: Results of its jobs.
+        outcomes: Results of its jobs as they were asked: of chunks where they were cut.
+        ended: Results of its jobs.
         sampling: Sampling of its spec.
     """
     videos, spent = outcomes.videos, [video.provenance for video in outcomes.videos]
     answers = [result.answer for result in outcomes.results]
     return ShardReport(
         index=outcomes.index,
-        labels=len(outcomes.results),
-        failures=len(outcomes.failures),
+        labels=len(ended.results),
+        failures=len(ended.failures),
         videos_extracted=sum(not video.was_cached for video in videos),
         videos_cached=sum(video.was_cached for video in videos),
         videos_remade=sum(bool(video.remade) for video in videos),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from flows.shard.chunks import cut_into_chunks, merge_ended
 from flows.shard.extract import ViewStream, extract_views
 from flows.shard.infer import ShardOutcome, escalate, infer_views
 from flows.shard.metrics import record_results, shard_in_progress
@@ -22,17 +23,18 @@ from reelabel.errors import StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
     from prefect import Task
     from prefect.client.schemas.objects import State, TaskRun
 
+    from flows.shard.chunks import EndedJobs
     from flows.shard.infer import InferenceContext
     from flows.shard.report import ShardReport
     from reelabel.frames.extractor import FrameExtractor
-    from tasks.domain import Shard
+    from tasks.domain import Shard, View
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.lease import Lease
     from tasks.results.write import RunKey
@@ -75,10 +77,11 @@ def extract_shard(
     """
     with shard_in_progress("extract"), open_workers() as workers:
         extractor, stream = make_extractor(), stream or ViewStream()
-        views = group_by_view(shard.jobs, extractor.sampling)
-        stream.expect(len(views))
         with await_recovery({StoreUnavailableError: partial(extractor.check_stores, shard.video_uris)}):
-            extracted = extract_views(shard, views, extractor, workers=workers, stream=stream)
+            chunked = stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
+            views = group_by_view(chunked.cut.shard.jobs, extractor.sampling)
+            stream.expect(len(views))
+            extracted = extract_views(shard, views, extractor, workers=workers, stream=stream, chunked=chunked)
         stream.end(extracted)
         return extracted
 
@@ -110,18 +113,23 @@ def infer_shard(
         ServerUnavailableError: context.backend.wait_ready,
     }
     with shard_in_progress("infer"), await_recovery(services):
-        infer_views(stream, group_by_view(shard.jobs, context.spec.sampling), context, outcome)
+        cut = stream.wait_for_jobs()
+        if cut is not None:
+            infer_views(stream, group_by_view(cut.shard.jobs, context.spec.sampling), context, outcome)
         extracted = stream.extracted
-        if extracted is None:
+        if cut is None or extracted is None:
             return None
         if context.escalate_below is not None:
             escalate(context, outcome, below=context.escalate_below)
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
-            report = make_shard_report(extracted, outcome, context.spec.sampling)
+            ended = merge_ended(cut, outcome, context)
+            report = make_shard_report(extracted, outcome, ended, context.spec.sampling)
             lap_ms = context.lap()
             stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
-            write = partial(context.writer.write, outcome.results, outcome.failures, lease=lease, report=stored)
+            write = partial(
+                context.writer.write, ended.results, ended.failures, chunks=ended.chunks, lease=lease, report=stored
+            )
             try:
                 retry_faults(
                     write, partial(require_writes, context.writer.engine)
@@ -130,19 +138,19 @@ def infer_shard(
                 context.ledger.give_back(lap_ms)  # to be charged to the next attempt or shard
                 raise
     write_ms = (time.perf_counter() - started) * 1e3
-    _record_results(outcome, context.writer.run, write_ms=write_ms)
+    _record_results(ended, outcome.read_ms, context.writer.run, write_ms=write_ms)
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
 
 
-def _record_results(outcome: ShardOutcome, run: RunKey, *, write_ms: float) -> None:
+def _record_results(ended: EndedJobs, read_ms: Mapping[View, float], run: RunKey, *, write_ms: float) -> None:
     """Record metrics and log the failures of a shard, once its rows are written."""
     record_results(
-        outcome.results,
-        outcome.failures,
+        ended.results,
+        ended.failures,
         dataset=run.dataset,
-        read_ms=outcome.read_ms.values(),
+        read_ms=read_ms.values(),
         write_ms=write_ms,
     )
-    for failure in outcome.failures:
+    for failure in ended.failures:
         known = {"run": str(run.run_id), "job": failure.job.job_id, "code": failure.code}
         _LOG.warning("Job %s failed: %s", failure.job.job_id, failure.message, extra=known)

@@ -31,6 +31,7 @@ from pydantic_settings import (
 )
 
 from infra.settings.base import SettingsSection
+from infra.settings.chunks import ChunkOptions
 from infra.settings.model import ModelSettings
 from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
 from infra.settings.retention import NotifySettings, RetentionSettings
@@ -256,6 +257,7 @@ class Settings(BaseSettings):
     shard: ShardSettings = ShardSettings()
     run: RunSettings = RunSettings()
     sampling: SamplingSettings = SamplingSettings()
+    chunks: ChunkOptions = ChunkOptions()
     model: ModelSettings = ModelSettings()
     server: ServerSettings = ServerSettings()
     nightly: NightlySettings = NightlySettings()

@@ -81,6 +81,8 @@ CREATE TABLE reelabel.result (
     first_label        text,
     first_margin       double precision,
     escalate_below    double precision,
+    chunks             integer CHECK (chunks > 0),
+    chunks_answered    integer CHECK (chunks_answered BETWEEN 1 AND chunks),
     answer             text,
     task               text,
     subtask            text,
@@ -148,6 +150,8 @@ CREATE TABLE reelabel.failure (
     code               text NOT NULL,
     message            text NOT NULL,
     attempts           integer NOT NULL DEFAULT 1 CHECK (attempts >= 1),
+    chunks             integer CHECK (chunks > 0),
+    chunks_answered    integer CHECK (chunks_answered BETWEEN 0 AND chunks),
     task               text,
     subtask            text,
     run_id             uuid NOT NULL,
@@ -160,6 +164,54 @@ CREATE TABLE reelabel.failure (
 );
 CREATE INDEX failure_by_run ON reelabel.failure (run_id);
 
+-- The chunks that a job's label or failure follows from, each with a label of its own, or with the reason why it has
+-- none. They are written and replaced together with the row of their job.
+CREATE TABLE reelabel.chunk (
+    dataset            text NOT NULL,
+    job_id             text NOT NULL,
+    spec_id            text NOT NULL,
+    chunk              integer NOT NULL CHECK (chunk >= 0),
+    job_digest         text NOT NULL,
+    source_fingerprint text,
+    start_s            double precision,
+    end_s              double precision,
+    label              text,
+    choice_index       smallint CHECK (choice_index >= 0),
+    probabilities      double precision[],
+    margin             double precision CHECK (margin BETWEEN 0 AND 1),
+    entropy_nats       double precision,
+    routed_by          text,
+    stage              text,
+    code               text,
+    message            text,
+    sampler            text,
+    coverage           text,
+    keyframe_coverage  double precision,
+    longest_gap_s      double precision,
+    keyframes_in_file  integer,
+    frames_decoded     integer,
+    frames_used        integer,
+    bytes_fetched      bigint,
+    decode_method      text,
+    decode_note        text,
+    prompt_tokens      integer,
+    cached_tokens      integer,
+    fetch_ms           double precision,
+    decode_ms          double precision,
+    cache_write_ms     double precision,
+    cache_read_ms      double precision,
+    preprocess_ms      double precision,
+    inference_ms       double precision,
+    run_id             uuid NOT NULL,
+    shard_index        integer NOT NULL,
+    host               text NOT NULL,
+    created_at         timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (dataset, job_id, spec_id, chunk),
+    FOREIGN KEY (run_id, spec_id) REFERENCES reelabel.run_spec,
+    CHECK ((label IS NULL) <> (code IS NULL))
+);
+CREATE INDEX chunk_by_run ON reelabel.chunk (run_id);
+
 -- The outcome of each job, labels and failures together, from which a backfill selects. Columns of the other kind are
 -- null.
 CREATE VIEW reelabel.job_state AS
@@ -171,7 +223,7 @@ SELECT
     task, subtask, model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
     fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
     decode_method, decode_note, run_id, host, created_at,
-    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage
+    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered
 FROM reelabel.result
 UNION ALL
 SELECT
@@ -182,7 +234,7 @@ SELECT
     task, subtask, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, run_id, host, created_at,
-    NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, chunks, chunks_answered
 FROM reelabel.failure;
 
 -- Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.

@@ -1,10 +1,10 @@
 -- Read the current labels and failures of some jobs.
 -- Parameters: dataset, spec_id, job_ids.
--- Rows: job_id, is_label, fence, job_digest, source_fingerprint, attempts (0 for labels).
-SELECT job_id, true AS is_label, fence, job_digest, source_fingerprint, 0 AS attempts
+-- Rows: job_id, is_label, fence, job_digest, source_fingerprint, attempts (0 for labels), chunks.
+SELECT job_id, true AS is_label, fence, job_digest, source_fingerprint, 0 AS attempts, chunks
 FROM reelabel.result
 WHERE dataset = :dataset AND spec_id = :spec_id AND job_id = ANY(CAST(:job_ids AS text []))
 UNION ALL
-SELECT job_id, false AS is_label, fence, job_digest, source_fingerprint, attempts
+SELECT job_id, false AS is_label, fence, job_digest, source_fingerprint, attempts, chunks
 FROM reelabel.failure
 WHERE dataset = :dataset AND spec_id = :spec_id AND job_id = ANY(CAST(:job_ids AS text []))

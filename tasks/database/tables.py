@@ -94,6 +94,7 @@ RESULT = Table(
     *record_columns(FrameProvenance),
     *(Column(name, Text) for name in ("routed_by", "first_label")),
     *(Column(name, Double) for name in ("first_margin", "escalate_below")),
+    *(Column(name, Integer) for name in ("chunks", "chunks_answered")),
     Column("run_id", Uuid),
     Column("shard_index", Integer),
     Column("fence", BigInteger),
@@ -161,12 +162,31 @@ FAILURE = Table(
     METADATA,
     *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
     *(Column(name, Text) for name in ("job_digest", "source_fingerprint", "stage", "code", "message")),
-    Column("attempts", Integer),
+    *(Column(name, Integer) for name in ("attempts", "chunks", "chunks_answered")),
     Column("run_id", Uuid),
     Column("shard_index", Integer),
     *(Column(name, Text) for name in ("host", "task", "subtask")),
     Column("created_at", DateTime(timezone=True)),
     Column("fence", BigInteger),
+)
+
+CHUNK = Table(
+    "chunk",
+    METADATA,
+    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
+    Column("chunk", Integer, primary_key=True),
+    Column("job_digest", Text),
+    *(Column(name, Double) for name in ("start_s", "end_s")),
+    Column("label", Text),
+    *record_columns(Answer),
+    Column("probabilities", ARRAY(Double)),
+    *(Column(name, Double) for name in ("margin", "entropy_nats")),
+    *(Column(name, Text) for name in ("routed_by", "stage", "code", "message")),
+    *record_columns(FrameProvenance),
+    Column("run_id", Uuid),
+    Column("shard_index", Integer),
+    Column("host", Text),
+    Column("created_at", DateTime(timezone=True)),
 )
 
 PLAN = Table(

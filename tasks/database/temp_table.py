@@ -49,6 +49,16 @@ def copy_rows(
             copy.write_row((*values, *row))
 
 
+def array_literal(elements: Iterable[str]) -> str:
+    """Return an array literal of Postgres; psycopg's own conversion takes several times as long."""
+    return f"{{{','.join(elements)}}}"
+
+
+def storable(text: str) -> str:
+    """Replace NUL, which Postgres cannot store: decoders quote the bytes that they fail on."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 ASKED = Table(
     "asked",
     MetaData(),

@@ -39,6 +39,8 @@ class Job:
         answer: The known answer, one of `choices`; never shown to the model.
         task: The user's grouping for evaluation.
         subtask: A finer grouping.
+        chunk_s: Seconds of a chunk, if the plan cuts the job into chunks; see `tasks.domain.chunks`.
+        only_chunks: Numbers of the only chunks to ask about, if the others keep their answers; None asks about all.
     """
 
     job_id: str
@@ -54,6 +56,8 @@ class Job:
     answer: str | None = None
     task: str | None = None
     subtask: str | None = None
+    chunk_s: float | None = None
+    only_chunks: tuple[int, ...] | None = None
 
     @cached_property
     def digest(self) -> str:

@@ -101,6 +101,14 @@ class FirstAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkCounts:
+    """How many chunks a job was cut into, and how many of them have an answer."""
+
+    total: int
+    answered: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
     """One labelled job, as stored in the results table.
 
@@ -109,6 +117,7 @@ class JobResult:
         routed_by: What decided against keyframes: the job's `task`, the video's `coverage`, or the first answer's
             `margin`; empty if nothing did.
         first: The first answer, if jobs with a low margin are asked again; None otherwise.
+        chunks: The chunks that the answer follows from; None if the job was not cut.
     """
 
     job: Job
@@ -117,6 +126,7 @@ class JobResult:
     shard_index: int
     routed_by: str = ""
     first: FirstAnswer | None = None
+    chunks: ChunkCounts | None = None
 
     @property
     def label(self) -> str:
@@ -132,6 +142,7 @@ class Failure:
         source_fingerprint: Fingerprint of the video; None if its source could not be reached.
         code: Stable code of the error (see `infra.errors`).
         message: What is wrong and what to do, in one sentence.
+        chunks: The chunks that leave the job undecided; None if it was not cut.
     """
 
     job: Job
@@ -140,6 +151,7 @@ class Failure:
     message: str
     shard_index: int
     source_fingerprint: str | None = None
+    chunks: ChunkCounts | None = None
 
 
 def needs_escalation(result: JobResult, *, below: float) -> bool:

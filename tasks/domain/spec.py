@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from reelabel.digest import json_digest
 from reelabel.sampling.options import Sampling
+from tasks.domain.chunk_rule import SHORTEST_CHUNK_S, ChunkRuleName
 
 DEFAULT_TEMPLATE = "{prompt}\n{choices}\nAnswer with the option's letter from the given choices directly."
 
@@ -77,6 +78,14 @@ class RunSpec(BaseModel):
             exclude_if=_is_unset,
             description="Fraction of a video's tokens that the model leaves out as redundant; None leaves out none.",
         ),
+    ] = None
+    chunk_s: Annotated[
+        float | None,
+        Field(ge=SHORTEST_CHUNK_S, exclude_if=_is_unset, description="Seconds of the chunks that jobs are cut into."),
+    ] = None
+    chunk_rule: Annotated[
+        ChunkRuleName | None,
+        Field(exclude_if=_is_unset, description="What makes one answer of those to a job's chunks."),
     ] = None
     frames_as: Annotated[
         Literal["video", "images"],

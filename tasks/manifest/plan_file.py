@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
@@ -38,6 +38,8 @@ PLAN_SCHEMA = pa.schema(
         ("end_s", pa.float64()),
         *((name, pa.large_string()) for name in ("messages", "system_prompt", "template", "examples")),
         *((name, pa.large_string()) for name in ("answer", "task", "subtask")),
+        ("chunk_s", pa.float64()),
+        ("only_chunks", pa.large_list(pa.int32())),
     ]
 )
 # Prompts and choices repeat. Zstandard would compress better, but is much slower to write.
@@ -83,14 +85,16 @@ class PlanWriter:
         """Write the next shards.
 
         Args:
-            rows: Their jobs, shard after shard, with jobs on one video adjacent; at least PLAN_SCHEMA's columns.
+            rows: Their jobs, shard after shard, with jobs on one video adjacent; columns of PLAN_SCHEMA that are
+                missing are empty.
             sizes: Number of rows per shard.
 
         Raises:
             ConfigurationError: The store denies access.
             StoreUnavailableError: The store does not respond.
         """
-        table = rows.select(PLAN_SCHEMA.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(PLAN_SCHEMA)
+        named = (pl.col(name) if name in rows.columns else pl.lit(None).alias(name) for name in PLAN_SCHEMA.names)
+        table = rows.select(named).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(PLAN_SCHEMA)
         [batch] = table.combine_chunks().to_batches()
         for size, end in zip(sizes, accumulate(sizes), strict=True):
             self._add(batch.slice(end - size, size))
@@ -143,7 +147,12 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
             f"The plan's file {uri} was altered or damaged after it was written, so its jobs were not run; check who "
             "can write to the store, and run again to plan the unfinished jobs again."
         ) from None
-    return Shard(index=index, jobs=tuple(Job(**row | {"choices": tuple(row["choices"])}) for row in batch.to_pylist()))
+    return Shard(index=index, jobs=tuple(map(_job, batch.to_pylist())))
+
+
+def _job(row: dict[str, Any]) -> Job:
+    only = row["only_chunks"]
+    return Job(**row | {"choices": tuple(row["choices"]), "only_chunks": None if only is None else tuple(only)})
 
 
 def _read_jobs(stream: memoryview) -> pa.RecordBatch:

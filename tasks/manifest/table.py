@@ -93,6 +93,13 @@ class JobTable:
         """
         return replace(self, here=self.here & rows)
 
+    def with_ids(self, job_ids: Collection[str]) -> JobTable:
+        """Return the jobs with these ids; ids of others are ignored."""
+        here, wanted = np.zeros_like(self.here), pl.Series("job_id", [*job_ids], dtype=pl.String).implode()
+        for part in self.parts():
+            here[part.filter(pl.col("job_id").is_in(wanted))[ROW].to_numpy()] = True
+        return replace(self, here=here)
+
     def first(self, most: int | None) -> JobTable:
         """Return the first `most` jobs in the order of the manifest; None returns all."""
         here = np.zeros_like(self.here)

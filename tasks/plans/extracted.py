@@ -19,6 +19,8 @@ from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
     from reelabel.seal import Seal
@@ -33,12 +35,14 @@ class ExtractedShard:
         outcomes: The extracted video, or the error, by view.
         spent_ms: Milliseconds by phase, summed over the videos.
         between_s: Start and end, as Unix time in seconds.
+        lengths_s: Length in seconds of each video whose jobs were cut into chunks.
     """
 
     shard: Shard
     outcomes: dict[View, ExtractedVideo | VideoError] = field(repr=False)
     spent_ms: dict[RunPhase, float]
     between_s: tuple[float, float]
+    lengths_s: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
 def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedShard, *, seal: Seal) -> None:
@@ -53,7 +57,9 @@ def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedSha
         {"video": index_of[view.video_uri], "view": view[1:], **_packed(outcome)}
         for view, outcome in extracted.outcomes.items()
     ]
-    text = json.dumps({"views": views, "spent_ms": extracted.spent_ms, "between_s": extracted.between_s})
+    lengths_s = [[index_of[uri], length_s] for uri, length_s in extracted.lengths_s.items()]
+    found = {"views": views, "spent_ms": extracted.spent_ms, "between_s": extracted.between_s, "lengths_s": lengths_s}
+    text = json.dumps(found)
     uri = _uri_of(plan_uri, extracted.shard.index)
     objects.replace(uri, seal.wrap(uri, text.encode()))
 
@@ -100,6 +106,7 @@ def read_extracted(
         outcomes=outcomes,
         spent_ms={RunPhase(name): ms for name, ms in found["spent_ms"].items()},
         between_s=(found["between_s"][0], found["between_s"][1]),
+        lengths_s={uris[at]: length_s for at, length_s in found["lengths_s"]},
     )
 
 

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 from sqlalchemy import select
@@ -22,23 +23,30 @@ from tasks.database.tables import FAILURE, RESULT
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
 from tasks.model.prompts.prompt import build_question
+from tasks.report.chunks import chunks_with_frames, frames_of_chunk, read_chunk_rows, show_chunk
 from tasks.report.strip import make_strip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, RowMapping
 
     from reelabel.frames.cache import FrameCache
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Job, RunSpec
+    from tasks.report.chunks import ShownChunk
     from tasks.report.run_key import ReportKey
     from tasks.report.strip import Strip
 
+_Shown: TypeAlias = "tuple[str, int | None]"  # a job, and the number of one of its chunks, or None
 _READS_AT_ONCE = 8
 _MAX_CHOICES = 26
 _TIMES = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
-_COUNTS = ("prompt_tokens", "cached_tokens", "frames_used", "frames_decoded", "shard_index")
+_COUNTS = (
+    *("prompt_tokens", "cached_tokens", "frames_used", "frames_decoded", "shard_index"),
+    *("chunks", "chunks_answered"),
+)
 _TEXTS = (
     "label",
     "answer",
@@ -68,6 +76,7 @@ class ShownJob:
         strip: Index in `ShownJobs.strips`; None if the frames are not included.
         no_strip: Why they are not included; empty otherwise.
         others: Indices of the frames that other samplers chose of the same video, as far as the cache has them.
+        chunks: Its chunks; empty if it was not cut, or if they do not fit into the report.
     """
 
     job_id: str
@@ -83,6 +92,7 @@ class ShownJob:
     strip: int | None
     no_strip: str
     others: tuple[int, ...]
+    chunks: tuple[ShownChunk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +130,7 @@ def read_shown(
     *,
     reasons: Mapping[str, Sequence[str]],
     before: Mapping[str, str],
+    named_chunks: Mapping[str, AbstractSet[int]] = MappingProxyType({}),
     max_videos: int,
 ) -> ShownJobs:
     """Read everything that a report shows about some jobs.
@@ -130,16 +141,27 @@ def read_shown(
         sources: Other sources.
         reasons: Reasons for choosing each job, by job id; ids without a row are ignored.
         before: Earlier labels of the jobs whose label has changed, by job id.
+        named_chunks: Numbers of the chunks whose frames the user wants, by job id.
         max_videos: Most videos whose frames are read.
     """
     rows = _rows(connection, key, list(reasons))
     jobs, note = _read_jobs(sources, rows)
+    cut = read_chunk_rows(connection, key, {job_id: rows[job_id] for job_id in reasons if job_id in rows})
     found = [
-        _shown(row, tuple(reasons[job_id]), before.get(job_id), jobs.get(job_id), sources.spec)
+        replace(
+            _shown(row, tuple(reasons[job_id]), before.get(job_id), jobs.get(job_id), sources.spec),
+            chunks=tuple(map(show_chunk, cut.get(job_id, ()))),
+        )
         for job_id in reasons
         if (row := rows.get(job_id))
     ]
-    asked = {job_id: _identity(jobs.get(job_id), row, sources.spec) for job_id, row in rows.items()}
+    asked: dict[_Shown, FrameIdentity | None] = {
+        (job_id, None): None if row["chunks"] else _identity(jobs.get(job_id), row, sources.spec)
+        for job_id, row in rows.items()
+    }
+    for job_id, chunks in cut.items():
+        for chunk in chunks_with_frames(rows[job_id], chunks, named_chunks.get(job_id, frozenset())):
+            asked[job_id, chunk["chunk"]] = frames_of_chunk(jobs.get(job_id), chunk, sources.spec)
     return _with_strips(found, asked, sources, max_videos=max_videos, note=note)
 
 
@@ -197,14 +219,15 @@ def _shown(
 
 def _with_strips(
     found: Sequence[ShownJob],
-    asked: Mapping[str, FrameIdentity | None],
+    asked: Mapping[_Shown, FrameIdentity | None],
     sources: Sources,
     *,
     max_videos: int,
     note: str,
 ) -> ShownJobs:
     """Read the frames of the videos of the first jobs."""
-    wanted = list(dict.fromkeys(frames for job in found if (frames := asked[job.job_id])))[:max_videos]
+    keys = [(job.job_id, number) for job in found for number in (None, *(chunk.number for chunk in job.chunks))]
+    wanted = list(dict.fromkeys(frames for key in keys if (frames := asked.get(key))))[:max_videos]
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         read = dict(zip(wanted, readers.map(partial(_strip, sources.cache), wanted), strict=True))
         strips = {frames: strip for frames, strip in read.items() if strip}
@@ -218,8 +241,13 @@ def _with_strips(
         }
     number_of = {frames: number for number, frames in enumerate(strips)}
 
+    def fill_chunk(job: ShownJob, chunk: ShownChunk) -> ShownChunk:
+        frames = asked.get((job.job_id, chunk.number))
+        return replace(chunk, strip=number_of.get(frames)) if frames else chunk
+
     def fill(job: ShownJob) -> ShownJob:
-        frames = asked[job.job_id]
+        frames = asked[job.job_id, None]
+        job = replace(job, chunks=tuple(fill_chunk(job, chunk) for chunk in job.chunks))
         if frames in number_of:
             found_others = (number_of[each] for each in others.get(frames, ()) if each in number_of)
             return replace(job, strip=number_of[frames], others=tuple(found_others))
@@ -275,6 +303,8 @@ def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:
 
 def _without(jobs: Iterable[ShownJob], kept: int, why: str) -> Iterable[ShownJob]:
     for job in jobs:
+        chunks = (replace(each, strip=None) if (each.strip or 0) >= kept else each for each in job.chunks)
+        job = replace(job, chunks=tuple(chunks))  # noqa: PLW2901 - the same job with fewer frames
         if job.strip is not None and job.strip >= kept:
             yield replace(job, strip=None, no_strip=why, others=())
         else:

@@ -59,6 +59,7 @@ def _shorten(job: ShownJob, max_characters: int) -> ShownJob:
         job,
         facts={name: cut(value) for name, value in job.facts.items()},
         choices=tuple((cut(text), share) for text, share in job.choices) if job.choices else job.choices,
+        chunks=tuple(replace(each, label=cut(each.label), message=cut(each.message)) for each in job.chunks),
         **{name: cut(getattr(job, name)) for name in ("before", "question", "system_prompt", "video")},
     )
 
@@ -75,7 +76,7 @@ _SECTIONS = (
     ("job", "Job"),
     ("replay", "Replay"),
 )
-_OWN = ("theme.js", "picks.js", "charts.js", "job.js", "replay.js")
+_OWN = ("theme.js", "picks.js", "charts.js", "chunks.js", "job.js", "replay.js")
 _MINUTE_S, _HOUR_S = 60, 3600
 _MIN_DRAWN_SHARE = 0.005
 
@@ -137,13 +138,17 @@ def _render(report: Report) -> str:
 
 def _shown_note(report: Report) -> str:
     jobs, shown = report.labels + report.failures, len(report.shown.jobs)
-    with_frames = sum(job.strip is not None for job in report.shown.jobs)
+    with_frames = sum(_has_frames(job) for job in report.shown.jobs)
     if shown == jobs:
         return f"All {pluralize(jobs, 'job')} are in this report, {with_frames:,} with their frames."
     return (
         f"{shown:,} of {pluralize(jobs, 'job')} are in this report, {with_frames:,} with their frames: those that "
         "failed, changed, are wrong, uncertain or slow come first, then a random sample with a fixed seed."
     )
+
+
+def _has_frames(job: ShownJob) -> bool:
+    return job.strip is not None or any(chunk.strip is not None for chunk in job.chunks)
 
 
 def _data(report: Report) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.database.tables import FAILURE, RESULT
+from tasks.domain.chunks import split_chunk_id
 from tasks.report.choose import MAX_JOBS, choose_jobs
 from tasks.report.counts import calibration_error, count_labels, count_margins, measure_reliability, score_tasks
 from tasks.report.earlier import count_other_ways, earlier_runs, find_changes
@@ -109,7 +110,7 @@ def gather(
         objects: Store of the manifest.
         run: The run's row.
         cache: Cache of the frames.
-        job_ids: Jobs to show in any case.
+        job_ids: Jobs to show in any case; the id of a chunk stands for its job, with the frames of that chunk.
 
     Raises:
         ConfigurationError: A named job has no row, or too many jobs are named.
@@ -120,6 +121,12 @@ def gather(
         raise ConfigurationError(f"A report shows at most {MAX_JOBS} jobs, but {named:,} were named; name fewer.")
     key = ReportKey(dataset=run["dataset"], spec_id=run["spec_id"])
     spec = _spec(engine, key.spec_id)
+    named_chunks: dict[str, set[int]] = {}
+    if spec and spec.chunk_s is not None:
+        for job_id, number in map(split_chunk_id, job_ids):
+            if number is not None:
+                named_chunks.setdefault(job_id, set()).add(number)
+        job_ids = list(dict.fromkeys(split_chunk_id(each)[0] for each in job_ids))
     evaluation = last_evaluation(engine, dataset=key.dataset)
     routing = read_routing(engine, run_id=run["run_id"], dataset=key.dataset, spec_id=key.spec_id)
     with database_errors(), engine.connect() as connection:
@@ -138,6 +145,7 @@ def gather(
             ),
             reasons=choose_jobs(connection, key, named=job_ids, changed=before),
             before=before,
+            named_chunks=named_chunks,
             max_videos=_MAX_VIDEOS,
         )
         _require(job_ids, shown, key)

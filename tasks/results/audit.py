@@ -73,6 +73,8 @@ _FAULTS = ("missing", "doubled", "stale", "repeated")
 _SHOWN = 3
 _JUDGED = text("CREATE TEMPORARY TABLE judged (job_id text, code text, ending text) ON COMMIT DROP")
 _AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audit_repeated", "audit_counts"))
+_CUTS = text("SELECT body ? 'chunk_s' FROM reelabel.spec WHERE spec_id = :spec_id")
+_CHUNKS = text(read_query("audit_chunks"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,10 @@ class AuditReport:
         orphaned: Rows of the dataset whose job is not in the manifest; not an error, since manifests may share a
             dataset.
         codes: Number of failures by code.
-        examples: The first few ids of jobs that are missing, doubled, stale or repeated.
+        examples: The first few ids of jobs that are missing, doubled, stale, repeated or torn.
+        chunks: Chunks of the jobs that were cut.
+        chunks_failed: Those of them without an answer.
+        torn: Jobs whose row tells of other chunks than there are.
     """
 
     jobs: int
@@ -103,11 +108,14 @@ class AuditReport:
     orphaned: int
     codes: dict[str, int]
     examples: tuple[str, ...]
+    chunks: int = 0
+    chunks_failed: int = 0
+    torn: int = 0
 
     @property
     def is_reconciled(self) -> bool:
         """Whether every job has exactly one current row."""
-        return self.labels + self.failures == self.jobs and not self.repeated
+        return self.labels + self.failures == self.jobs and not (self.repeated or self.torn)
 
     @property
     def without_missing(self) -> AuditReport:
@@ -118,11 +126,15 @@ class AuditReport:
         """Describe the result in one sentence."""
         outcomes = f"{pluralize(self.labels, 'label')} + {pluralize(self.failures, 'failure')}"
         counts = f"{pluralize(self.jobs, 'job')} = {outcomes}"
+        if self.chunks:
+            counts += f", from {pluralize(self.chunks, 'chunk')}, {self.chunks_failed:,} of them without an answer"
         if self.is_reconciled:
             return f"Reconciled: {counts}."
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"
         if self.repeated:
             faults += f", {self.repeated:,} ids in several rows of the manifest"
+        if self.torn:
+            faults += f", {self.torn:,} with other chunks than their row tells of"
         examples = ", ".join(map(printable, self.examples))
         return f"Not reconciled: {counts}, but {faults}, such as {examples}; run `reelabel classify` again."
 
@@ -156,9 +168,29 @@ def audit_jobs(
         if seen.may_repeat:
             connection.execute(_REPEATED)
         rows = connection.execute(_COUNTS).all()
+        chunks = _count_chunks(connection, dataset, spec_id)
         if listing:
             write_listing(connection, listing, raw=raw)
-    return _report(seen.count, rows)
+    return _with_chunks(_report(seen.count, rows), chunks)
+
+
+def _count_chunks(connection: Connection, dataset: str, spec_id: str) -> Row[Any] | None:
+    """Count the chunks of the asked jobs; None if their spec cuts none."""
+    if not connection.execute(_CUTS, {"spec_id": spec_id}).scalar():
+        return None
+    return connection.execute(_CHUNKS, {"dataset": dataset, "spec_id": spec_id}).one()
+
+
+def _with_chunks(report: AuditReport, found: Row[Any] | None) -> AuditReport:
+    if found is None:
+        return report
+    return replace(
+        report,
+        chunks=found.chunks,
+        chunks_failed=found.failed,
+        torn=found.torn,
+        examples=(*report.examples, *found.first_ids),
+    )
 
 
 class _SeenIds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -24,7 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from infra.database.connect import database_errors
-from tasks.database.tables import FAILURE, RESULT, RUN
+from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
+from tasks.domain.chunks import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -60,6 +62,18 @@ def read_results(engine: Engine, *, dataset: str, spec_id: str, limit: int | Non
 def read_failures(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> pl.DataFrame:
     """Read the failures of a dataset under a spec in the order of job ids, optionally only the first."""
     return _read(engine, FAILURE, dataset, spec_id, limit)
+
+
+def read_chunks(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> Iterator[pl.DataFrame]:
+    """Read the chunks of a dataset's jobs under a spec, in parts, in order; the first part has no rows.
+
+    The column `chunk_id` has their ids, such as `job#3`.
+    """
+    schema = _schema(CHUNK)
+    query = _select(CHUNK, schema, dataset, spec_id).order_by(CHUNK.c.job_id, CHUNK.c.chunk).limit(limit)
+    chunk_id = pl.concat_str("job_id", pl.lit(MARK), "chunk").alias("chunk_id")
+    for part in chain([pl.DataFrame(schema=schema)], _parts(engine, query, schema)):
+        yield part.select(chunk_id, *schema)
 
 
 def failures_of_run(engine: Engine, run_id: UUID, *, limit: int) -> list[dict[str, str]]:

@@ -6,10 +6,10 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, exists, func, select, tuple_
+from sqlalchemy import delete, exists, func, not_, or_, select, tuple_
 
 from infra.database.connect import database_errors
-from tasks.database.tables import FAILURE, PLAN, RESULT, RESULT_HISTORY, RUN, SHARD
+from tasks.database.tables import CHUNK, FAILURE, PLAN, RESULT, RESULT_HISTORY, RUN, SHARD
 from tasks.results.runs import IS_UNDER_WAY
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ def remove_old_rows(engine: Engine, age: timedelta, *, dry_run: bool = False) ->
 
     The next run of a manifest answers their jobs again. Datasets with a run in progress are skipped.
     """
-    return sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in _ROWS)
+    removed = sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in _ROWS)
+    _remove(engine, CHUNK, _is_left_over(), dry_run)
+    return removed
 
 
 def remove_old_history(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
@@ -126,7 +128,16 @@ def remove_superseded_rows(engine: Engine, specs: int, *, dry_run: bool = False)
     ranked = select(RUN.c.dataset, RUN.c.spec_id, recency.label("recency")).group_by(RUN.c.dataset, RUN.c.spec_id)
     ranked_specs = ranked.subquery()
     old = select(ranked_specs.c.dataset, ranked_specs.c.spec_id).where(ranked_specs.c.recency > specs)
-    return sum(_remove(engine, table, tuple_(table.c.dataset, table.c.spec_id).in_(old), dry_run) for table in _ROWS)
+    removed = sum(_remove(engine, table, tuple_(table.c.dataset, table.c.spec_id).in_(old), dry_run) for table in _ROWS)
+    _remove(engine, CHUNK, _is_left_over(), dry_run)
+    return removed
+
+
+def _is_left_over() -> ColumnElement[bool]:
+    """Match chunks whose job has no row any more: chunks themselves may be older than the row that they belong to."""
+    key = ("dataset", "job_id", "spec_id")
+    rows = (select(each).where(*(each.c[name] == CHUNK.c[name] for name in key)).exists() for each in (RESULT, FAILURE))
+    return not_(or_(*rows))
 
 
 def _remove(engine: Engine, table: Table, condition: ColumnElement[bool], dry_run: bool) -> int:  # noqa: FBT001

@@ -17,17 +17,19 @@ from reelabel.errors import TransientError
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.tables import FAILURE, RESULT, RESULT_HISTORY
-from tasks.database.temp_table import copy_rows
+from tasks.database.temp_table import array_literal, copy_rows, storable
 from tasks.domain import MAX_JOBS, Answer
 from tasks.plans.lease import finish
+from tasks.results.chunks import replace_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from uuid import UUID
 
     from sqlalchemy import ColumnElement, Connection, Engine, Row, Table
 
     from tasks.domain import Failure, Job, JobResult
+    from tasks.domain.chunks import ChunkOutcome
     from tasks.plans.lease import Lease
 
 
@@ -35,7 +37,10 @@ _SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
 _job_values = attrgetter("job_id", "digest", "task", "subtask")
 _answer_values = reader_of(Answer)
-_FAILURE_COLUMNS = ("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index", "stage", "message", "attempts")
+_FAILURE_COLUMNS = (
+    *("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index"),
+    *("stage", "message", "attempts", "chunks", "chunks_answered"),
+)
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
 _LOCK, _CURRENT_ROWS = text(read_query("lock_jobs")), text(read_query("current_rows"))
 # Each job is locked until its transaction ends, and Postgres has one lock table of a few thousand entries.
@@ -63,10 +68,12 @@ class EndedShard:
         failures: Failures, of other jobs.
         lease: Lease of the shard; None outside of a plan, which counts as older than every lease.
         report: Report of the shard, for its row.
+        chunks: The chunks that were asked about, of the jobs that were cut.
     """
 
     results: Sequence[JobResult]
     failures: Sequence[Failure]
+    chunks: Sequence[ChunkOutcome] = ()
     lease: Lease | None = None
     report: dict[str, Any] | None = None
 
@@ -119,6 +126,8 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     _drop(connection, RESULT, run, current.labels.keys() & ended)
     _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
+    chunks = [chunk for shard in shards for chunk in shard.chunks if chunk.job.job_id in ended]
+    replace_chunks(connection, chunks, cut_before=current.cut & ended, shared=shared)
     if labelled:
         rows = ((fence, *_result_row(result)) for result, fence in labelled)
         kind: type = type(labelled[0][0].provenance)
@@ -135,23 +144,26 @@ class _CurrentRows:
 
     Attributes:
         newest: Token of the newest lease under which a row was written.
+        cut: Ids of the jobs that have rows of chunks.
     """
 
     labels: dict[str, Row[Any]]
     failures: dict[str, Row[Any]]
     newest: dict[str, int]
+    cut: set[str]
 
     @classmethod
     def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
         """Lock jobs until the transaction ends, and read their rows."""
         # Without the lock, two writers could give a job a label and a failure at once.
-        key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": _array_literal(map(_quoted, job_ids))}
+        key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_literal(map(_quoted, job_ids))}
         connection.execute(_LOCK, key)
         rows = sorted(connection.execute(_CURRENT_ROWS, key).all(), key=attrgetter("fence"))
         return cls(
             labels={row.job_id: row for row in rows if row.is_label},
             failures={row.job_id: row for row in rows if not row.is_label},
             newest={row.job_id: row.fence for row in rows},
+            cut={row.job_id for row in rows if row.chunks},
         )
 
     def attempts_of(self, job: Job) -> int:
@@ -197,7 +209,7 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
         *("probabilities", "margin", "entropy_nats", *(column.name for column in columns_of(Answer))),
         *("permutations", "order_agreement", "order_spread", "same_position"),
         *(column.name for column in columns_of(provenance)),
-        *("first_label", "first_margin", "escalate_below"),
+        *("first_label", "first_margin", "escalate_below", "chunks", "chunks_answered"),
     )
 
 
@@ -209,16 +221,12 @@ def _result_row(result: JobResult) -> tuple[Any, ...]:
     return (
         *(*_job_values(result.job), result.job.answer),
         *(result.label, result.shard_index, result.routed_by),
-        *(_array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
+        *(array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
         *((order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)),
-        *(_storable(value) if isinstance(value, str) else value for value in seen),
+        *(storable(value) if isinstance(value, str) else value for value in seen),
         *((first.label, first.margin, first.below) if first else (None, None, None)),
+        *_counts(result),
     )
-
-
-def _array_literal(elements: Iterable[str]) -> str:
-    """Return an array literal of Postgres; psycopg's own conversion takes several times as long."""
-    return f"{{{','.join(elements)}}}"
 
 
 def _quoted(text: str) -> str:
@@ -226,15 +234,14 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _storable(text: str) -> str:
-    """Replace NUL, which Postgres cannot store: decoders quote the bytes that they fail on."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
     """Return the values of `_FAILURE_COLUMNS` after the fence."""
     values = (*_job_values(failure.job), *_failure_values(failure))
-    return *values, failure.stage.value, _storable(failure.message), attempts
+    return *values, failure.stage.value, storable(failure.message), attempts, *_counts(failure)
+
+
+def _counts(outcome: JobResult | Failure) -> tuple[int | None, int | None]:
+    return (outcome.chunks.total, outcome.chunks.answered) if outcome.chunks else (None, None)
 
 
 _Waiting = tuple[EndedShard, "Future[None]"]
@@ -264,6 +271,7 @@ class ShardWriter:
         *,
         lease: Lease | None = None,
         report: dict[str, Any] | None = None,
+        chunks: Sequence[ChunkOutcome] = (),
     ) -> None:
         """Write the outcomes of a shard's jobs, and mark it as done; see `write_shards`.
 
@@ -272,7 +280,8 @@ class ShardWriter:
             DatabaseUnavailableError: Nothing of it was written.
         """
         done = Future[None]()
-        self._gathered.append((EndedShard(results=results, failures=failures, lease=lease, report=report), done))
+        ended = EndedShard(results=results, failures=failures, chunks=chunks, lease=lease, report=report)
+        self._gathered.append((ended, done))
         with self._turn:
             while not done.done():
                 self._write(self._take())

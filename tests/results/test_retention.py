@@ -4,10 +4,11 @@ from uuid import uuid4
 
 import pytest
 import sqlalchemy
-from sqlalchemy import func
+from sqlalchemy import func, select, update
 
-from tasks.database.tables import RUN
+from tasks.database.tables import CHUNK, RESULT, RUN
 from tasks.domain import RunSpec
+from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.results.read import read_failures, read_results
 from tasks.results.retention import remove_old_rows, remove_superseded_rows
 from tasks.results.runs import LOST_AFTER, close_run, open_run, update_run
@@ -76,3 +77,25 @@ def test_rows_of_superseded_specs_are_removed_and_other_datasets_kept(db, run):
     assert left(db) == []
     assert left(db, newer) == ["a"]
     assert len(read_results(db, dataset="other", spec_id=SPEC.spec_id)) == 1
+
+
+def test_chunks_stay_as_long_as_the_row_of_their_job_and_go_with_it(db, run):
+    cut = cut_job(job("film", chunk_s=60), 120)
+    chunks = [ChunkOutcome(job=cut.job, number=number, outcome=result(part)) for number, part in enumerate(cut.chunks)]
+    row = merge_chunks(cut, {}, dict(enumerate(chunks)), "mean")
+    ShardWriter(db, run).write([row], [], chunks=chunks)
+    close_run(db, run.run_id, state="done", message="")
+
+    def age(table):
+        with db.begin() as connection:
+            connection.execute(update(table).values(created_at=func.now() - timedelta(days=10)))
+
+    def count():
+        with db.connect() as connection:
+            return connection.execute(select(func.count()).select_from(CHUNK)).scalar_one()
+
+    age(CHUNK)
+    assert (remove_old_rows(db, timedelta(days=9)), count()) == (0, 2)
+
+    age(RESULT)
+    assert (remove_old_rows(db, timedelta(days=9)), count()) == (1, 0)

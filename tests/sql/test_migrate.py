@@ -15,7 +15,8 @@ from tests.results.rows import FACTS, SPEC, failure, job, result
 __all__ = ["run"]
 
 _ABOUT_RUNS = {"spec", "run", "run_spec", "plan", "shard", "arrival"}
-TABLES = _ABOUT_RUNS | {"route", "result", "result_history", "failure", "calibration", "evaluation", "worker"}
+_ROWS = {"result", "result_history", "failure", "chunk"}
+TABLES = _ABOUT_RUNS | _ROWS | {"route", "calibration", "evaluation", "worker"}
 _OTHERS = sqlalchemy.text(
     "SELECT relname FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace AND relkind IN ('v', 'S')"
 )

@@ -13,6 +13,7 @@ from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.wording import printable
+from tasks.report.chunks import ShownChunk
 from tasks.report.page import render
 from tasks.report.trade import select_trade_off
 from tests.report.rows import report, shown_job, strip
@@ -22,6 +23,11 @@ from tests.report.test_trade import evaluation
 CLIPS = 1_500
 # Line ends for JavaScript, though not for JSON.
 SEPARATED = "Which\u2028colour\u2029now?"
+CHUNKS = (
+    ShownChunk(number=0, start_s=0, end_s=1.9998, label="blue", code=None, message=None, margin=0.5),
+    ShownChunk(number=1, start_s=2, end_s=3.9998, label="red", code=None, message=None, margin=0.8, strip=0),
+    ShownChunk(number=2, start_s=4, end_s=None, label=None, code="no_frames", message="It hangs.", margin=None),
+)
 SAMPLERS = tuple(dense_samplers())
 
 
@@ -31,6 +37,7 @@ def html(tmp_path_factory):
     jobs = [
         shown_job("clip-7"),
         shown_job("clip-8", strip=1, others=(0,), before="blue", reasons=("changed label",), question=SEPARATED),
+        shown_job("film", strip=None, no_strip="", chunks=CHUNKS),
         shown_job("hostile", question=HOSTILE, strip=None, no_strip="No frames were taken.", reasons=("sample",)),
     ]
     made = report(
@@ -177,6 +184,25 @@ def test_a_job_is_found_by_its_id_and_its_clip_is_replayed(page):
     expect(page.locator("#replay-of")).to_contain_text("The clip of clip-7")
     assert counts(page, "keyframes") == {"shown": 16, "distinct": 2, "decoded": 2}
     expect(page.locator("#gop-out")).to_have_text("as in the file")
+
+
+def test_the_chunks_of_a_job_are_on_a_timeline_with_their_labels_and_frames(page):
+    page.get_by_label("Job ID").fill("film")
+    page.keyboard.press("Enter")
+
+    shown = page.locator("#shown-job")
+    expect(shown.locator("#chunks svg")).to_have_attribute(
+        "aria-label", "Timeline of 3 chunks: 1 with the label of the job."
+    )
+    expect(shown).to_contain_text("3 chunks: blue 1, red 1, no_frames 1.")
+    expect(shown.locator("#shown-chunk")).to_have_text("film#1, from 2.00 s to 4.00 s: red, margin 0.800")
+    expect(shown.get_by_role("img", name="Frame at 2.00 s, shown 8 times")).to_have_count(1)
+
+    shown.get_by_role("button", name="#2 no_frames").click()
+
+    expect(shown.locator("#shown-chunk")).to_have_text("film#2, from 4.00 s to the end: no_frames: It hangs.")
+    expect(shown).to_contain_text("reelabel report 1a2b3c4d --job 'film#2'")
+    expect(page.get_by_label("Job ID")).to_have_value("film#2")
 
 
 @pytest.mark.parametrize("keyframe_times_s", [tuple(9.0 * at for at in range(100)), None])

@@ -20,7 +20,7 @@ function timeOf(s) {
 }
 
 function showJob(id) {
-  const job = jobs.get(id);
+  const [job, chunk] = findJob(id);
   if (!job) {
     const command = `reelabel report ${data.run_id.slice(0, 8)} --job ${/^[\w./:@-]+$/.test(id) ? id : quoted(id)}`;
     jobHolder.replaceChildren(
@@ -29,25 +29,27 @@ function showJob(id) {
     );
     return;
   }
-  jobHolder.replaceChildren(...describe(job).filter((part) => part !== null));
-  drawTrack(job);
+  const strip = data.strips[chunk ? chunk.strip : job.strip];
+  jobHolder.replaceChildren(...describe(job, chunk, strip).filter((part) => part !== null));
+  drawChunks(job, chunk);
+  drawTrack(strip);
 }
 
 function quoted(id) {
   return `'${id.replaceAll("'", `'\\''`)}'`;
 }
 
-function describe(job) {
+function describe(job, chunk, strip) {
   const { facts } = job;
-  const strip = data.strips[job.strip];
   const [question, systemPrompt] = [data.texts[job.question], data.texts[job.system_prompt]];
   return [
     element("h3", {}, job.job_id),
     element("p", { class: "outcome" }, facts.label ?? facts.code),
     outcomeNote(job),
     job.choices ? probabilities(job) : null,
-    element("h4", {}, "Frames the model saw"),
-    ...(strip ? stripParts(job, strip) : [element("p", { class: "note" }, job.no_strip)]),
+    ...chunkParts(job, chunk),
+    element("h4", {}, chunk ? `Frames the model saw of ${chunkId(job, chunk)}` : "Frames the model saw"),
+    ...(strip ? stripParts(job, strip) : [element("p", { class: "note" }, chunk ? noChunkFrames(job, chunk) : job.no_strip)]),
     ...otherSamplers(job),
     element("h4", {}, "Question"),
     systemPrompt ? element("pre", { tabindex: "0", "aria-label": "System prompt" }, systemPrompt) : null,
@@ -143,9 +145,8 @@ function timings(facts) {
 }
 
 // Timeline of the whole file: keyframes as ticks, shown frames as dots, larger if repeated.
-function drawTrack(job) {
+function drawTrack(strip) {
   const holder = document.getElementById("track");
-  const strip = data.strips[job.strip];
   if (!holder || !strip) return;
   const shown = countRepeats(strip.picks).map(([at, times]) => ({ ...strip.frames[at], times }));
   const keyframes = strip.keyframe_times_s ?? strip.frames.filter((frame) => frame.is_keyframe).map((frame) => frame.time_s);

@@ -15,6 +15,7 @@ from flows.cli.options import choose, with_option_group
 from flows.run.parameters import SpecOverrides
 from flows.run.request import RunRequest, resolve_spec
 from infra.settings import PromptOptions, Settings
+from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunSpec
@@ -22,9 +23,9 @@ from tests.command_line import reelabel
 
 OPTIONS = {
     name: field
-    for model in (SpecOverrides, SamplingOptions, PromptOptions)
+    for model in (SpecOverrides, SamplingOptions, PromptOptions, ChunkOptions)
     for name, field in model.model_fields.items()
-    if name not in {"sampling", "prompts"}
+    if name not in {"sampling", "prompts", "chunks"}
 }
 # A value of each option other than its default, and what must be set for the option to have a meaning.
 VALUES = {
@@ -52,6 +53,8 @@ VALUES = {
     "examples": ("Q: one.", {}),
     "choice_scoring": ("text", {}),
     "permutations": (3, {}),
+    "chunk_s": (60.0, {}),
+    "chunk_rule": ("any:red", {"chunk_s": 60.0}),
 }
 
 

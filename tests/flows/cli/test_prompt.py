@@ -105,6 +105,15 @@ def test_special_tokens_repeats_and_choice_tokens_are_printed_even_if_other_jobs
 
 
 @pytest.mark.system
+def test_a_chunk_is_printed_as_it_is_asked_about(prompt):
+    second, beyond = (prompt(f"plain#{number}", "--chunk-s", "2", "--json") for number in (1, 2))
+
+    shown = json.loads(second.stdout)
+    assert (shown["job_id"], {*shown["frame_times_s"]}) == ("plain#1", {0.0, 1.0})  # a chunk begins at 0
+    assert "plain#2 is not a chunk: plain has 2 chunks, plain#0 to plain#1." in " ".join(beyond.stderr.split())
+
+
+@pytest.mark.system
 def test_a_job_that_would_fail_is_printed_with_every_reason(prompt):
     by_text = {"REELABEL_MODEL_CHOICE_SCORING": "text", "REELABEL_MODEL_MAX_MODEL_LEN": "128"}
     shown = prompt("twins", "--examples", "long " * 500, **by_text)

@@ -7,6 +7,7 @@ from flows.run.parameters import SpecOverrides
 from flows.run.request import RunRequest, resolve_spec
 from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.settings import PromptOptions, Settings
+from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from tasks.domain import ModelIdentity
@@ -270,3 +271,30 @@ def test_an_engine_prunes_as_its_spec_says_whatever_the_settings_say(card):
 def test_a_server_is_not_asked_to_prune(card):
     with pytest.raises(ConfigurationError, match="The backend openai takes no video_pruning_rate: its server prunes"):
         make_spec(card, Settings(model={"backend": "openai", "video_pruning_rate": 0.5}))
+
+
+def chunked(**options):
+    return SpecOverrides(chunks=ChunkOptions(**options))
+
+
+def test_chunks_are_the_runs_the_earlier_runs_or_the_settings_and_part_of_the_spec(card):
+    settings = Settings(chunks={"chunk_s": 60})
+    plain, cut = make_spec(card, Settings()), make_spec(card, settings)
+
+    assert (cut.chunk_s, cut.chunk_rule, plain.chunk_s, plain.chunk_rule) == (60, "majority", None, None)
+    assert "chunk_s" not in plain.model_dump()
+    assert make_spec(card, settings, chunked(chunk_s=0)).spec_id == plain.spec_id != cut.spec_id
+    found = make_spec(card, settings, chunked(chunk_rule="any:red"))
+    assert (found.chunk_s, found.chunk_rule) == (60, "any:red")
+    assert make_spec(card, Settings(), base=found).spec_id == found.spec_id
+    assert len({plain.spec_id, cut.spec_id, found.spec_id}) == 3
+
+
+def test_a_rule_without_chunks_an_unknown_one_and_a_fitted_margin_are_refused(card):
+    with pytest.raises(ConfigurationError, match="The chunk rule mean has no chunks; also set chunk_s, such as 60"):
+        make_spec(card, Settings(), chunked(chunk_rule="mean"))
+    with pytest.raises(ConfigurationError, match="There is no chunk rule 'most': use majority, mean, or any:CHOICE"):
+        make_spec(card, Settings(), chunked(chunk_s=60, chunk_rule="most"))
+    fitted = chunked(chunk_s=60).model_copy(update={"sampling": SamplingOptions(escalate_below="fitted")})
+    with pytest.raises(ConfigurationError, match="was fitted to the margins of whole clips, not of chunks"):
+        make_spec(card, Settings(), fitted)

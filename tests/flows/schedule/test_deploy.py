@@ -154,7 +154,8 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
     assert "if empty, every open plan" in found["gpu"].parameter_openapi_schema["properties"]["plan"]["description"]
     for name in ("on-demand", "by-ids"):
         groups = found[name].parameter_openapi_schema["definitions"]
-        assert groups["SpecOverrides"]["properties"].keys() == {"model", "video_pruning_rate", "sampling", "prompts"}
+        overridden = {"model", "video_pruning_rate", "sampling", "prompts", "chunks"}
+        assert groups["SpecOverrides"]["properties"].keys() == overridden
         sampling, prompts = (groups[kind]["properties"] for kind in ("SamplingOptions", "PromptOptions"))
         assert any(kind.get("maximum") == 512 for kind in sampling["num_frames"]["anyOf"])
         assert "Orders in which each question's choices are shown" in prompts["permutations"]["description"]

@@ -1,0 +1,144 @@
+"""Chunks of a shard's jobs: cut before their extraction, and made one outcome a job after their inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from reelabel.errors import VideoError, VideoUnreadableError
+from reelabel.frames.look import IndexReader
+from reelabel.sources.object_info import redact_uri
+from tasks.domain import Failure, JobResult
+from tasks.domain.chunks import ChunkOutcome, CutShard, cut_job, cut_shard, merge_chunks, split_chunk_id
+from tasks.results.chunks import read_chunk_outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from flows.shard.infer import InferenceContext, ShardOutcome
+    from reelabel.frames.extractor import FrameExtractor
+    from reelabel.sources.object_store import ObjectInfo
+    from tasks.domain import Job, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedShard:
+    """A shard with its jobs cut.
+
+    Attributes:
+        cut: The shard.
+        faults: Why the jobs on some videos could not be cut, by URI; these jobs fail.
+    """
+
+    cut: CutShard
+    faults: Mapping[str, VideoError] = field(default_factory=dict)
+
+
+def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executor) -> ChunkedShard:
+    """Cut the jobs of a shard that the plan wants cut, by the lengths that their videos state.
+
+    Args:
+        shard: The shard.
+        extractor: Knows where the videos are; the indexes that are read stay in its cache.
+        workers: Threads to read them in.
+
+    Raises:
+        TransientError: The store is unavailable.
+    """
+    jobs: dict[str, list[Job]] = {}
+    for job in shard.jobs:
+        if job.chunk_s is not None:
+            jobs.setdefault(job.video_uri, []).append(job)
+    if not jobs:
+        return ChunkedShard(cut_shard(shard, {}))
+    known = extractor.stat_many(tuple(jobs))
+    reader = IndexReader(
+        objects=extractor.objects,
+        pool=extractor.pool,
+        limits=extractor.limits,
+        cache=extractor.cache,
+        ranges_min_bytes=extractor.ranges_min_bytes,
+        allow_roots=extractor.allow_roots,
+    )
+
+    def length_of(uri: str) -> float | VideoError:
+        info = known.get(uri)
+        try:
+            length_s = video_length_s(reader, uri, known.get(uri))
+            for job in jobs[uri]:
+                cut_job(job, length_s)  # raises if there are too many chunks
+        except VideoError as error:
+            error.fingerprint = error.fingerprint or (info.fingerprint if info else None)
+            return error
+        return length_s
+
+    lengths = dict(zip(jobs, workers.map(length_of, jobs), strict=True))
+    return ChunkedShard(
+        cut_shard(shard, {uri: found for uri, found in lengths.items() if not isinstance(found, VideoError)}),
+        {uri: found for uri, found in lengths.items() if isinstance(found, VideoError)},
+    )
+
+
+def video_length_s(reader: IndexReader, uri: str, info: ObjectInfo | None = None) -> float:
+    """Return the length that a video states, or if it states none, the time of its last keyframe.
+
+    The last chunk goes on to the video's end, however much longer that is.
+
+    Raises:
+        VideoError: It cannot be used, or tells neither.
+    """
+    facts = reader.look(uri, info).facts
+    length_s = facts.duration_s
+    if length_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
+        length_s = float(facts.times_ms[-1] - (facts.first_ms or 0)) / 1e3
+    if length_s <= 0:
+        raise VideoUnreadableError(
+            f"{redact_uri(uri)} does not state its length, so it cannot be cut into chunks; write it anew with one "
+            "(ffmpeg -i IN -c copy OUT.mp4), or ask about it without chunk_s."
+        )
+    return length_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedJobs:
+    """The outcomes of a shard's jobs, each one label or one failure, and those of the chunks that were asked about."""
+
+    results: Sequence[JobResult]
+    failures: Sequence[Failure]
+    chunks: Sequence[ChunkOutcome] = ()
+
+
+def merge_ended(cut: CutShard, outcome: ShardOutcome, context: InferenceContext) -> EndedJobs:
+    """Make one outcome a job of those of its chunks.
+
+    Args:
+        cut: The shard.
+        outcome: The outcomes of its jobs as they were asked.
+        context: Has the rule, and the database with the chunks that were not asked about this time.
+
+    Raises:
+        DatabaseUnavailableError: The earlier outcomes of chunks cannot be read.
+    """
+    rule = context.spec.chunk_rule
+    if not cut.jobs or rule is None:
+        return EndedJobs(results=outcome.results, failures=outcome.failures)
+    asked: dict[str, dict[int, ChunkOutcome]] = {job_id: {} for job_id in cut.jobs}
+    whole: list[JobResult | Failure] = []
+    answered: list[JobResult | Failure] = [*outcome.results, *outcome.failures]
+    for each in answered:
+        job_id, number = split_chunk_id(each.job.job_id)
+        if number is None or job_id not in cut.jobs:
+            whole.append(each)
+        else:
+            asked[job_id][number] = ChunkOutcome(job=cut.jobs[job_id].job, number=number, outcome=each)
+    kept = [each for each in cut.jobs.values() if each.job.only_chunks is not None]
+    run = context.writer.run
+    earlier = read_chunk_outcomes(context.writer.engine, kept, dataset=run.dataset, spec_id=run.spec_id) if kept else {}
+    merged = [merge_chunks(each, earlier.get(job_id, {}), asked[job_id], rule) for job_id, each in cut.jobs.items()]
+    ended = [*whole, *merged]
+    return EndedJobs(
+        results=[each for each in ended if isinstance(each, JobResult)],
+        failures=[each for each in ended if isinstance(each, Failure)],
+        chunks=[chunk for chunks in asked.values() for chunk in chunks.values()],
+    )

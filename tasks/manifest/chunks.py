@@ -1,0 +1,70 @@
+"""Checks of a manifest whose jobs are to be cut into chunks, and the columns that tell a shard to cut them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from infra.errors import ManifestError
+from tasks.domain.chunk_rule import choice_of
+from tasks.domain.chunks import MARK
+from tasks.manifest.rejects import list_faults
+from tasks.manifest.schema import ROW, row_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tasks.domain import RunSpec
+    from tasks.manifest.schema import Fault
+    from tasks.manifest.table import JobTable
+
+
+def require_cuttable(jobs: JobTable, spec: RunSpec, *, manifest: str) -> None:
+    """Make sure that the ids of chunks are unique, and that each job has the choice that a rule looks for.
+
+    Args:
+        jobs: The jobs; any will do if the spec cuts none.
+        spec: The spec of the run.
+        manifest: The manifest's URI, for the message.
+
+    Raises:
+        ManifestError: Some rows are not suited; the message lists them.
+    """
+    if spec.chunk_s is None or spec.chunk_rule is None:
+        return
+    faults: dict[str, Fault] = {}
+    for part in jobs.parts():
+        for fault in _faults(part, choice_of(spec.chunk_rule)):
+            faults[fault.rule] = faults[fault.rule] + fault if fault.rule in faults else fault
+    if faults:
+        raise ManifestError(f"{manifest} cannot be cut into chunks:", list_faults([*map(str, faults.values())]))
+
+
+def _faults(part: pl.DataFrame, wanted: str | None) -> Iterator[Fault]:
+    marked = part.filter(pl.col("job_id").str.contains(MARK, literal=True)).select(ROW, "job_id").rows()
+    if marked:
+        yield row_fault(f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", marked)
+    if wanted is None:
+        return
+    lacking = part.filter(~pl.col("choices").list.contains(wanted)).select(ROW, "job_id").rows()
+    if lacking:
+        yield row_fault(f"The chunk rule any:{wanted} needs {wanted!r} among the choices.", "job_id", lacking)
+
+
+def with_chunks(
+    parts: Iterable[pl.DataFrame], chunk_s: float, only: Mapping[str, Sequence[int]]
+) -> Iterator[pl.DataFrame]:
+    """Add the columns by which a shard's jobs are cut.
+
+    Args:
+        parts: Jobs, as yielded by `JobTable.parts`.
+        chunk_s: Seconds of a chunk.
+        only: Numbers of the only chunks to ask about, by job id.
+    """
+    named = pl.DataFrame(
+        {"job_id": [*only], "only_chunks": [[*numbers] for numbers in only.values()]},
+        schema={"job_id": pl.String, "only_chunks": pl.List(pl.Int32)},
+    )
+    for part in parts:
+        yield part.join(named, on="job_id", how="left", maintain_order="left").with_columns(chunk_s=pl.lit(chunk_s))

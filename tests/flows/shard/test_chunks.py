@@ -1,0 +1,165 @@
+"""A shard whose jobs are cut: each chunk is extracted and answered by itself, and the job has one outcome."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import av
+import numpy as np
+import pytest
+
+from flows.shard.chunks import cut_into_chunks, merge_ended
+from flows.shard.extract import ViewStream
+from flows.shard.infer import InferenceContext, ShardOutcome, infer_views
+from flows.shard.tasks import extract_shard
+from infra.settings import StoreSettings
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.packets import with_pixels
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_view
+from tasks.plans.extracted import read_extracted, write_extracted
+from tasks.results.write import RunKey, ShardWriter
+from tests.clips import make_clip
+
+__all__ = ["make_clip"]
+
+CHOICES = ("yes", "no")
+SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4), chunk_s=2, chunk_rule="any:yes")
+
+
+@pytest.fixture
+def extractor(tmp_path):
+    objects = ObjectStore(StoreSettings())
+    cache = FrameCache(objects, f"file://{tmp_path}/cache")
+    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
+        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
+
+
+class Bright:
+    """Answers yes if the frames are blue enough, as the last ones of a clip are."""
+
+    def answer(self, batch):
+        return [self._answer(batch.frame_files[question.video_id]) for question in batch.questions]
+
+    def _answer(self, file):
+        sure = float(np.mean(decode_frame_file(file).images[..., 2])) / 255
+        counts = {"prompt_tokens": 1, "cached_tokens": 0, "preprocess_ms": 0.0, "inference_ms": 0.0}
+        return Answer(choice_index=0 if sure > 0.5 else 1, probabilities=(sure, 1 - sure), **counts)
+
+
+def context_of(extractor):
+    return InferenceContext(
+        spec=SPEC,
+        cache=extractor.cache,
+        pool=extractor.pool,
+        limits=extractor.limits,
+        backend=Bright(),
+        writer=ShardWriter(None, RunKey(run_id=None, dataset="d", spec_id="s", model="m", versions={}, host="h")),
+        batch_bytes=1024**2,
+        extractor=extractor,
+    )
+
+
+def film(uri, name="film", **changed):
+    return Job(job_id=name, video_uri=str(uri), prompt="Blue?", choices=CHOICES, chunk_s=2, **changed)
+
+
+def ended(extractor, *jobs):
+    shard, stream = Shard(index=0, jobs=jobs), ViewStream()
+    extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
+    outcome, context, cut = ShardOutcome(index=0), context_of(extractor), stream.wait_for_jobs()
+    infer_views(stream, group_by_view(cut.shard.jobs, SPEC.sampling), context, outcome)
+    return merge_ended(cut, outcome, context)
+
+
+def test_each_chunk_shows_its_own_frames_and_one_of_them_decides(extractor, make_clip):
+    found = ended(extractor, film(make_clip(frames=72, gop=12, fps=12)))
+
+    labels = {chunk.number: chunk.outcome.label for chunk in found.chunks}
+    assert labels == {0: "no", 1: "no", 2: "yes"}
+    [row] = found.results
+    assert (row.job.job_id, row.label, row.chunks.total, row.chunks.answered) == ("film", "yes", 3, 3)
+
+
+def test_a_clip_shorter_than_a_chunk_is_answered_as_without_chunks(extractor, make_clip):
+    clip = make_clip(frames=12, gop=12, fps=12)
+
+    [row] = ended(extractor, film(clip)).results
+
+    whole = extractor.prepare(str(clip))
+    assert whole.was_cached
+    file = with_pixels(extractor.cache.read(whole.identity), extractor.pool, extractor.limits)
+    assert row.answer == Bright()._answer(file)
+    assert row.chunks.total == 1
+
+
+def test_a_video_that_cannot_be_cut_fails_its_jobs_alone_and_as_a_whole(extractor, make_clip, tmp_path):
+    (tmp_path / "text.mp4").write_text("no video")
+
+    found = ended(extractor, film(tmp_path / "text.mp4", "a"), film(tmp_path / "gone.mp4", "b"), film(make_clip(), "c"))
+
+    assert {each.job.job_id: each.code for each in found.failures} == {"a": "video_unreadable", "b": "video_missing"}
+    assert all(failure.chunks is None for failure in found.failures)
+    assert [row.job.job_id for row in found.results] == ["c"]
+
+
+def remuxed(clip, path, **options):
+    with av.open(str(clip)) as source, av.open(str(path), "w", options=options) as target:
+        stream = source.streams.video[0]
+        copied = target.add_stream_from_template(stream)
+        for packet in source.demux(stream):
+            if packet.dts is not None:
+                packet.stream = copied
+                target.mux(packet)
+    return path
+
+
+def test_a_recording_that_states_no_length_is_cut_by_its_keyframes(extractor, make_clip, tmp_path):
+    live = remuxed(make_clip(frames=72), tmp_path / "live.mkv", live="1")
+
+    [row] = ended(extractor, film(live)).results
+
+    assert (row.label, row.chunks.total) == ("yes", 3)
+
+
+def test_a_bare_stream_without_any_length_fails_with_what_to_do(extractor, make_clip, tmp_path):
+    bare = remuxed(make_clip(), tmp_path / "bare.h264")
+
+    [failed] = ended(extractor, film(bare)).failures
+
+    assert failed.code == "video_unreadable"
+    assert "does not state its length, so it cannot be cut into chunks" in failed.message
+
+
+def test_jobs_that_are_not_to_be_cut_share_a_shard_with_those_that_are(extractor, make_clip):
+    clip = str(make_clip())
+    plain = Job(job_id="a#0", video_uri=clip, prompt="Blue?", choices=CHOICES)
+
+    found = ended(extractor, plain, film(clip))
+
+    assert [row.job.job_id for row in found.results] == ["a#0", "film"]
+    assert found.results[0].chunks is None
+
+
+def test_another_machine_asks_about_the_same_chunks(extractor, make_clip, tmp_path):
+    shard, stream = Shard(index=0, jobs=(film(make_clip()),)), ViewStream()
+    here = extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
+    objects, seal = extractor.objects, StoreSettings().seal
+    write_extracted(objects, f"file://{tmp_path}/plan", here, seal=seal)
+
+    there = read_extracted(objects, f"file://{tmp_path}/plan", shard, sampling=SPEC.sampling, seal=seal)
+
+    assert there.outcomes.keys() == here.outcomes.keys()
+    assert ViewStream.whole(there).wait_for_jobs().shard == stream.wait_for_jobs().shard
+
+
+def test_an_attempt_after_a_failed_one_keeps_its_chunks(extractor, make_clip):
+    shard, stream = Shard(index=0, jobs=(film(make_clip()),)), ViewStream()
+    with ThreadPoolExecutor(1) as workers:
+        first = stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
+
+    assert stream.begin(lambda: pytest.fail("cut again")) is first

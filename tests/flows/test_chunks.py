@@ -1,0 +1,170 @@
+"""Runs that ask about films chunk by chunk, by a real model."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from sqlalchemy import delete, select, update
+
+from infra.database.connect import connect
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import CHUNK, FAILURE, RESULT
+from tasks.demo.clips import FPS, Encoding, write_clip
+from tasks.demo.shapes import QUESTIONS, draw_colour, draw_shape, render_frames
+from tests.command_line import reelabel as run_command
+
+SCENE_S = 4
+FILMS = {"film": ("green", "blue", "red", "yellow"), "other": ("green", "blue", "green"), "short": ("red",)}
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_chunks")]
+
+
+def scene(colour, rng):
+    shape = replace(draw_shape(rng), colour=colour, rgb=draw_colour(colour, rng), background=100)
+    return render_frames(shape, np.linspace(0, 1, SCENE_S * FPS), rng)
+
+
+@pytest.fixture(scope="module")
+def write_manifest(tmp_path_factory, own_services):
+    """Return a function that stores a manifest of questions about films; each object is there for one scene alone."""
+    folder, objects = tmp_path_factory.mktemp("films"), ObjectStore(own_services.store)
+    root, rng = f"{own_services.store.uri}/films", np.random.default_rng(7)
+    for name, colours in FILMS.items():
+        path = folder / f"{name}.mp4"
+        frames = np.concatenate([scene(colour, rng) for colour in colours])
+        write_clip(path, frames, Encoding(container="mp4", codec="libx264", gop=FPS))
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    prompt, choices = QUESTIONS["colour"]
+
+    def write(name, job_ids):
+        uris = [f"{root}/{job_id.partition('#')[0]}.mp4" for job_id in job_ids]
+        rows = {"job_id": job_ids, "video_uri": uris, "prompt": prompt, "choices": [list(choices)] * len(job_ids)}
+        path = folder / f"{name}.parquet"
+        pl.DataFrame(rows).write_parquet(path)
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+        return f"{root}/{path.name}"
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def reelabel(served):
+    return lambda *arguments: run_command(served | {"COLUMNS": "200"}, *arguments)
+
+
+@pytest.fixture(scope="module")
+def engine(own_services):
+    engine = connect(own_services.database)
+    yield engine
+    engine.dispose()
+
+
+def rows(engine, table, *columns, dataset="films"):
+    query = select(*(table.c[name] for name in columns)).where(table.c.dataset == dataset)
+    with engine.connect() as connection:
+        return connection.execute(query.order_by(*query.selected_columns)).all()
+
+
+@pytest.fixture(scope="module")
+def films(write_manifest):
+    return write_manifest("films", [*FILMS, "gone"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def answered(reelabel, films):
+    options = ["--dataset", "films", "--chunk-s", str(SCENE_S), "--chunk-rule", "any:red"]
+    run = reelabel("classify", films, *options)
+    assert run.returncode == 1, run.stderr  # one video is missing
+    return run
+
+
+def test_a_film_that_shows_red_for_one_chunk_alone_is_found(engine, answered):
+    found = {row.job_id: row for row in rows(engine, RESULT, "job_id", "label", "chunks", "chunks_answered")}
+
+    assert {name: row.label == "red" for name, row in found.items()} == {"film": True, "other": False, "short": True}
+    assert {name: (row.chunks, row.chunks_answered) for name, row in found.items()} == {
+        name: (len(colours), len(colours)) for name, colours in FILMS.items()
+    }
+    assert rows(engine, FAILURE, "job_id", "code", "chunks") == [("gone", "video_missing", None)]
+    labels = rows(engine, CHUNK, "job_id", "chunk", "label")
+    assert [label for job_id, _, label in labels if job_id == "film"] == list(FILMS["film"])
+    assert "4 jobs = 3 labels + 1 failure, from 8 chunks, 0 of them without an answer" in answered.stdout
+
+
+def test_chunks_are_listed_with_their_places(reelabel):
+    listed = reelabel("results", "--chunks")
+    assert listed.returncode == 0, listed.stderr
+    found = json.loads(reelabel("results", "--chunks", "--format", "json").stdout)
+
+    assert "film#2" in listed.stdout
+    [chunk] = [row for row in found if row["chunk_id"] == "film#2"]
+    assert (chunk["start_s"], chunk["end_s"], chunk["label"]) == (8, pytest.approx(12, abs=1e-3), "red")
+    assert chunk["frames_used"] > 0 < chunk["decode_ms"]
+
+
+def test_a_named_chunk_is_asked_about_alone_and_its_job_follows(reelabel, engine, films):
+    before = dict(rows(engine, CHUNK, "chunk", "run_id"))
+    chosen = ["backfill", "--manifest", films, "--dataset", "films"]
+
+    foretold = [reelabel(*chosen, "--ids", "film#2", "--dry-run", *force).stdout for force in ([], ["--force"])]
+    assert "Would answer 0 jobs" in foretold[0]
+    assert "Would answer 1 job on 1 video" in foretold[1]
+    standing = reelabel(*chosen, "--ids", "film#2")
+    forced = reelabel(*chosen, "--ids", "film#2", "--force")
+    unknown = reelabel(*chosen, "--ids", "film#9", "--force")
+
+    assert "already ended" in standing.stdout, standing.stderr
+    assert "1 label, 0 failures" in forced.stdout, forced.stderr
+    assert "film#9 is not a chunk: film has 4 chunks, film#0 to film#3" in " ".join(unknown.stderr.split())
+    after = {
+        chunk: run_id for job_id, chunk, run_id in rows(engine, CHUNK, "job_id", "chunk", "run_id") if job_id == "film"
+    }
+    assert after[2] not in before.values()
+    assert {after[number] for number in (0, 1, 3)} <= set(before.values())
+    assert [row.label for row in rows(engine, RESULT, "job_id", "label") if row.job_id == "film"] == ["red"]
+
+
+def test_a_failed_chunk_is_asked_about_again_without_force(reelabel, engine, films):
+    where = (CHUNK.c.dataset == "films") & (CHUNK.c.job_id == "other") & (CHUNK.c.chunk == 1)
+    none = dict.fromkeys(("label", "choice_index", "probabilities", "margin", "entropy_nats"))
+    with engine.begin() as connection:
+        connection.execute(
+            update(CHUNK).where(where).values(**none, code="decoder_timeout", stage="decode", message="?")
+        )
+
+    run = reelabel("backfill", "--manifest", films, "--dataset", "films", "--ids", "other#1,other#0")
+
+    assert "1 label, 0 failures" in run.stdout, run.stderr
+    with engine.connect() as connection:
+        assert connection.execute(select(CHUNK.c.label).where(where)).scalar_one() == "blue"
+
+
+def test_the_audit_counts_jobs_once_and_misses_a_chunk_that_is_gone(reelabel, engine):
+    assert "Reconciled: 4 jobs = 3 labels + 1 failure, from 8 chunks" in reelabel("audit", "last").stdout
+    where = (CHUNK.c.dataset == "films") & (CHUNK.c.job_id == "film") & (CHUNK.c.chunk == 0)
+    with engine.begin() as connection:
+        lost = dict(connection.execute(delete(CHUNK).where(where).returning(CHUNK)).mappings().one())
+
+    audit = reelabel("audit", "last")
+
+    assert audit.returncode == 1
+    assert "1 with other chunks than their row tells of, such as film" in " ".join(audit.stdout.split())
+    with engine.begin() as connection:
+        connection.execute(CHUNK.insert().values(**lost))
+
+
+def test_what_cannot_be_cut_is_refused_before_anything_is_asked(reelabel, films, write_manifest):
+    marked = reelabel("classify", write_manifest("marked", ["film#1"]), "--chunk-s", "4", "--dataset", "refused")
+    lacking = reelabel("classify", films, "--chunk-s", "4", "--chunk-rule", "any:purple", "--dataset", "refused")
+    ruled = reelabel("classify", films, "--chunk-rule", "mean", "--dataset", "refused")
+    wrong = reelabel("classify", films, "--chunk-s", "4", "--chunk-rule", "most", "--dataset", "refused")
+    tiny = reelabel("classify", films, "--chunk-s", "0.5", "--dataset", "refused")
+
+    said = [" ".join(run.stderr.split()) for run in (marked, lacking, ruled, wrong, tiny)]
+    assert "With chunk_s, a job_id must not contain #, which numbers chunks. 1 row, first row 0" in said[0]
+    assert "The chunk rule any:purple needs 'purple' among the choices. 4 rows, first row 0" in said[1]
+    assert "The chunk rule mean has no chunks; also set chunk_s, such as 60." in said[2]
+    assert "There is no chunk rule 'most': use majority, mean, or any:CHOICE" in said[3]
+    assert "--chunk-s 0.5: use at least 1 second, or 0 to cut nothing." in said[4]

@@ -1,0 +1,61 @@
+"""What a page says about the chunks of a job that was cut."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from infra.settings import StoreSettings
+from reelabel.extract import extract_keyframes
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.limits import Limits
+from reelabel.segment import Segment
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
+from tasks.report.jobs import drop_strips
+from tasks.report.page import render, shorten_texts
+from tests.report.test_gather import SPEC, manifest, page_of, started
+from tests.results.rows import failure, job, result
+
+__all__ = ["manifest", "started"]
+CUT = SPEC.model_copy(update={"chunk_s": 2.0, "chunk_rule": "any:no"})
+
+
+@pytest.fixture
+def answered(started, manifest, tmp_path):
+    """Answer the job a in two chunks, of which the first one failed; the frames of the second are in the cache."""
+    uri = pl.read_parquet(manifest)["video_uri"][0]
+    cut = cut_job(job("a", video_uri=uri, answer="no", chunk_s=2), 4)
+    outcomes = [failure(cut.chunks[0], message="It hangs."), result(cut.chunks[1])]
+    chunks = [ChunkOutcome(job=cut.job, number=number, outcome=each) for number, each in enumerate(outcomes)]
+    asked = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
+    segment = Segment(2.0)
+    frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits(), segment=segment)
+    cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
+    cache.write(FrameIdentity(**asked, segment=segment), encode_frame_file(frames, **asked))
+    started(CUT, [merge_chunks(cut, {}, dict(enumerate(chunks)), "any:no")], chunks=chunks)
+
+
+@pytest.mark.usefixtures("answered")
+def test_a_job_shows_its_chunks_and_the_frames_of_the_one_that_decided(engine, tmp_path):
+    shown = page_of(engine, tmp_path).shown
+
+    [found] = shown.jobs
+    assert [(each.number, each.start_s, each.end_s, each.label, each.strip) for each in found.chunks] == [
+        (0, 0, 1.9998, None, None),
+        (1, 2, None, "no", 0),
+    ]
+    assert [frame.time_s for frame in shown.strips[0].frames] == [2, 3]
+    assert (found.facts["chunks"], found.facts["chunks_answered"]) == (2, 1)
+    assert drop_strips(shown, 0).jobs[0].chunks[1].strip is None
+    assert shorten_texts(shown, 4).jobs[0].chunks[0].message == "It h... (9 characters)"
+    assert "All 1 job are in this report, 1 with their frames." in render(page_of(engine, tmp_path))
+
+
+@pytest.mark.usefixtures("answered")
+def test_the_id_of_a_chunk_asks_for_its_job(engine, tmp_path):
+    report = page_of(engine, tmp_path, job_ids=["a#0", "a#1"])
+
+    assert [each.job_id for each in report.shown.jobs if "requested" in each.reasons] == ["a"]
