@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from reelabel.errors import ArchiveUnreadableError
 from reelabel.sources.object_info import changed, redact_uri
 from reelabel.sources.seekable import Seekable
+from reelabel.sources.sparse_file import ByteSource
 
 if TYPE_CHECKING:
     from reelabel.sources.object_info import ObjectInfo
@@ -18,19 +19,12 @@ _LARGEST_BLOCK_BYTES = 4 * 1024**2
 _MAX_READ_BYTES = 256 * 1024**2
 
 
-class ArchiveSource(Protocol):
-    """One version of an archive, local or remote. Thread-safe."""
+class ArchiveSource(ByteSource, Protocol):
+    """One version of an archive, local or remote. A read returns fewer bytes if it ends before."""
 
     @property
     def info(self) -> ObjectInfo:
         """Its URI, size and fingerprint."""
-
-    @property
-    def max_wait_s(self) -> float:
-        """Seconds that a read may take; infinite if it has no limit."""
-
-    def read(self, start: int, size: int) -> bytes:
-        """Read `size` bytes from `start`, fewer if it ends before."""
 
     def require_unchanged(self) -> None:
         """Raise ObjectChangedError if it has changed since it was opened."""
@@ -41,7 +35,7 @@ class RangedFile(Seekable, io.RawIOBase):
 
     def __init__(self, source: ArchiveSource, *, block_bytes: int = _SMALLEST_BLOCK_BYTES) -> None:
         """Start at the beginning; `block_bytes` is the size of blocks after a jump."""
-        self.size_bytes = source.info.size_bytes
+        self.size_bytes = source.size_bytes
         self._source = source
         self._first_block_bytes = self._block_bytes = block_bytes
         self._block_start = 0
