@@ -1,0 +1,145 @@
+"""An index that is open: its segments are mapped into memory, and it knows which of their rows are searched."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import polars as pl
+
+from reelabel.cores import usable_cores
+from reelabel.errors import FrameFileError
+from tasks.search.codes import score_rows
+from tasks.search.frames import FoundFrames, best_frames
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import numpy.typing as npt
+
+    from tasks.search.index_store import IndexStore
+    from tasks.search.segment import Rows
+
+# A search compares this many vectors, or all of them if there are fewer: its time does not depend on how many there
+# are, and what is found among fewer is exact but for the rounding of codes.
+ROWS_COMPARED = 300_000
+_BLOCK_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A segment, and which of its files are searched.
+
+    Attributes:
+        rows: Its rows.
+        files: Number of each of its files in the selection; -1 if it is not searched. Shape (files,), int64.
+        searched: Which rows are searched; None for all. Shape (N,), bool.
+        counts: How many of them each list has; shape (lists,), int64.
+    """
+
+    rows: Rows
+    files: npt.NDArray[np.int64]
+    searched: npt.NDArray[np.bool_] | None
+    counts: npt.NDArray[np.int64]
+
+    def rows_of(self, lists: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the searched rows of some ascending lists."""
+        rows = self.rows.rows_of(lists)
+        return rows if self.searched is None else rows[self.searched[rows]]
+
+
+class OpenedIndex:
+    """Finds frames among the files of a selection that the index covers; a context manager. Thread-safe.
+
+    Attributes:
+        covered: Which files of the selection it covers; shape (F,), bool.
+        rows: Vectors that are searched.
+        faults: Why the index, or parts of it, are not used; sentences.
+    """
+
+    def __init__(self, store: IndexStore, keys: pl.Series) -> None:
+        """Open the newest index of a space; one that is missing covers nothing.
+
+        Args:
+            store: The index.
+            keys: The embedding files of the selection; distinct.
+        """
+        self.covered = np.zeros(len(keys), np.bool_)
+        self._parts: list[_Part] = []
+        self._centroids = np.zeros((1, store.space.dimensions), np.float32)
+        self._pool = ThreadPoolExecutor(usable_cores())
+        generation, self.faults = store.read_newest()
+        if generation is None:
+            self.rows = 0
+            return
+        numbers = pl.DataFrame({"key": keys, "number": np.arange(len(keys))})
+        try:
+            self._centroids = store.read_lists(generation)
+        except FrameFileError as error:
+            self.faults.append(f"The search index is not used: {error.message}")
+            generation = generation.model_copy(update={"segments": ()})
+        for info in generation.segments:
+            try:
+                found = pl.DataFrame({"key": list(store.read_keys(info))}).join(
+                    numbers, on="key", how="left", maintain_order="left"
+                )
+                files = found["number"].fill_null(-1).to_numpy()
+                if (files >= 0).any():
+                    self._add(store.open_segment(info, generation), files)
+            except FrameFileError as error:
+                self.faults.append(f"A segment of the search index is not used: {error.message}")
+        self.rows = int(sum(part.counts.sum() for part in self._parts))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+
+    def _add(self, rows: Rows, files: npt.NDArray[np.int64]) -> None:
+        self.covered[files[files >= 0]] = True
+        searched = None if (files >= 0).all() else (files >= 0)[rows.files]
+        counts = np.bincount(rows.lists if searched is None else rows.lists[searched], minlength=len(self._centroids))
+        self._parts.append(_Part(rows=rows, files=files, searched=searched, counts=counts))
+
+    def search(self, query: npt.NDArray[np.float32], *, limit: int, rows_compared: int = ROWS_COMPARED) -> FoundFrames:
+        """Find the frames that fit best among those of the nearest lists.
+
+        Args:
+            query: A vector of length 1; shape (D,), float32.
+            limit: Most frames to return.
+            rows_compared: Lists are looked at until they hold this many vectors.
+
+        Returns:
+            Frames, best first.
+        """
+        lists = self._nearest_lists(query, rows_compared)
+        work = [
+            (part, block)
+            for part in self._parts
+            for rows in [part.rows_of(lists)]
+            for block in np.array_split(rows, -(-len(rows) // _BLOCK_ROWS) or 1)
+            if len(block)
+        ]
+        return best_frames(self._pool.map(lambda item: _score(item[0], item[1], query), work), limit)
+
+    def _nearest_lists(self, query: npt.NDArray[np.float32], rows_compared: int) -> npt.NDArray[np.int64]:
+        """Return the nearest lists that together have enough searched rows; ascending."""
+        counts = sum((part.counts for part in self._parts), np.zeros(len(self._centroids), np.int64))
+        if self.rows <= rows_compared:
+            return np.flatnonzero(counts)
+        order = np.argsort(-(self._centroids @ query), kind="stable")
+        enough = int(np.searchsorted(np.cumsum(counts[order]), rows_compared)) + 1
+        return np.sort(order[:enough])
+
+
+def _score(part: _Part, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> FoundFrames:
+    return FoundFrames(
+        scores=score_rows(part.rows.codes, part.rows.scales, rows, query),
+        files=part.files[part.rows.files[rows]],
+        pts_ms=part.rows.pts_ms[rows],
+    )
