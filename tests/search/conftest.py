@@ -54,7 +54,12 @@ class World:
             size_px=64,
             versions={},
         )
-        self.cache.write(identity, Embeddings(vectors=vectors, pts_ms=np.arange(len(vectors)) * step_ms))
+        self.cache.write(
+            identity,
+            Embeddings(
+                vectors=vectors, pts_ms=np.arange(len(vectors)) * step_ms, duration_s=len(vectors) * step_ms / 1000
+            ),
+        )
         self.list(video, identity.key, dataset=dataset, task=task)
         return identity.key
 
