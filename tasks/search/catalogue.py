@@ -83,8 +83,9 @@ class TableCatalogue:
     def read(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
         """Select jobs."""
         table = self.tables.get(space, pl.DataFrame(schema=COLUMNS))
-        wanted = {"dataset": dataset, "task": task}
-        return table.filter([pl.col(name) == value for name, value in wanted.items() if value is not None])
+        for name, value in {"dataset": dataset, "task": task}.items():
+            table = table.filter(pl.col(name) == value) if value is not None else table
+        return table
 
 
 def choose_space(catalogue: Catalogue, model: ModelIdentity) -> VectorSpace:
