@@ -173,13 +173,14 @@ class _Builder:
         vectors = stored.embeddings.vectors
         if fault := self._store.space.refuse(stored.model, vectors.shape[1]):
             return fault
-        codes, scales = quantize(vectors)
+        codes, fine, scales = quantize(vectors)
         rows = Rows(
             lists=assign_lists(vectors, self._centroids),
             files=np.zeros(len(vectors), np.uint32),
             pts_ms=stored.embeddings.pts_ms,
             scales=scales,
             codes=codes,
+            fine=fine,
         )
         return _Batch(keys=(key,), rows=rows)
 
@@ -238,6 +239,7 @@ def _join(batches: Sequence[_Batch]) -> _Batch:
         pts_ms=np.concatenate([batch.rows.pts_ms for batch in batches]),
         scales=np.concatenate([batch.rows.scales for batch in batches]),
         codes=np.concatenate([batch.rows.codes for batch in batches]),
+        fine=np.concatenate([batch.rows.fine for batch in batches]),
     )
     return _Batch(keys=tuple(keys), rows=rows)
 
@@ -245,11 +247,11 @@ def _join(batches: Sequence[_Batch]) -> _Batch:
 def _sample(parts: Sequence[Rows], count: int) -> npt.NDArray[np.float32]:
     """Return vectors, at most `count`, evenly from all parts."""
     step = max(1, sum(map(len, parts)) // count)
-    return np.concatenate([dequantize(part.codes[::step], part.scales[::step]) for part in parts])
+    return np.concatenate([dequantize(part.codes[::step], part.fine[::step], part.scales[::step]) for part in parts])
 
 
 def _assign_codes(codes: npt.NDArray[np.int8], centroids: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
-    """Return the nearest centroid of each code; lengths do not matter for that."""
+    """Return the nearest centroid of each vector, by its first bytes; lengths do not matter for that."""
     blocks = range(0, len(codes), _BLOCK_ROWS)
     return np.concatenate(
         [assign_lists(codes[start : start + _BLOCK_ROWS].astype(np.float32), centroids) for start in blocks]

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
     from tasks.domain import ModelIdentity
 
-# One row per job. `key` is that of the embedding file; jobs on one video may share it.
+# One row per job: `video_uri` may be shown, and so may lack what `redact_uri` leaves out; with `fingerprint`, it tells
+# videos apart. `key` is that of the embedding file, which jobs may share.
 COLUMNS: dict[str, Any] = {
     "dataset": pl.String,
     "job_id": pl.String,
     "task": pl.String,
     "video_uri": pl.String,
+    "fingerprint": pl.String,
     "key": pl.String,
 }
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from reelabel.cores import usable_cores
 from reelabel.errors import FrameFileError
-from tasks.search.codes import score_rows
+from tasks.search.codes import dequantize, score_rows
 from tasks.search.frames import FoundFrames, best_frames
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # are, and what is found among fewer is exact but for the rounding of codes.
 ROWS_COMPARED = 300_000
 _BLOCK_ROWS = 16_384
+# Of the frames that are near by their first bytes, this many are compared by all, for each that is wanted.
+_CANDIDATES, _MORE_CANDIDATES = 4, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,16 @@ class _Part:
         """Return the searched rows of some ascending lists."""
         rows = self.rows.rows_of(lists)
         return rows if self.searched is None else rows[self.searched[rows]]
+
+    def score(self, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the cosines of some ascending rows by their first bytes."""
+        return score_rows(self.rows.codes, self.rows.scales, rows, query)
+
+    def refine(self, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> FoundFrames:
+        """Return some rows with their cosines by all bytes."""
+        of = self.rows
+        scores = dequantize(of.codes[rows], of.fine[rows], of.scales[rows]) @ query
+        return FoundFrames(scores=scores, files=self.files[of.files[rows]], pts_ms=of.pts_ms[rows])
 
 
 class OpenedIndex:
@@ -125,7 +137,13 @@ class OpenedIndex:
             for block in np.array_split(rows, -(-len(rows) // _BLOCK_ROWS) or 1)
             if len(block)
         ]
-        return best_frames(self._pool.map(lambda item: _score(item[0], item[1], query), work), limit)
+        scores = list(self._pool.map(lambda item: item[0].score(item[1], query), work))
+        least = _score_of_rank(scores, _CANDIDATES * limit + _MORE_CANDIDATES)
+        found = (
+            part.refine(rows[block_scores >= least], query)
+            for (part, rows), block_scores in zip(work, scores, strict=True)
+        )
+        return best_frames(found, limit)
 
     def _nearest_lists(self, query: npt.NDArray[np.float32], rows_compared: int) -> npt.NDArray[np.int64]:
         """Return the nearest lists that together have enough searched rows; ascending."""
@@ -137,9 +155,8 @@ class OpenedIndex:
         return np.sort(order[:enough])
 
 
-def _score(part: _Part, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> FoundFrames:
-    return FoundFrames(
-        scores=score_rows(part.rows.codes, part.rows.scales, rows, query),
-        files=part.files[part.rows.files[rows]],
-        pts_ms=part.rows.pts_ms[rows],
-    )
+def _score_of_rank(scores: list[npt.NDArray[np.float32]], rank: int) -> float:
+    """Return the score that `rank` of all have at least; -inf if there are not so many."""
+    if sum(map(len, scores)) <= rank:
+        return -np.inf
+    return float(-np.partition(-np.concatenate(scores), rank - 1)[rank - 1])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tasks.search.moments import Moment
 
 # Frames for each moment that is asked for, at first: neighbours of a good frame are good, too.
-_FRAMES_PER_MOMENT = 100
+_FRAMES_PER_MOMENT = 30
 _GROWTH = 10
 _MOST_FRAMES = 100_000
 
@@ -49,7 +49,7 @@ class Searcher:
     """Searches the videos of a selection; a context manager.
 
     Attributes:
-        files: The embedding files of the selection: `key` and `video_uri`, by number.
+        files: The embedding files of the selection, by number: `key`, `video_uri` and `fingerprint`.
     """
 
     def __init__(self, jobs: pl.DataFrame, cache: EmbeddingCache, store: IndexStore, *, exact: bool = False) -> None:
@@ -61,8 +61,9 @@ class Searcher:
             store: The index of their space.
             exact: Do without the index.
         """
-        self.files = jobs.unique("key", maintain_order=True).select("key", "video_uri")
-        self._videos = self.files["video_uri"].rank("dense").to_numpy().astype(np.int64)
+        self.files = jobs.unique("key", maintain_order=True).select("key", "video_uri", "fingerprint")
+        names = self.files.select(pl.concat_str("video_uri", "fingerprint", separator="\n", ignore_nulls=True))
+        self._videos = names.to_series().rank("dense").to_numpy().astype(np.int64)
         self._cache = cache
         self._space = store.space
         self._index = OpenedIndex(store, self.files["key"] if not exact else pl.Series([], dtype=pl.String))
@@ -91,7 +92,7 @@ class Searcher:
             query: A vector of length 1; shape (D,), float32.
             top: Most moments to return.
             min_score: Least cosine.
-            without: URI of a video and a time in milliseconds; that moment is not returned.
+            without: Key of an embedding file, and a time in milliseconds; that moment of its video is not returned.
         """
         exact = ExactSearch(cache=self._cache, space=self._space)
         keys = self.files["key"].gather(self._uncovered).to_list()
@@ -112,9 +113,10 @@ class Searcher:
         if min_score is not None:
             frames = frames.take(np.flatnonzero(frames.scores >= min_score))
         if without is not None:
-            uri, time_ms = without
+            key, time_ms = without
             is_near = np.abs(frames.pts_ms - time_ms) < MOMENT_MS
-            is_same = (self.files["video_uri"] == uri).to_numpy()[frames.files]
+            videos = self._videos[(self.files["key"] == key).to_numpy()]
+            is_same = np.isin(self._videos[frames.files], videos)
             frames = frames.take(np.flatnonzero(~(is_near & is_same)))
         return frames
 

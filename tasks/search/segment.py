@@ -1,14 +1,14 @@
-"""A segment of the index: an Arrow file of up to 128 MiB of codes, sorted by list, which is never changed.
+"""A segment of the index: an Arrow file of up to 128 MiB of vectors, sorted by list, which is never changed.
 
 Columns: `list` (int32, ascending), `file` (uint32, the position in the segment's keys), `pts_ms` (int64), `scale`
-(float32) and `code` (a fixed-size list of int8). Its keys are in a file of their own.
+(float32), and `code` and `fine` (fixed-size lists of int8). Its keys are in a file of their own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -27,7 +27,7 @@ _TYPES = {"list": np.int32, "file": np.uint32, "pts_ms": np.int64, "scale": np.f
 
 def rows_per_segment(dimensions: int) -> int:
     """Return how many vectors a full segment has."""
-    return _SEGMENT_BYTES // dimensions
+    return _SEGMENT_BYTES // (2 * dimensions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +39,8 @@ class Rows:
         files: Which file of the segment's keys; shape (N,), uint32.
         pts_ms: Time in milliseconds; shape (N,), int64.
         scales: What to multiply each code with; shape (N,), float32.
-        codes: Shape (N, D), int8.
+        codes: First bytes; shape (N, D), int8.
+        fine: Second bytes; shape (N, D), int8.
     """
 
     lists: npt.NDArray[np.int32] = field(repr=False)
@@ -47,6 +48,7 @@ class Rows:
     pts_ms: npt.NDArray[np.int64] = field(repr=False)
     scales: npt.NDArray[np.float32] = field(repr=False)
     codes: npt.NDArray[np.int8] = field(repr=False)
+    fine: npt.NDArray[np.int8] = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -59,6 +61,7 @@ class Rows:
             pts_ms=self.pts_ms[rows],
             scales=self.scales[rows],
             codes=self.codes[rows],
+            fine=self.fine[rows],
         )
 
     @cached_property
@@ -79,13 +82,13 @@ class Rows:
     def encode(self) -> bytes:
         """Return the bytes of an Arrow file of the rows, sorted by list."""
         order = np.argsort(self.lists, kind="stable")
-        count, size = self.codes.shape
         columns = {
             "list": pa.array(self.lists[order]),
             "file": pa.array(self.files[order]),
             "pts_ms": pa.array(self.pts_ms[order]),
             "scale": pa.array(self.scales[order]),
-            "code": pa.FixedSizeListArray.from_arrays(pa.array(self.codes[order].reshape(count * size)), size),
+            "code": _list_array(self.codes[order]),
+            "fine": _list_array(self.fine[order]),
         }
         sink = pa.BufferOutputStream()
         table = pa.table(columns)
@@ -112,13 +115,13 @@ class Rows:
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
             table.validate(full=True)
             columns = {name: table[name].chunk(0).to_numpy() for name in _TYPES}
-            code = table["code"].chunk(0)
-            codes = code.flatten().to_numpy().reshape(rows, dimensions)
+            lists_of = [table[name].chunk(0).flatten().to_numpy() for name in ("code", "fine")]
+            codes, fine = (each.reshape(rows, dimensions) for each in lists_of)
         except (pa.ArrowException, OSError, KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
             raise FrameFileError(f"It is damaged ({type(error).__name__}).") from None
         order = columns["list"]
         is_sound = (
-            codes.dtype == np.int8
+            codes.dtype == fine.dtype == np.int8
             and all(columns[name].dtype == kind and len(columns[name]) == rows for name, kind in _TYPES.items())
             and (np.diff(order) >= 0).all()
             and 0 <= order[0] <= order[-1] < lists
@@ -127,4 +130,15 @@ class Rows:
         )
         if not is_sound:
             raise FrameFileError("It contradicts what the index says of it.")
-        return cls(lists=order, files=columns["file"], pts_ms=columns["pts_ms"], scales=columns["scale"], codes=codes)
+        return cls(
+            lists=order,
+            files=columns["file"],
+            pts_ms=columns["pts_ms"],
+            scales=columns["scale"],
+            codes=codes,
+            fine=fine,
+        )
+
+
+def _list_array(rows: npt.NDArray[np.int8]) -> Any:  # noqa: ANN401 - pyarrow
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])

@@ -64,8 +64,8 @@ class World:
         return identity.key
 
     def list(self, video, key, *, dataset="films", task=""):
-        uri = f"s3://videos/{video}"
-        self.jobs.append({"dataset": dataset, "job_id": f"job-{video}", "task": task, "video_uri": uri, "key": key})
+        job = {"dataset": dataset, "job_id": f"job-{video}", "task": task}
+        self.jobs.append(job | {"video_uri": f"s3://videos/{video}", "fingerprint": "1", "key": key})
 
     def add_random(self, count, *, frames=20, seed=0):
         rng = np.random.default_rng(seed)
@@ -102,6 +102,6 @@ def world(tmp_path):
 @pytest.fixture
 def small_index(monkeypatch):
     """Segments of 100 vectors, and searches that compare 120 of them."""
-    monkeypatch.setattr(segment, "_SEGMENT_BYTES", 100 * SIZE)
+    monkeypatch.setattr(segment, "_SEGMENT_BYTES", 2 * 100 * SIZE)
     monkeypatch.setattr(build, "ROWS_COMPARED", 120)
     monkeypatch.setattr(opened_index, "ROWS_COMPARED", 120)

@@ -14,9 +14,11 @@ def queries(count=4, seed=9):
 
 
 def same(found, expected):
-    """Whether moments that are as good were found, but for the rounding of codes."""
+    """Whether the same moments were found, with the same scores but for the last digits."""
     scores = [each.score for each in expected.moments]
-    return [each.score for each in found.moments] == pytest.approx(scores, abs=0.004)
+    places = [(each.file, each.time_ms) for each in expected.moments]
+    is_same = [(each.file, each.time_ms) for each in found.moments] == places
+    return is_same and [each.score for each in found.moments] == pytest.approx(scores, abs=2e-5)
 
 
 def test_a_search_by_the_index_finds_what_the_exact_search_finds(world):

@@ -72,10 +72,10 @@ def test_scores_below_the_least_are_left_out(world):
 
 
 def test_the_moment_that_others_are_to_be_like_is_not_found(world):
-    world.add("a.mp4", np.ones((20, SIZE)))
+    key = world.add("a.mp4", np.ones((20, SIZE)))
     world.add("b.mp4", np.ones((20, SIZE)))
 
-    result = world.search(np.ones(SIZE), top=9, without=("s3://videos/a.mp4", 8000))
+    result = world.search(np.ones(SIZE), top=9, without=(key, 8000))
 
     assert places(result.moments)[:3] == [(0, 0), (0, 13_000), (0, 18_000)]
     assert all(each.file == 1 or abs(each.time_ms - 8000) >= 5000 for each in result.moments)
