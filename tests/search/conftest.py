@@ -42,24 +42,22 @@ class World:
         self.cache = EmbeddingCache(self.objects, self.root, seal=self.seal)
         self.space = VectorSpace(model=self.model, dimensions=self.size)
 
-    def add(self, video, vectors, *, step_ms=1000, dataset="films", task=""):
+    def add(self, video, vectors, *, step_ms=1000, **job):
         """Write the embedding file of a video; return its key."""
         vectors = normalize(np.asarray(vectors, np.float32))
+        return self.write(video, Embeddings(vectors=vectors, pts_ms=np.arange(len(vectors)) * step_ms), **job)
+
+    def write(self, video, embeddings, *, dataset="films", task=""):
         identity = EmbeddingIdentity(
             source_uri=f"s3://videos/{video}",
             fingerprint="1",
             sampling=Sampling(),
             model=self.model,
-            dimensions=vectors.shape[1],
+            dimensions=embeddings.vectors.shape[1],
             size_px=64,
             versions={},
         )
-        self.cache.write(
-            identity,
-            Embeddings(
-                vectors=vectors, pts_ms=np.arange(len(vectors)) * step_ms, duration_s=len(vectors) * step_ms / 1000
-            ),
-        )
+        self.cache.write(identity, embeddings)
         self.list(video, identity.key, dataset=dataset, task=task)
         return identity.key
 
