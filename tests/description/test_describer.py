@@ -124,7 +124,7 @@ def test_frames_are_the_middles_of_equal_parts_at_their_true_times(describer_of,
 
 
 def test_a_segment_is_described_alone_and_its_times_are_those_of_the_video(describer_of, tmp_path):
-    clip = film(tmp_path / "a.mp4", ("red", 4.5), ("green", 1), ("blue", 4))
+    clip = film(tmp_path / "a.mp4", ("red", 4.5), ("green", 1.5), ("blue", 4))
 
     found = describer_of().describe(job(clip, start_s=3.0, end_s=5.5), 0)
 
