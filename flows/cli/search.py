@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,22 +15,21 @@ from rich.table import Table
 
 from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_parent_folder, text_sink
 from flows.cli.context import open_database
-from flows.cli.results import write_rows
+from flows.cli.row_formats import write_rows
+from flows.run.executors.describe_executor import open_towers
+from flows.run.purposes.descriptions import bank_files
+from flows.run.search_index import embedding_cache, index_store
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, VideoError
 from reelabel.frames.extractor import stat_video
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
-from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.embedding.backend import TowersOptions, towers_backend
-from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.backend import towers_backend
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import choose_space
-from tasks.search.index_store import IndexStore
 from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_image, vector_at
 from tasks.search.searcher import Searcher
 from tasks.search.sheet import Cell, draw_moments
@@ -131,10 +130,7 @@ class _Search:
         self._options = options
         self._settings = settings
         self._catalogue = catalogue
-        self._objects = ObjectStore(settings.store)
-        self._root = settings.store.uri or ""
-        self._seal = settings.store.seal
-        self._cache = EmbeddingCache(self._objects, self._root, seal=self._seal)
+        self._cache = embedding_cache(settings)
 
     def find(self) -> tuple[SearchResult, pl.DataFrame]:
         """Search; return what was found, also with the jobs of each moment."""
@@ -143,7 +139,7 @@ class _Search:
         jobs = self._catalogue.read(space, dataset=options.dataset, task=options.task)
         if jobs.is_empty():
             raise ConfigurationError(f"No described video {_selection(options)} has embeddings of {space}.")
-        store = IndexStore(self._objects, self._root, space, folder=self._settings.home / "search", seal=self._seal)
+        store = index_store(self._settings, space)
         with ERRORS.status("Searching"), Searcher(jobs, self._cache, store, exact=options.exact) as searcher:
             result = searcher.search(query, top=options.top, min_score=options.min_score, without=without)
             return result, _rows(result, jobs, searcher.files["key"])
@@ -153,16 +149,14 @@ class _Search:
         backend = towers_backend(describe.backend)
         card = backend.card(options.model or describe.model, revision=describe.revision)
         space = choose_space(self._catalogue, card.identity)
-        log_path = self._settings.home / "logs" / "towers.log"
 
         @contextmanager
-        def open_towers() -> Iterator[EmbeddingBackend]:
-            log_path.parent.mkdir(parents=True, exist_ok=True)
-            with ERRORS.status("Loading the model"), backend.open(card, TowersOptions(log_path=log_path)) as towers:
+        def opened() -> Iterator[EmbeddingBackend]:
+            with ERRORS.status("Loading the model"), closing(open_towers(self._settings, card)) as towers:
+                towers.start()
                 yield towers
 
-        kept = BankFiles(objects=self._objects, root_uri=self._root, seal=self._seal)
-        embedder = QueryEmbedder(space=space, kept=kept, open_towers=open_towers)
+        embedder = QueryEmbedder(space=space, kept=bank_files(self._settings), open_towers=opened)
         if options.text is not None:
             return space, embedder.embed_text(options.text), None
         return space, embedder.embed_image(Path(options.image or "")), None
