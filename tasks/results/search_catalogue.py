@@ -40,15 +40,16 @@ class DatabaseCatalogue:
     def spaces(self) -> dict[VectorSpace, int]:
         """Count the embedding files of each space."""
         files = func.count(DESCRIPTION.c.embedding_key.distinct())
+        model = SPEC.c.body["model"].label("model_body")
         query = (
-            select(SPEC.c.body["model"], DESCRIPTION.c.dimensions, files)
+            select(model, DESCRIPTION.c.dimensions, files)
             .join(SPEC, SPEC.c.spec_id == DESCRIPTION.c.spec_id)
-            .group_by(SPEC.c.body["model"], DESCRIPTION.c.dimensions)
+            .group_by("model_body", DESCRIPTION.c.dimensions)
         )
         counts: Counter[VectorSpace] = Counter()
         with database_errors(), self.engine.connect() as connection:
-            for model, dimensions, count in connection.execute(query):
-                counts[VectorSpace(model=ModelIdentity.model_validate(model), dimensions=dimensions)] += count
+            for body, dimensions, count in connection.execute(query):
+                counts[VectorSpace(model=ModelIdentity.model_validate(body), dimensions=dimensions)] += count
         return dict(counts)
 
     def read(

@@ -34,11 +34,13 @@ class World:
     model: ModelIdentity = MODEL
     size: int = SIZE
     seal: Seal = SEAL
+    settings: StoreSettings | None = None
     jobs: list[dict[str, str]] = field(default_factory=list)
 
     def __post_init__(self):
-        self.root = f"file://{self.folder}/store"
-        self.objects = ObjectStore(StoreSettings(uri=self.root))
+        self.settings = self.settings or StoreSettings(uri=f"file://{self.folder}/store")
+        self.root = self.settings.uri
+        self.objects = ObjectStore(self.settings)
         self.cache = EmbeddingCache(self.objects, self.root, seal=self.seal)
         self.space = VectorSpace(model=self.model, dimensions=self.size)
 

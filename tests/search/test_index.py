@@ -145,6 +145,18 @@ def test_a_video_without_frames_is_no_fault(world):
     assert (report.rows, report.faults) == (20, [])
 
 
+def test_an_index_on_s3_is_read_by_another_machine(store_settings, tmp_path):
+    world = World(tmp_path, settings=store_settings)
+    world.add_random(4)
+    assert world.update().rows == 80
+
+    found = world.search(queries()[0], machine="elsewhere")
+
+    assert same(found, world.search(queries()[0], exact=True))
+    assert found.notes == ()
+    assert world.update(machine="elsewhere").added == 0
+
+
 class Killed(BaseException):
     pass
 
