@@ -78,7 +78,8 @@ class QueryEmbedder:
             with self.open_towers() as towers:
                 found = EmbeddedBank(texts=(name,), vectors=make(towers))
             self.kept.keep_vectors(found, self.space.model)
-        return found.vectors[0]
+        (vector,) = found.vectors
+        return np.asarray(vector, np.float32)
 
 
 def check_text(text: str) -> str:
