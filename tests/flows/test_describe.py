@@ -155,13 +155,11 @@ def test_a_backfill_describes_chosen_videos_again(reelabel, describe, engine):
         ("a red circle\nA red CIRCLE\n", "line 2 repeats line 1"),
         (
             "a circle\n" + "a long text about a circle " * 9,
-            "line 2: 58 tokens, but the model takes at most 16; shorten it",
+            "line 2: 117 tokens, but the model takes at most 16; shorten it",
         ),
     ],
 )
-def test_a_faulty_bank_is_refused_by_line_before_anything_is_written(
-    reelabel, engine, videos, tmp_path, text, sentence
-):
+def test_a_faulty_bank_is_refused_by_line_before_any_row(reelabel, engine, videos, tmp_path, text, sentence):
     bank = tmp_path / "bank.txt"
     bank.write_text(text)
     with engine.connect() as connection:
