@@ -145,7 +145,7 @@ def build_step(case: Case, files: int) -> None:
 
 def open_step(case: Case) -> float:
     """Open the index on a machine that has no copy of it; return the seconds."""
-    for path in (case.folder / "copies").rglob("segment-*"):
+    for path in (case.folder / "copies").rglob("fragment-*"):
         path.unlink()
     started = time.perf_counter()
     with _searcher(case):

@@ -1,7 +1,7 @@
 """Building the index and keeping it up: new files are added, and what is no longer in use is left out.
 
-Segments are never changed. An update reads the embedding files that the index lacks, packs their vectors into new
-segments, together with those of segments that are less than half in use, and publishes the next generation. Centroids
+Fragments are never changed. An update reads the embedding files that the index lacks, packs their vectors into new
+fragments, together with those of fragments that are less than half in use, and publishes the next generation. Centroids
 are found anew whenever there are four times as many vectors as the last time. As long as a search compares all vectors
 anyway, there is one list.
 """
@@ -17,10 +17,10 @@ import numpy as np
 
 from reelabel.errors import FrameFileError, ObjectMissingError
 from tasks.search.codes import dequantize, quantize
+from tasks.search.fragment import Rows, rows_per_fragment
 from tasks.search.index_store import Generation
 from tasks.search.lists import SAMPLES_PER_LIST, assign_lists, count_lists, train_lists
 from tasks.search.opened_index import ROWS_COMPARED
-from tasks.search.segment import Rows, rows_per_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.embedding.embedding_file import EmbeddingCache
-    from tasks.search.index_store import IndexStore, SegmentInfo
+    from tasks.search.index_store import FragmentInfo, IndexStore
 
 _GROWTH = 4
 _LEAST_SHARE = 0.5
@@ -46,7 +46,7 @@ class BuildReport:
         added: Embedding files that were added.
         refused: Those that are missing, or must not be used.
         rows: Vectors of the index now.
-        segments: Its segments.
+        fragments: Its fragments.
         lists: Its lists.
         faults: Sentences on what was refused, at most five, and on what had to be made again.
         was_overtaken: Whether another builder was faster, so that nothing was changed.
@@ -55,7 +55,7 @@ class BuildReport:
     added: int = 0
     refused: int = 0
     rows: int = 0
-    segments: int = 0
+    fragments: int = 0
     lists: int = 1
     faults: list[str] = field(default_factory=list)
     was_overtaken: bool = False
@@ -80,12 +80,12 @@ def update_index(store: IndexStore, cache: EmbeddingCache, keys: Iterable[str]) 
     report = builder.report
     is_published = (new == old and not faults) or store.publish(new, after=number)
     for info in builder.written:
-        if not is_published or info not in new.segments:
+        if not is_published or info not in new.fragments:
             store.discard(info)
     if not is_published:
         report.was_overtaken = True
         return report
-    report.rows, report.segments, report.lists = new.rows, len(new.segments), new.list_count
+    report.rows, report.fragments, report.lists = new.rows, len(new.fragments), new.list_count
     store.forget_copies(new)
     store.sweep()
     return report
@@ -104,11 +104,11 @@ class _Builder:
 
     def __init__(self, store: IndexStore, cache: EmbeddingCache, old: Generation, report: BuildReport) -> None:
         self.report = report
-        self.written: list[SegmentInfo] = []
+        self.written: list[FragmentInfo] = []
         self._store = store
         self._cache = cache
         self._old = old
-        self._full = rows_per_segment(old.dimensions)
+        self._full = rows_per_fragment(old.dimensions)
         try:
             self._centroids = store.read_lists(old)
         except FrameFileError as error:
@@ -118,31 +118,31 @@ class _Builder:
 
     def update(self, wanted: dict[str, None]) -> Generation:
         """Return a generation of the files that are wanted."""
-        kept, sparse, covered = self._look_at_segments(wanted)
+        kept, sparse, covered = self._look_at_fragments(wanted)
         missing = [key for key in wanted if key not in covered]
         if not missing and len(sparse) == 1 and len(sparse[0][1].rows) == sparse[0][0].rows:
-            return self._old  # one segment is still being filled, and nothing is to be added
+            return self._old  # one fragment is still being filled, and nothing is to be added
         batches = itertools.chain((batch for _, batch in sparse), self._read_files(missing))
         made = [self._write(part) for part in _pack(batches, self._full)]
-        new = self._old.model_copy(update={"segments": (*kept, *made)})
+        new = self._old.model_copy(update={"fragments": (*kept, *made)})
         if new.rows > max(ROWS_COMPARED, _GROWTH * new.trained_rows):
             return self._regroup(new)
         return new
 
-    def _look_at_segments(
+    def _look_at_fragments(
         self, wanted: dict[str, None]
-    ) -> tuple[list[SegmentInfo], list[tuple[SegmentInfo, _Batch]], set[str]]:
-        """Return the segments that stay, those that are to be packed anew with their rows in use, and all their keys.
+    ) -> tuple[list[FragmentInfo], list[tuple[FragmentInfo, _Batch]], set[str]]:
+        """Return the fragments that stay, those that are to be packed anew with their rows in use, and all their keys.
 
-        Segments that are damaged are in none of them, so that their files are read again.
+        Fragments that are damaged are in none of them, so that their files are read again.
         """
         kept, sparse, covered = [], [], set[str]()
-        for info in self._old.segments:
+        for info in self._old.fragments:
             try:
                 keys = tuple(self._store.read_keys(info))
-                rows = self._store.open_segment(info, self._old)
+                rows = self._store.open_fragment(info, self._old)
             except FrameFileError as error:
-                self.report.faults.append(f"A segment of the search index is made again: {error.message}")
+                self.report.faults.append(f"A fragment of the search index is made again: {error.message}")
                 continue
             in_use = np.array([key in wanted for key in keys])[rows.files]
             covered.update(keys)
@@ -189,14 +189,14 @@ class _Builder:
         if self.report.refused <= _MAX_FAULTS:
             self.report.faults.append(f"The embedding file {key} is left out of the search: {why}")
 
-    def _write(self, batch: _Batch) -> SegmentInfo:
-        info = self._store.write_segment(batch.rows, batch.keys)
+    def _write(self, batch: _Batch) -> FragmentInfo:
+        info = self._store.write_fragment(batch.rows, batch.keys)
         self.written.append(info)
         return info
 
     def _regroup(self, generation: Generation) -> Generation:
         """Find new centroids, and group all vectors by them."""
-        parts = [(info, self._store.open_segment(info, generation)) for info in generation.segments]
+        parts = [(info, self._store.open_fragment(info, generation)) for info in generation.fragments]
         count = count_lists(generation.rows)
         sample = _sample([rows for _, rows in parts], SAMPLES_PER_LIST * count)
         self._centroids = train_lists(sample, count)
@@ -205,7 +205,7 @@ class _Builder:
         for info, rows in parts:
             regrouped = replace(rows, lists=_assign_codes(rows.codes, self._centroids))
             made.append(self._write(_Batch(keys=tuple(self._store.read_keys(info)), rows=regrouped)))
-        changes = {"lists": lists, "list_count": count, "trained_rows": generation.rows, "segments": tuple(made)}
+        changes = {"lists": lists, "list_count": count, "trained_rows": generation.rows, "fragments": tuple(made)}
         return generation.model_copy(update=changes)
 
 

@@ -1,8 +1,8 @@
-"""The index on the store: immutable segments, and generations that say which of them are the index.
+"""The index on the store: immutable fragments, and generations that say which of them are the index.
 
-    search/<space>/generation-00000007.json     which segments and lists; the newest valid one counts
-    search/<space>/segment-<name>.arrow         up to 128 MiB of codes
-    search/<space>/segment-<name>.json          their files
+    search/<space>/generation-00000007.json     which fragments and lists; the newest valid one counts
+    search/<space>/fragment-<name>.arrow         up to 128 MiB of codes
+    search/<space>/fragment-<name>.json          their files
     search/<space>/lists-<name>.f32             the centroids
 
 All are sealed. Of two builders that make the same generation, the store lets one win. A builder that is killed leaves
@@ -25,7 +25,7 @@ from reelabel.disk import disk_errors
 from reelabel.errors import FrameFileError, ObjectMissingError, ObjectTooLargeError, SealError
 from reelabel.seal import NO_KEY
 from tasks.domain import ModelIdentity  # noqa: TC001 - pydantic reads it
-from tasks.search.segment import Rows
+from tasks.search.fragment import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,8 +45,8 @@ _KEPT_GENERATIONS = 2
 _LEFT_AFTER = timedelta(days=1)
 
 
-class SegmentInfo(BaseModel):
-    """One segment of a generation."""
+class FragmentInfo(BaseModel):
+    """One fragment of a generation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,16 +66,16 @@ class Generation(BaseModel):
     lists: Annotated[str | None, Field(pattern=_NAME, description="Name of the centroids; None for one list.")] = None
     list_count: Annotated[int, Field(ge=1)] = 1
     trained_rows: Annotated[int, Field(ge=0, description="Rows that there were when the centroids were found.")] = 0
-    segments: tuple[SegmentInfo, ...] = ()
+    fragments: tuple[FragmentInfo, ...] = ()
 
     @property
     def rows(self) -> int:
-        """Rows of all segments."""
-        return sum(segment.rows for segment in self.segments)
+        """Rows of all fragments."""
+        return sum(fragment.rows for fragment in self.fragments)
 
 
 class IndexStore:
-    """The index of one space: reads and writes its files, and keeps copies of segments on this machine."""
+    """The index of one space: reads and writes its files, and keeps copies of fragments on this machine."""
 
     def __init__(
         self, objects: ObjectStore, root_uri: str, space: VectorSpace, *, folder: Path, seal: Seal = NO_KEY
@@ -86,7 +86,7 @@ class IndexStore:
             objects: The object store.
             root_uri: The root of the frame cache.
             space: Whose vectors are indexed.
-            folder: For copies of segments, which only this user can write to; created on use.
+            folder: For copies of fragments, which only this user can write to; created on use.
             seal: Seals the files.
         """
         self.space = space
@@ -122,22 +122,22 @@ class IndexStore:
         """Return the number of the newest generation, valid or not; 0 if there is none."""
         return next((number for number, _ in self._generations()), 0)
 
-    def write_segment(self, rows: Rows, keys: Sequence[str]) -> SegmentInfo:
-        """Write a segment, which counts once a generation names it."""
+    def write_fragment(self, rows: Rows, keys: Sequence[str]) -> FragmentInfo:
+        """Write a fragment, which counts once a generation names it."""
         name = secrets.token_hex(16)
         counts = np.bincount(rows.files, minlength=len(keys)).tolist()
-        self._write(f"segment-{name}.json", json.dumps({"keys": list(keys), "rows": counts}).encode())
-        self._write(f"segment-{name}.arrow", rows.encode())
-        return SegmentInfo(name=name, rows=len(rows), files=len(keys))
+        self._write(f"fragment-{name}.json", json.dumps({"keys": list(keys), "rows": counts}).encode())
+        self._write(f"fragment-{name}.arrow", rows.encode())
+        return FragmentInfo(name=name, rows=len(rows), files=len(keys))
 
-    def read_keys(self, info: SegmentInfo) -> dict[str, int]:
-        """Return the keys of a segment's files, in order, and how many rows each has.
+    def read_keys(self, info: FragmentInfo) -> dict[str, int]:
+        """Return the keys of a fragment's files, in order, and how many rows each has.
 
         Raises:
             FrameFileError: They are damaged, altered or missing.
         """
         try:
-            found = json.loads(self._copy(f"segment-{info.name}.json").read_bytes())
+            found = json.loads(self._copy(f"fragment-{info.name}.json").read_bytes())
             files = dict(zip(map(str, found["keys"]), map(int, found["rows"]), strict=True))
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise FrameFileError(f"Its list of files is damaged ({type(error).__name__}).") from None
@@ -145,13 +145,13 @@ class IndexStore:
             raise FrameFileError("Its list of files contradicts what the index says of it.")
         return files
 
-    def open_segment(self, info: SegmentInfo, generation: Generation) -> Rows:
-        """Map a segment into memory, from the copy on this machine; make the copy if there is none.
+    def open_fragment(self, info: FragmentInfo, generation: Generation) -> Rows:
+        """Map a fragment into memory, from the copy on this machine; make the copy if there is none.
 
         Raises:
             FrameFileError: It is damaged, altered or missing.
         """
-        name = f"segment-{info.name}.arrow"
+        name = f"fragment-{info.name}.arrow"
         expected = {
             "rows": info.rows,
             "files": info.files,
@@ -201,16 +201,16 @@ class IndexStore:
         return len(left)
 
     def forget_copies(self, generation: Generation) -> None:
-        """Remove this machine's copies of segments that a generation does not name; other processes keep theirs."""
+        """Remove this machine's copies of fragments that a generation does not name; other processes keep theirs."""
         needed = _names_of(generation)
-        for path in self._folder.glob("segment-*"):
+        for path in self._folder.glob("fragment-*"):
             if path.name not in needed:
                 path.unlink(missing_ok=True)
 
-    def discard(self, info: SegmentInfo) -> None:
-        """Remove a segment that was never published."""
+    def discard(self, info: FragmentInfo) -> None:
+        """Remove a fragment that was never published."""
         for suffix in ("arrow", "json"):
-            self._objects.remove(f"{self._root}/segment-{info.name}.{suffix}")
+            self._objects.remove(f"{self._root}/fragment-{info.name}.{suffix}")
 
     def _generations(self) -> list[tuple[int, str]]:
         """List the generations, newest first."""
@@ -221,7 +221,7 @@ class IndexStore:
         try:
             generation = Generation.model_validate_json(bytes(self._read(name)))
         except ValidationError:
-            raise FrameFileError("It is not a list of segments.") from None
+            raise FrameFileError("It is not a list of fragments.") from None
         if (generation.model, generation.dimensions) != (self.space.model, self.space.dimensions):
             raise FrameFileError("It is of another model.")
         return generation
@@ -264,5 +264,5 @@ class IndexStore:
 
 
 def _names_of(generation: Generation) -> set[str]:
-    names = {f"segment-{segment.name}.{suffix}" for segment in generation.segments for suffix in ("arrow", "json")}
+    names = {f"fragment-{fragment.name}.{suffix}" for fragment in generation.fragments for suffix in ("arrow", "json")}
     return names | ({f"lists-{generation.lists}.f32"} if generation.lists else set())

@@ -1,4 +1,4 @@
-"""An index that is open: its segments are mapped into memory, and it knows which of their rows are searched."""
+"""An index that is open: its fragments are mapped into memory, and it knows which of their rows are searched."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tasks.search.fragment import Rows
     from tasks.search.index_store import IndexStore
-    from tasks.search.segment import Rows
 
 # A search compares this many vectors, or all of them if there are fewer: its time does not depend on how many there
 # are, and what is found among fewer is exact but for the rounding of codes.
@@ -32,7 +32,7 @@ _CANDIDATES, _MORE_CANDIDATES = 4, 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A segment, and which of its files are searched.
+    """A fragment, and which of its files are searched.
 
     Attributes:
         rows: Its rows.
@@ -91,17 +91,17 @@ class OpenedIndex:
             self._centroids = store.read_lists(generation)
         except FrameFileError as error:
             self.faults.append(f"The search index is not used: {error.message}")
-            generation = generation.model_copy(update={"segments": ()})
-        for info in generation.segments:
+            generation = generation.model_copy(update={"fragments": ()})
+        for info in generation.fragments:
             try:
                 found = pl.DataFrame({"key": list(store.read_keys(info))}).join(
                     numbers, on="key", how="left", maintain_order="left"
                 )
                 files = found["number"].fill_null(-1).to_numpy()
                 if (files >= 0).any():
-                    self._add(store.open_segment(info, generation), files)
+                    self._add(store.open_fragment(info, generation), files)
             except FrameFileError as error:
-                self.faults.append(f"A segment of the search index is not used: {error.message}")
+                self.faults.append(f"A fragment of the search index is not used: {error.message}")
         self.rows = int(sum(part.counts.sum() for part in self._parts))
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
 from tasks.embedding.embedding_file import EmbeddingCache, EmbeddingIdentity
-from tasks.search import build, opened_index, segment
+from tasks.search import build, fragment, opened_index
 from tasks.search.build import update_index
 from tasks.search.catalogue import COLUMNS, VectorSpace
 from tasks.search.index_store import IndexStore
@@ -101,7 +101,7 @@ def world(tmp_path):
 
 @pytest.fixture
 def small_index(monkeypatch):
-    """Segments of 100 vectors, and searches that compare 120 of them."""
-    monkeypatch.setattr(segment, "_SEGMENT_BYTES", 2 * 100 * SIZE)
+    """Fragments of 100 vectors, and searches that compare 120 of them."""
+    monkeypatch.setattr(fragment, "_FRAGMENT_BYTES", 2 * 100 * SIZE)
     monkeypatch.setattr(build, "ROWS_COMPARED", 120)
     monkeypatch.setattr(opened_index, "ROWS_COMPARED", 120)

@@ -24,7 +24,7 @@ def same(found, expected):
 def test_a_search_by_the_index_finds_what_the_exact_search_finds(world):
     world.add_random(10)
     report = world.update()
-    assert (report.added, report.rows, report.segments, report.faults) == (10, 200, 1, [])
+    assert (report.added, report.rows, report.fragments, report.faults) == (10, 200, 1, [])
 
     for query in queries():
         found = world.search(query, top=3)
@@ -47,7 +47,7 @@ def test_many_vectors_are_grouped_and_few_lists_are_enough(world):
     for number in range(24):
         world.add(f"{number}.mp4", scenes[number % 8] + 0.2 * rng.normal(size=(20, SIZE)))
     report = world.update()
-    assert (report.rows, report.lists, report.segments) == (480, 16, 5)
+    assert (report.rows, report.lists, report.fragments) == (480, 16, 5)
 
     for scene in scenes:
         assert same(world.search(scene, top=3), world.search(scene, top=3, exact=True))
@@ -63,7 +63,7 @@ def test_new_videos_are_added_and_nothing_is_read_twice(world, monkeypatch):
 
     report = world.update()
 
-    assert (read, report.added, report.rows, report.segments) == (added, 3, 160, 1)
+    assert (read, report.added, report.rows, report.fragments) == (added, 3, 160, 1)
     assert same(world.search(queries()[0]), world.search(queries()[0], exact=True))
 
 
@@ -80,16 +80,16 @@ def test_an_update_without_news_changes_nothing(world):
 
 
 @pytest.mark.usefixtures("small_index")
-def test_full_segments_stay_as_they_are_while_videos_are_added(world):
+def test_full_fragments_stay_as_they_are_while_videos_are_added(world):
     world.add_random(5)
     world.update()
-    (full,) = world.store().read_newest()[0].segments
+    (full,) = world.store().read_newest()[0].fragments
 
     world.add_random(1, seed=1)
     world.update()
 
-    assert world.store().read_newest()[0].segments[0] == full
-    assert [each.rows for each in world.store().read_newest()[0].segments] == [100, 20]
+    assert world.store().read_newest()[0].fragments[0] == full
+    assert [each.rows for each in world.store().read_newest()[0].fragments] == [100, 20]
 
 
 @pytest.mark.usefixtures("small_index")
@@ -124,7 +124,7 @@ def test_videos_that_are_no_longer_in_use_are_not_found_and_later_left_out(world
 
     assert {each.file for each in world.search(queries()[0], top=20).moments} == {0}
     report = world.update()
-    assert (report.rows, report.segments) == (20, 1)
+    assert (report.rows, report.fragments) == (20, 1)
     world.jobs.clear()
     assert world.update().rows == 0
     assert world.search(queries()[0]).moments == ()
@@ -209,7 +209,7 @@ def test_of_two_builders_at_once_one_wins_and_the_other_takes_nothing_away(world
 
     assert report.was_overtaken
     assert world.store().read_newest()[0].rows == 140
-    assert len(world.paths("segment-*.arrow")) == 2  # of the last two generations
+    assert len(world.paths("fragment-*.arrow")) == 2  # of the last two generations
     assert world.update().added == 0
 
 
@@ -234,7 +234,7 @@ def forge(path):
 
 
 @pytest.mark.parametrize("fault", [damage, truncate, remove, forge])
-@pytest.mark.parametrize("pattern", ["segment-*.arrow", "segment-*.json", "generation-00000001.json"])
+@pytest.mark.parametrize("pattern", ["fragment-*.arrow", "fragment-*.json", "generation-00000001.json"])
 def test_a_damaged_index_is_told_the_search_is_exact_and_the_index_is_made_again(world, fault, pattern):
     world.add_random(4)
     world.update()
@@ -288,7 +288,7 @@ def test_without_a_key_a_damaged_index_is_still_recognised(tmp_path):
     world = World(tmp_path, seal=Seal())
     world.add_random(4)
     world.update()
-    damage(world.path("segment-*.arrow"))
+    damage(world.path("fragment-*.arrow"))
 
     assert "altered or damaged" in world.search(queries()[0], machine="elsewhere").notes[0]
 
@@ -335,7 +335,7 @@ def test_what_no_generation_needs_is_removed_after_a_day(world, monkeypatch):
     for seed in range(3):
         world.add_random(1, seed=seed)
         world.update()
-    assert len(world.paths("segment-*.arrow")) == 3
+    assert len(world.paths("fragment-*.arrow")) == 3
 
     monkeypatch.setattr(index_store, "_LEFT_AFTER", -index_store._LEFT_AFTER)
     world.store().sweep()
@@ -344,5 +344,5 @@ def test_what_no_generation_needs_is_removed_after_a_day(world, monkeypatch):
         "generation-00000002.json",
         "generation-00000003.json",
     ]
-    assert len(world.paths("segment-*.arrow")) == 2
+    assert len(world.paths("fragment-*.arrow")) == 2
     assert world.search(queries()[0], machine="elsewhere").notes == ()

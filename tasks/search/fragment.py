@@ -1,6 +1,6 @@
-"""A segment of the index: an Arrow file of up to 128 MiB of vectors, sorted by list, which is never changed.
+"""A fragment of the index: an Arrow file of up to 128 MiB of vectors, sorted by list, which is never changed.
 
-Columns: `list` (int32, ascending), `file` (uint32, the position in the segment's keys), `pts_ms` (int64), `scale`
+Columns: `list` (int32, ascending), `file` (uint32, the position in the fragment's keys), `pts_ms` (int64), `scale`
 (float32), and `code` and `fine` (fixed-size lists of int8). Its keys are in a file of their own.
 """
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-_SEGMENT_BYTES = 128 * 1024**2
+_FRAGMENT_BYTES = 128 * 1024**2
 _TYPES = {"list": np.int32, "file": np.uint32, "pts_ms": np.int64, "scale": np.float32}
 
 
-def rows_per_segment(dimensions: int) -> int:
-    """Return how many vectors a full segment has."""
-    return _SEGMENT_BYTES // (2 * dimensions)
+def rows_per_fragment(dimensions: int) -> int:
+    """Return how many vectors a full fragment has."""
+    return _FRAGMENT_BYTES // (2 * dimensions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class Rows:
 
     Attributes:
         lists: List of each; shape (N,), int32.
-        files: Which file of the segment's keys; shape (N,), uint32.
+        files: Which file of the fragment's keys; shape (N,), uint32.
         pts_ms: Time in milliseconds; shape (N,), int64.
         scales: What to multiply each code with; shape (N,), float32.
         codes: First bytes; shape (N, D), int8.
@@ -99,7 +99,7 @@ class Rows:
 
     @classmethod
     def open(cls, path: Path, *, rows: int, files: int, dimensions: int, lists: int) -> Self:
-        """Map a segment's file into memory; its pages are read when they are first used.
+        """Map a fragment's file into memory; its pages are read when they are first used.
 
         Args:
             path: The file.
@@ -109,7 +109,7 @@ class Rows:
             lists: Lists that it may name.
 
         Raises:
-            FrameFileError: It is damaged, or is not that segment.
+            FrameFileError: It is damaged, or is not that fragment.
         """
         try:
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
