@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,12 @@ from flows.run.executors.describe_executor import open_towers
 from flows.run.purposes.descriptions import bank_files
 from flows.run.search_index import embedding_cache, index_store
 from infra.embedded import ServiceName
-from reelabel.errors import ConfigurationError, VideoError
+from reelabel.errors import ConfigurationError, ReelabelError, VideoRefusedError
 from reelabel.frames.extractor import stat_video
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from reelabel.wording import pluralize
 from tasks.embedding.backend import towers_backend
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
@@ -222,23 +223,36 @@ def _print_rows(found: pl.DataFrame, result: SearchResult, options: SearchOption
 
 def draw_cells(found: pl.DataFrame, settings: Settings) -> list[Cell]:
     """Fetch the frames of moments; one that cannot be fetched has a fault in place of its picture."""
-    objects = video_store(settings)
-    with decode_pool(settings, processes=1) as pool:
-        cells = []
+    fetcher = FrameFetcher(
+        objects=video_store(settings),
+        cache=None,
+        pool=decode_pool(settings, processes=1),
+        sampling=Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS),
+        limits=video_limits(settings),
+        allow_roots=settings.extract.allow_roots,
+    )
+    cells = []
+    with fetcher.pool:
         for row in found.iter_rows(named=True):
-            lines = (f"{row['score']:.3f}   {row['time_s']:.3f} s", row["job_id"], row["video_uri"])
-            fetcher = FrameFetcher(
-                objects=objects,
-                cache=None,
-                pool=pool,
-                sampling=Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS),
-                limits=video_limits(settings),
-                segment=Segment.of(row["time_s"], row["time_s"] + _FRAME_S),
-                allow_roots=settings.extract.allow_roots,
-            )
+            uri, time_s = row["video_uri"], row["time_s"]
+            lines = (f"{row['score']:.3f}   {time_s:.3f} s", row["job_id"], uri.rpartition("/")[2])
             try:
-                info = stat_video(objects, row["video_uri"], allow_roots=settings.extract.allow_roots)
-                cells.append(Cell(lines=lines, image=fetcher.fetch(info).keyframes.images[0]))
-            except VideoError as error:
+                cells.append(Cell(lines=lines, image=_fetch_frame(fetcher, uri, time_s)))
+            except ReelabelError as error:
                 cells.append(Cell(lines=lines, fault=error.message))
     return cells
+
+
+def _fetch_frame(fetcher: FrameFetcher, uri: str, time_s: float) -> npt.NDArray[np.uint8]:
+    """Fetch the frame of a moment; shape (H, W, 3).
+
+    Raises:
+        VideoError: The video cannot be used, or its address was not stored in full.
+    """
+    scheme = scheme_of(uri)
+    if scheme == INLINE_SCHEME or (scheme in WEB_SCHEMES and uri.endswith("...")):
+        raise VideoRefusedError("Its address had a signature, or was the video itself, and is not stored.")
+    info = stat_video(fetcher.objects, uri, allow_roots=fetcher.allow_roots)
+    at = replace(fetcher, segment=Segment.of(time_s, time_s + _FRAME_S))
+    frame: npt.NDArray[np.uint8] = at.fetch(info).keyframes.images[0]
+    return frame

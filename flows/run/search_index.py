@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
+
+from prefect import get_run_logger
 
 from reelabel.errors import ReelabelError
 from reelabel.sources.object_store import ObjectStore
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.domain import ModelIdentity
     from tasks.search.catalogue import Catalogue, VectorSpace
-
-_LOG = logging.getLogger("reelabel")
 
 
 def embedding_cache(settings: Settings) -> EmbeddingCache:
@@ -49,7 +48,7 @@ def index_embeddings(settings: Settings, catalogue: Catalogue, model: ModelIdent
                 keys = catalogue.read(space)["key"].unique(maintain_order=True)
                 report = update_index(index_store(settings, space), embedding_cache(settings), keys)
                 for fault in report.faults:
-                    _LOG.warning("%s", fault)
-                _LOG.info("The search index has %s of %s.", pluralize(report.rows, "frame"), space)
+                    get_run_logger().warning("%s", fault)
+                get_run_logger().info("The search index has %s of %s.", pluralize(report.rows, "frame"), space)
     except ReelabelError as error:
-        _LOG.warning("The search index was not updated: %s", error.message)
+        get_run_logger().warning("The search index was not updated: %s", error.message)

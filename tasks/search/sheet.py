@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from reelabel.wording import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -80,7 +82,7 @@ def _font(size_px: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 def _fit(text: str, room_px: int, size_px: int) -> str:
     """Cut a text that is too long; what follows would run into the next picture."""
-    font = _font(size_px)
+    font, text = _font(size_px), printable(text)
     if font.getlength(text[:1000]) <= room_px:
         return text
     for end in range(min(len(text), room_px), 0, -1):

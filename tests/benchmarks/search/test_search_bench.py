@@ -19,7 +19,7 @@ def row(*, ms=50.0, recall=1.0, anonymous_bytes=2**20, method="index"):
         index_bytes=1,
         open_s=(1, 1),
         ms={kind: [ms] for kind in KINDS},
-        recall={kind: recall for kind in KINDS},
+        recall=dict.fromkeys(KINDS, recall),
         anonymous_bytes=anonymous_bytes,
         mapped_bytes=0,
     )

@@ -140,7 +140,9 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
     clip = make_clip("red.mp4", frames=60)
     world.add("a.mp4", [RED])
     world.add("b.mp4", [RED])
-    world.jobs[0]["video_uri"], world.jobs[1]["video_uri"] = str(clip), str(tmp_path / "gone\x1b.mp4")
+    world.add("c.mp4", [RED])
+    world.jobs[2]["video_uri"] = "https://videos.example/c.mp4?..."
+    world.jobs[0]["video_uri"], world.jobs[1]["video_uri"] = str(clip), str(tmp_path / "gone\x1b\n.mp4")
     describe(db, world)
     kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
     kept.keep_vectors(EmbeddedBank(texts=("red",), vectors=RED[None].astype(np.float32)), world.model)
@@ -150,7 +152,7 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
 
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
-    assert Image.open(sheet).size[0] == 2 * 20 + 2 * 300 + 16
+    assert Image.open(sheet).size[0] == 2 * 20 + 3 * 300 + 2 * 16
 
 
 @pytest.mark.parametrize(
