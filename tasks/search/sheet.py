@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _COLUMNS, _CELL_PX, _GAP_PX, _MARGIN_PX = 4, 300, 16, 20
 _PICTURE_PX = 220
+_FAULT_COLUMNS, _FAULT_LINES = 40, 11
 _TITLE_PX, _TEXT_PX, _LINE_PX = 20, 13, 18
 _INK, _SOFT, _FAULT, _EMPTY = "#1a1a1a", "#5f5f5f", "#b3261e", "#e8e8e8"
 
@@ -66,8 +68,11 @@ def draw_moments(title: str, cells: Sequence[Cell]) -> Image.Image:
 def _draw_picture(sheet: Image.Image, draw: ImageDraw.ImageDraw, cell: Cell, left: int, top: int) -> None:
     if cell.image is None:
         draw.rectangle((left, top, left + _CELL_PX - 1, top + _PICTURE_PX - 1), fill=_EMPTY)
-        place = (left + 8, top + _PICTURE_PX // 2 - _LINE_PX)
-        draw.text(place, _fit(cell.fault, _CELL_PX - 16, _TEXT_PX), fill=_FAULT, font=_font(_TEXT_PX))
+        for line, text in enumerate(
+            textwrap.wrap(cell.fault, _FAULT_COLUMNS, max_lines=_FAULT_LINES, placeholder=" …")
+        ):
+            place = (left + 8, top + 8 + line * _LINE_PX)
+            draw.text(place, _fit(text, _CELL_PX - 16, _TEXT_PX), fill=_FAULT, font=_font(_TEXT_PX))
         return
     image = Image.fromarray(np.ascontiguousarray(cell.image))
     scale = min(_CELL_PX / image.width, _PICTURE_PX / image.height)
