@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flows.run.request import RunRequest, resolve_spec
-from flows.run.selection import describe_unknown_ids
+from flows.run.selection import Choice, describe_unknown_ids
 from infra.database.connect import Login, connect
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
@@ -116,6 +116,7 @@ class _Amount:
 def _wanted(chosen: JobTable, choosing: JobSelector, spec: RunSpec, *, force: bool) -> JobTable:
     """Return the jobs that the run would ask about, as its planner chooses them."""
     reader, dataset = connect(choosing.settings.database, Login.READER), choosing.earlier.dataset
+    objects = video_store(choosing.settings)
     try:
         pending = chosen
         if not force:
@@ -124,10 +125,11 @@ def _wanted(chosen: JobTable, choosing: JobSelector, spec: RunSpec, *, force: bo
                 dataset=dataset,
                 spec_id=spec.spec_id,
                 jobs=chosen,
-                fingerprints_of=partial(current_fingerprints, video_store(choosing.settings)),
+                fingerprints_of=partial(current_fingerprints, objects),
                 retry_failures=True,
             )
-        return choosing.choose_chunks(reader, dataset, spec, selected=chosen, pending=pending, force=force)[1]
+        choice = Choice(selected=chosen, pending=pending, force=force)
+        return choice.by_chunks(reader, objects, spec, dataset=dataset, selector=choosing)[1]
     finally:
         reader.dispose()
 

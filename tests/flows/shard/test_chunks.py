@@ -73,7 +73,7 @@ def ended(extractor, *jobs):
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
     outcome, context, cut = ShardOutcome(index=0), context_of(extractor), stream.wait_for_jobs()
     infer_views(stream, group_by_view(cut.shard.jobs, SPEC.sampling), context, outcome)
-    return merge_ended(cut, outcome, context)
+    return merge_ended(cut, outcome, context, fence=0)
 
 
 def test_each_chunk_shows_its_own_frames_and_one_of_them_decides(extractor, make_clip):
