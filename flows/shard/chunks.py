@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from flows.shard.infer import InferenceContext, ShardOutcome
     from reelabel.frames.extractor import FrameExtractor
+    from reelabel.frames.look import SeenVideo
+    from reelabel.limits import Limits
     from reelabel.sources.object_store import ObjectInfo
     from tasks.domain import Job, Shard
 
@@ -65,42 +67,45 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
         allow_roots=extractor.allow_roots,
     )
 
-    def length_of(uri: str) -> float | VideoError:
+    def length_of(uri: str) -> tuple[ObjectInfo | None, float | VideoError]:
         info = known.get(uri)
         try:
-            length_s = video_length_s(reader, uri, info)
+            seen = reader.look(uri, info)
+            info = seen.info
+            length_s = stated_length_s(seen, extractor.limits)
             for job in jobs[uri]:
                 cut_job(job, length_s)  # raises if there are too many chunks
         except VideoError as error:
             error.fingerprint = error.fingerprint or (info.fingerprint if info else None)
-            return error
-        return length_s
+            return info, error
+        return info, length_s
 
-    lengths = dict(zip(jobs, workers.map(length_of, jobs), strict=True))
+    seen = dict(zip(jobs, workers.map(length_of, jobs), strict=True))
     return ChunkedShard(
-        cut_shard(shard, {uri: found for uri, found in lengths.items() if not isinstance(found, VideoError)}),
-        {uri: found for uri, found in lengths.items() if isinstance(found, VideoError)},
-        known,
+        cut_shard(shard, {uri: found for uri, (_, found) in seen.items() if not isinstance(found, VideoError)}),
+        {uri: found for uri, (_, found) in seen.items() if isinstance(found, VideoError)},
+        {**known, **{uri: info for uri, (info, _) in seen.items() if info}},
     )
 
 
-def video_length_s(reader: IndexReader, uri: str, info: ObjectInfo | None = None) -> float:
+def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
     """Return the length that a video states, or if it states none, the time of its last keyframe.
 
     The last chunk goes on to the video's end, however much longer that is.
 
     Raises:
-        VideoError: It cannot be used, or tells neither.
+        VideoTooLargeError: It is longer than the limit.
+        VideoUnreadableError: It tells neither.
     """
-    facts = reader.look(uri, info).facts
+    facts = seen.facts
     length_s = facts.duration_s
-    check_duration(length_s, reader.limits)
     if length_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
         length_s = float(facts.times_ms[-1] - (facts.first_ms or 0)) / 1e3
+    check_duration(length_s, limits)
     if length_s <= 0:
         raise VideoUnreadableError(
-            f"{redact_uri(uri)} does not state its length, so it cannot be cut into chunks; write it anew with one "
-            "(ffmpeg -i IN -c copy OUT.mp4), or ask about it without chunk_s."
+            f"{redact_uri(seen.info.uri)} does not state its length, so it cannot be cut into chunks; write it anew "
+            "with one (ffmpeg -i IN -c copy OUT.mp4), or ask about it without chunk_s."
         )
     return length_s
 
