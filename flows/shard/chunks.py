@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reelabel.containers.stream_properties import check_duration
-from reelabel.errors import VideoError, VideoUnreadableError
+from reelabel.errors import VideoError
 from reelabel.frames.look import IndexReader
-from reelabel.sources.object_info import redact_uri
 from tasks.domain import Failure, JobResult
 from tasks.domain.chunks import ChunkOutcome, CutShard, cut_job, cut_shard, merge_chunks, split_chunk_id
 from tasks.results.chunks import EarlierChunks, read_earlier_chunks
+from tasks.survey.chunks import stated_length_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from flows.shard.infer import InferenceContext, ShardOutcome
     from reelabel.frames.extractor import FrameExtractor
-    from reelabel.frames.look import SeenVideo
-    from reelabel.limits import Limits
     from reelabel.sources.object_store import ObjectInfo
     from tasks.domain import Job, Shard
 
@@ -86,28 +83,6 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
         {uri: found for uri, (_, found) in seen.items() if isinstance(found, VideoError)},
         {**known, **{uri: info for uri, (info, _) in seen.items() if info}},
     )
-
-
-def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
-    """Return the length that a video states, or if it states none, the time of its last keyframe.
-
-    The last chunk goes on to the video's end, however much longer that is.
-
-    Raises:
-        VideoTooLargeError: It is longer than the limit.
-        VideoUnreadableError: It tells neither.
-    """
-    facts = seen.facts
-    length_s = facts.duration_s
-    if length_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
-        length_s = float(facts.times_ms[-1] - (facts.first_ms or 0)) / 1e3
-    check_duration(length_s, limits)
-    if length_s <= 0:
-        raise VideoUnreadableError(
-            f"{redact_uri(seen.info.uri)} does not state its length, so it cannot be cut into chunks; write it anew "
-            "with one (ffmpeg -i IN -c copy OUT.mp4), or ask about it without chunk_s."
-        )
-    return length_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

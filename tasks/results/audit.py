@@ -71,6 +71,7 @@ def write_listing(connection: Connection, path: Path, *, raw: bool = False) -> N
 
 _FAULTS = ("missing", "doubled", "stale", "repeated")
 _SHOWN = 3
+_CLASSIFY_AGAIN = "run `reelabel classify` again"
 _JUDGED = text("CREATE TEMPORARY TABLE judged (job_id text, code text, ending text) ON COMMIT DROP")
 _AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audit_repeated", "audit_counts"))
 _CUTS = text("SELECT body ? 'chunk_s' FROM reelabel.spec WHERE spec_id = :spec_id")
@@ -136,7 +137,10 @@ class AuditReport:
         if self.torn:
             faults += f", {self.torn:,} with other chunks than their row tells of"
         examples = ", ".join(map(printable, self.examples))
-        return f"Not reconciled: {counts}, but {faults}, such as {examples}; run `reelabel classify` again."
+        # Where only chunks are at fault, jobs have ended, and `classify` would not ask about them again.
+        is_ended = self.labels + self.failures == self.jobs and not self.repeated
+        again = "ask about them again with `reelabel backfill --ids ... --force`" if is_ended else _CLASSIFY_AGAIN
+        return f"Not reconciled: {counts}, but {faults}, such as {examples}; {again}."
 
 
 def audit_jobs(

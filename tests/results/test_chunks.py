@@ -1,6 +1,7 @@
 """The rows of chunks are written and replaced together with the row of their job."""
 
 from dataclasses import replace
+from uuid import uuid4
 
 import polars as pl
 import pytest
@@ -12,10 +13,20 @@ from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.manifest.table import open_jobs
 from tasks.results.audit import audit_jobs
 from tasks.results.chunks import ChunksOfJob, EarlierChunks, read_earlier_chunks, standing_chunks
-from tasks.results.write import ShardWriter
-from tests.results.rows import SPEC, failure, job, result
+from tasks.results.runs import open_run
+from tasks.results.write import RunKey, ShardWriter
+from tests.results.rows import FACTS, failure, job, result
+from tests.results.rows import SPEC as UNCUT
 
+SPEC = UNCUT.model_copy(update={"chunk_s": 60.0, "chunk_rule": "majority"})
 KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
+
+
+@pytest.fixture
+def run(db):
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS)
+    return key
 
 
 def film(name="film", length_s=180, **changed):
@@ -167,9 +178,18 @@ def test_a_video_that_was_replaced_leaves_a_failure_and_no_chunks(db, run):
     write(db, run, again, {1: result(job("a"), fingerprint="e2")}, earlier=earlier)
 
     assert (counts(db, FAILURE), counts(db, RESULT), rows(db, "chunk")) == ([(None, None)], [], [])
+    assert audit_jobs(db, jobs=[again.job], **KEY).is_reconciled
+
+
+def test_an_audit_of_a_job_that_lost_a_chunk_says_how_to_ask_again(db, run):
+    write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
     with db.begin() as connection:
-        connection.execute(FAILURE.update().values(spec_id=SPEC.spec_id))
-    assert audit_jobs(db, jobs=[again.job], **KEY).torn == 0
+        connection.execute(delete(CHUNK).where(CHUNK.c.chunk == 1))
+
+    found = str(audit_jobs(db, jobs=[film().job], **KEY))
+
+    assert found.startswith("Not reconciled: 1 job = 1 label + 0 failures, from 2 chunks")
+    assert found.endswith("such as film; ask about them again with `reelabel backfill --ids ... --force`.")
 
 
 def test_a_video_that_is_gone_for_a_while_costs_no_answers(db, run, standing):
