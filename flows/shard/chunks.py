@@ -128,10 +128,10 @@ def merge_ended(cut: CutShard, outcome: ShardOutcome, context: InferenceContext,
     rows = read_earlier_chunks(context.writer.engine, kept, dataset=run.dataset, spec_id=run.spec_id) if kept else {}
     merged_with: dict[str, Mapping[int, int]] = {}
     merged: dict[str, JobResult | Failure] = {}
-    for job_id, each in cut.jobs.items():
-        is_partial, earlier = each.job.only_chunks is not None, rows.get(job_id, EarlierChunks())
+    for job_id, parts in cut.jobs.items():
+        is_partial, earlier = parts.job.only_chunks is not None, rows.get(job_id, EarlierChunks())
         ours = {number: chunk for number, chunk in asked[job_id].items() if earlier.fences.get(number, 0) <= fence}
-        merged[job_id] = merge_chunks(each, earlier.outcomes, ours or asked[job_id], rule)
+        merged[job_id] = merge_chunks(parts, earlier.outcomes, ours or asked[job_id], rule)
         asked[job_id] = ours if merged[job_id].chunks else {}  # else its outcome follows from none of them
         if is_partial and asked[job_id]:
             merged_with[job_id] = earlier.fences
