@@ -115,7 +115,8 @@ def infer_shard(
         ServerUnavailableError: context.backend.wait_ready,
     }
     with shard_in_progress("infer"), await_recovery(services):
-        cut = stream.wait_for_jobs()
+        with context.ledger.doing(RunPhase.DECODE):
+            cut = stream.wait_for_jobs()
         if cut is not None:
             infer_views(stream, group_by_view(cut.shard.jobs, context.spec.sampling), context, outcome)
         extracted = stream.extracted
