@@ -1,7 +1,6 @@
 """Several backfills of one job's chunks at once: no answer is lost, and the row follows from all chunks."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from threading import Barrier
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from sqlalchemy import select
 
 from flows.shard.chunks import merge_ended
 from flows.shard.infer import ShardOutcome
+from flows.shard.tasks import _write
 from infra.errors import ChunksOutdatedError
 from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.domain import Shard
@@ -24,7 +24,10 @@ CHUNKS = 6
 
 @pytest.fixture
 def backfill(db, run, make_plan):
-    """Return a function that leases the job for some of its chunks, or for all; what it returns merges and writes."""
+    """Return a function that leases the job for some of its chunks, or for all.
+
+    What it returns merges, and returns what writes; or does both, as a run does.
+    """
 
     def backfill(*numbers, ending=result):
         (lease,) = claim(db, make_plan(shards=1).plan_id, Work.BOTH, holder="here", lease_s=600)
@@ -36,7 +39,10 @@ def backfill(db, run, make_plan):
         spec = SPEC.model_copy(update={"chunk_s": 60, "chunk_rule": "any:yes"})
         context = SimpleNamespace(spec=spec, writer=ShardWriter(db, run))
 
-        def merge():
+        def merge(*, and_write=False):
+            if and_write:
+                extracted = SimpleNamespace(between_s=(0.0, 0.0))
+                return _write(cut, extracted, outcome, context, lease=lease, facts={})
             ended = merge_ended(cut, outcome, context, fence=lease.token)
             return lambda: context.writer.write(
                 ended.results, ended.failures, chunks=ended.chunks, merged_with=ended.merged_with, lease=lease
@@ -105,10 +111,7 @@ def test_backfills_of_all_chunks_at_the_same_moment_lose_none(db, backfill):
 
     def run(merge):
         begin.wait()
-        while True:
-            write = merge()
-            with suppress(ChunksOutdatedError):
-                return write()
+        return merge(and_write=True)
 
     with ThreadPoolExecutor(CHUNKS) as threads:
         list(threads.map(run, merges))
