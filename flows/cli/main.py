@@ -15,10 +15,18 @@ import typer
 from flows.cli.command_group import PANELS, ReelabelGroup, watch_interrupts
 from flows.cli.evaluation.commands import evaluation_app
 from flows.cli.groups import cache_app, database_app, manifest_app, route_app, worker_app
-from flows.cli.options import Dataset, example, with_overrides, with_sampling, with_selection
+from flows.cli.options import (
+    Dataset,
+    example,
+    with_describing,
+    with_overrides,
+    with_sampling,
+    with_selection,
+)
 from flows.cli.set_up.commands import set_up_app
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 from infra.settings import load_settings
+from infra.settings.describe import DescribeOptions  # noqa: TC001 - defines a command's options
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
@@ -115,6 +123,31 @@ def classify(
 
 
 @app.command(rich_help_panel=_RUN)
+@example("reelabel describe s3://videos/jobs/*.parquet --tags products.txt --dataset animals")
+@with_describing
+def describe(
+    manifest: Annotated[
+        str, typer.Argument(help="Parquet file of jobs, or a glob; only job_id and video_uri are needed.")
+    ],
+    dataset: Dataset = None,
+    *,
+    options: DescribeOptions,
+    force: Annotated[bool, typer.Option("--force", help="Also describe videos that have a valid description.")] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="Describe the valid rows, list the others in ./rejected.csv, and exit 1."),
+    ] = False,
+) -> None:
+    """Describe every video of a manifest that has no valid description yet: tags, caption, scenes.
+
+    With other banks or another method, embeddings of earlier runs are used again; nothing is decoded for them.
+    """
+    from flows.cli.run import run_describe  # noqa: PLC0415 - Prefect takes a second to import
+
+    raise typer.Exit(run_describe(manifest, options=options, dataset=dataset, force=force, keep_going=keep_going))
+
+
+@app.command(rich_help_panel=_RUN)
 @example("reelabel backfill --failed --code video_missing --dry-run")
 @with_selection
 @with_overrides
@@ -202,11 +235,11 @@ def results(
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
     chunks: Annotated[
-        bool, typer.Option("--chunks", help="Print the chunks of jobs that were cut by --chunk-s, instead of jobs.")
+        bool, typer.Option("--chunks", help="Print the chunks of cut jobs, or of described videos, instead of jobs.")
     ] = False,
     raw: Raw = False,
 ) -> None:
-    """Print the current labels and failures of a run's dataset and spec."""
+    """Print the current labels, or descriptions, and failures of a run's dataset and spec."""
     from flows.cli.results import print_results  # noqa: PLC0415
 
     print_results(run, form=form, with_calibrated=calibrated, raw=raw, chunks=chunks)
@@ -292,6 +325,50 @@ def frames(  # noqa: PLR0913 - a command's options
 
     view = OutputOptions(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet, compare=compare)
     show_frames(video, view, segment=Segment.of(start_s, end_s), sampling=sampling)
+
+
+@app.command(rich_help_panel=_INSPECT)
+@example('reelabel search "people at a whiteboard" --top 20 --sheet found.png')
+def search(  # noqa: PLR0913 - a command's options
+    text: Annotated[str | None, typer.Argument(help="What is to be seen, in a few words.")] = None,
+    *,
+    image: Annotated[str | None, typer.Option(help="Search for what looks like this picture, instead.")] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="JOB_ID@SECONDS", help="Search for what looks like this moment, such as film-7@12.5."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Most moments to show.")] = 10,
+    dataset: Annotated[str | None, typer.Option(help="Search only the videos of this dataset.")] = None,
+    task: Annotated[str | None, typer.Option(help="Search only the videos of jobs of this task.")] = None,
+    min_score: Annotated[float | None, typer.Option(min=-1, max=1, help="Least cosine.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or hub name of the model of the embeddings. Default: describe.model.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Read all embedding files instead of the index; slow, and the reference.")
+    ] = False,
+    sheet: Annotated[str | None, typer.Option(help="Save the frames to this image file, such as x.png.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    raw: Raw = False,
+) -> None:
+    """Find the moments of all described videos that fit a text, a picture or another moment best; exit 1 if none."""
+    from flows.cli.search import SearchOptions, run_search  # noqa: PLC0415
+
+    options = SearchOptions(
+        text=text,
+        image=image,
+        like=like,
+        top=top,
+        dataset=dataset,
+        task=task,
+        min_score=min_score,
+        model=model,
+        exact=exact,
+        sheet=sheet,
+        form=form,
+        raw=raw,
+    )
+    raise typer.Exit(run_search(options))
 
 
 @app.command(rich_help_panel=_INSPECT)
