@@ -25,7 +25,7 @@ from reelabel.temporary import temporary_folder
 from tasks.description.chunks import cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.embedding_file import EmbeddingIdentity
+from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,7 +164,7 @@ class VideoEmbedder:
         return EmbeddedVideo(
             info=info,
             identity=identity,
-            embeddings=embeddings,
+            embeddings=as_read_back(embeddings, identity.precision),
             was_cached=False,
             remade="; ".join(taken.remade),
             decode_method=taken.method,
