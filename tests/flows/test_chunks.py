@@ -179,24 +179,6 @@ def test_a_failed_job_is_asked_about_its_chunks_without_an_answer_alone(reelabel
     assert [row.label for row in rows(engine, RESULT, "job_id", "label") if row.job_id == "film"] == ["red"]
 
 
-def test_an_evaluation_scores_jobs_not_chunks(served, films, tmp_path, own_services):
-    objects = ObjectStore(own_services.store)
-    known = pl.read_parquet(io.BytesIO(objects.read(films))).with_columns(
-        answer=pl.col("job_id").replace_strict({"film": "red", "other": "green", "short": "red", "gone": "red"})
-    )
-    known.write_parquet(tmp_path / "known.parquet")
-    environment = served | {"REELABEL_CHUNKS_CHUNK_S": str(SCENE_S), "REELABEL_CHUNKS_CHUNK_RULE": "any:red"}
-
-    run = run_command(environment, "evaluate", str(tmp_path / "known.parquet"), "--dataset", "known", "--json", "-")
-
-    evaluation = Evaluation.from_json(run.stdout)
-    assert (evaluation.jobs, evaluation.known) == (4, 4), run.stderr
-    for spec in evaluation.specs:
-        assert (spec.labels, spec.failures) == (3, 1)
-        assert spec.accuracy.value == 1.0
-        assert spec.cost.frames_decoded > 0
-
-
 def test_the_audit_counts_jobs_once_and_misses_a_chunk_that_is_gone(reelabel, engine):
     assert "Reconciled: 4 jobs = 3 labels + 1 failure, from 8 chunks" in reelabel("audit", "last").stdout
     where = (CHUNK.c.dataset == "films") & (CHUNK.c.job_id == "film") & (CHUNK.c.chunk == 0)
@@ -224,3 +206,21 @@ def test_what_cannot_be_cut_is_refused_before_anything_is_asked(reelabel, films,
     assert "The chunk rule mean has no chunks; also set chunk_s, such as 60." in said[2]
     assert "There is no chunk rule 'most': use majority, mean, or any:CHOICE" in said[3]
     assert "--chunk-s 0.5: use at least 1 second, or 0 to cut nothing." in said[4]
+
+
+def test_an_evaluation_scores_jobs_not_chunks(served, films, tmp_path, own_services):
+    objects = ObjectStore(own_services.store)
+    known = pl.read_parquet(io.BytesIO(objects.read(films))).with_columns(
+        answer=pl.col("job_id").replace_strict({"film": "red", "other": "green", "short": "red", "gone": "red"})
+    )
+    known.write_parquet(tmp_path / "known.parquet")
+    environment = served | {"REELABEL_CHUNKS_CHUNK_S": str(SCENE_S), "REELABEL_CHUNKS_CHUNK_RULE": "any:red"}
+
+    run = run_command(environment, "evaluate", str(tmp_path / "known.parquet"), "--dataset", "known", "--json", "-")
+
+    evaluation = Evaluation.from_json(run.stdout)
+    assert (evaluation.jobs, evaluation.known) == (4, 4), run.stderr
+    for spec in evaluation.specs:
+        assert (spec.labels, spec.failures) == (3, 1)
+        assert spec.accuracy.value == 1.0
+        assert spec.cost.frames_decoded > 0
