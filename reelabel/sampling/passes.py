@@ -6,6 +6,7 @@ The resolved samplings equal those of a run that uses the sampler alone, so that
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, Protocol
 
 from reelabel.sampling.options import Sampling
@@ -74,6 +75,7 @@ def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
     return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
 
 
+@lru_cache(maxsize=64)  # a run resolves the same few for every job
 def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
     """Return a sampling with one sampler only, and only the options that it takes."""
     spec = find_sampler(sampler)
