@@ -23,7 +23,7 @@ from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.location import manifest_fingerprint
 from tasks.manifest.table import open_jobs
-from tasks.model.backend import backend_of
+from tasks.model.backend import backend_of, require_media
 from tasks.results.annotate import refresh_annotations
 from tasks.results.pending import count_reused_ids
 from tasks.results.routes import escalation_margin
@@ -82,6 +82,7 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
     with open_jobs(request.manifest, objects, only=request.only, keep_going=request.keep_going) as jobs:
         card, spec = resolve_spec(request, settings)
         require_cuttable(jobs, spec, manifest=request.manifest)
+        require_media(backend_of(settings), spec, jobs.media)
         if settings.run.executor == "local":
             backend_of(settings).check(card, settings)
         run = _run_key(request, spec, model=card.identity.name)

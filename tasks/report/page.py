@@ -148,7 +148,7 @@ def _shown_note(report: Report) -> str:
 
 
 def _has_frames(job: ShownJob) -> bool:
-    return job.strip is not None or any(chunk.strip is not None for chunk in job.chunks)
+    return job.strip is not None or any(each.strip is not None for each in (*job.chunks, *job.media))
 
 
 def _data(report: Report) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def video_uri_of(row: Mapping[str, Any]) -> str | None:
         return None
     messages = row[_MESSAGES]
     try:
-        return parse_messages(json.loads(messages) if isinstance(messages, str) else without_nulls(messages)).video_uri
+        return parse_messages(json.loads(messages) if isinstance(messages, str) else without_nulls(messages)).only_video
     except json.JSONDecodeError:
         raise VideoRefusedError("messages: the text is not JSON.") from None
     except NoVideoError:

@@ -18,7 +18,7 @@ from vllm.model_executor.layers.rotary_embedding import get_rope
 from infra.settings import Settings
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
-from tasks.model.engine.renderer import InputRenderer, table_length
+from tasks.model.engine.renderer import HashedMedium, InputRenderer, table_length
 from tasks.model.engine.tuning import read_model_profile
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
@@ -30,7 +30,7 @@ VALUES = ("video_grid_thw", "second_per_grid_ts", "timestamps")
 
 def look(renderer, data):
     video = video_input(decode_frame_file(data))
-    prompt = renderer.prompt(QUESTION, video, video_hash=blake2b(data).hexdigest())
+    prompt = renderer.prompt(QUESTION, [HashedMedium(frames=video, hash=blake2b(data).hexdigest())])
     rendered = renderer.render(prompt)
     [inputs] = rendered["mm_kwargs"]["video"]
     found = {name: element.data for name, element in inputs.items()}
@@ -50,7 +50,7 @@ def look(renderer, data):
 def special_ids(renderer, data, question):
     """Give the special tokens of a prompt but for those of its video, and the ids of all that follows the video."""
     video = video_input(decode_frame_file(data))
-    rendered = renderer.render(renderer.prompt(question, video, video_hash=blake2b(data).hexdigest()))
+    rendered = renderer.render(renderer.prompt(question, [HashedMedium(frames=video, hash=blake2b(data).hexdigest())]))
     ids = list(rendered["prompt_token_ids"])
     for place in rendered["mm_placeholders"]["video"][::-1]:
         del ids[place.offset : place.offset + place.length]
