@@ -11,6 +11,10 @@ from tasks.manifest.schema import ROW
 COUNT_VIDEOS = pl.col("media").list.eval(pl.element().struct.field("kind") == "video").list.sum()
 
 
+# All that a row shows, as one text; for a row with one video, its URI.
+ALL_URIS = pl.coalesce(pl.col("media").list.eval(pl.element().struct.field("uri")).list.join("\n"), "video_uri")
+
+
 def most_media(rows: pl.DataFrame) -> MediaCounts:
     """Return the most videos and images that one of some jobs shows."""
     if rows["media"].null_count() == len(rows):

@@ -6,13 +6,27 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from infra.errors import ManifestError
 from infra.settings import StoreSettings
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import MAX_MEDIA, ONE_VIDEO, Job, MediaCounts, Medium, Shard, View, group_by_views, views_of
+from tasks.domain import (
+    MAX_MEDIA,
+    ONE_VIDEO,
+    Job,
+    MediaCounts,
+    Medium,
+    ModelIdentity,
+    RunSpec,
+    Shard,
+    View,
+    group_by_views,
+    views_of,
+)
 from tasks.manifest.check import check_manifest
+from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.digests import jobs_to_rows, rows_to_jobs
 from tasks.manifest.import_csv import import_csv
 from tasks.manifest.import_openai import import_openai_batch
@@ -238,6 +252,15 @@ def test_a_table_knows_all_media_of_its_jobs():
 def test_digests_of_jobs_on_one_video_are_those_of_earlier_versions():
     assert ONE.digest == "16a00dac9e6f4f96bd0986673e03758a"
     assert MANY.digest != ONE.digest
+
+
+def test_jobs_on_several_videos_cannot_be_cut_into_chunks():
+    spec = RunSpec(model=ModelIdentity(name="m"), chunk_s=60, chunk_rule="majority")
+    pictured = replace(MANY, job_id="p", media=MANY.media[:2])
+
+    require_cuttable(job_table([ONE, pictured]), spec, manifest="jobs.parquet")
+    with pytest.raises(ManifestError, match=r"must show one video; leave out chunk_s\. 1 row, first row 1"):
+        require_cuttable(job_table([ONE, MANY]), spec, manifest="jobs.parquet")
 
 
 def test_a_shard_lists_everything_that_is_shown():

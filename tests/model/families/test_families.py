@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.errors import ModelError
+from tasks.domain import MediaCounts
 from tasks.model.engine.process import EngineProcess, engine_environment
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.protocol import Batch, EngineConfig
@@ -49,6 +51,16 @@ def test_one_token_is_answered_with_probabilities_over_the_choices(folder, seen,
 
     assert sum(answer.probabilities) == pytest.approx(1)
     assert answer.prompt_tokens == seen[f"{family} {NUM_FRAMES}"]["tokens"]
+
+
+def test_a_model_that_takes_one_video_is_refused_for_several_when_it_is_loaded(folder):
+    config = EngineConfig(model=str(folder / "glm4v"), dtype="float32", media=MediaCounts(videos=2, images=1))
+
+    with (
+        EngineProcess(config, log_path=folder / "several.log", start_timeout_s=240) as engine,
+        pytest.raises(ModelError, match="takes at most 1 video in a question, but jobs show 2 videos and 1 image"),
+    ):
+        engine.wait_ready()
 
 
 @pytest.mark.parametrize(
