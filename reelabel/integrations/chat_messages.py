@@ -40,15 +40,9 @@ class MessageContent:
     system_prompt: str | None
 
     @property
-    def only_video(self) -> str:
-        """The video, if there is nothing else.
-
-        Raises:
-            ValueError: There are several videos, or an image.
-        """
-        if len(self.media) > 1:
-            raise ValueError(f"expected one video, found {len(self.media)} videos and images")
-        return self.media[0][1]
+    def videos(self) -> list[str]:
+        """The URIs of the videos, in order."""
+        return [uri for kind, uri in self.media if kind == "video"]
 
 
 def parse_messages(messages: object) -> MessageContent:

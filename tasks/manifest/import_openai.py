@@ -82,7 +82,7 @@ def _row(request: dict[str, Any]) -> dict[str, Any]:
         parts = [{"type": f"{kind}_url", f"{kind}_url": {"url": uri}} for kind, uri in question.media]
         content = [*parts, {"type": "text", "text": prompt}]
         return row | {"messages": json.dumps([{"role": "user", "content": content}], ensure_ascii=False)}
-    return row | {"video_uri": question.only_video, "prompt": prompt}
+    return row | {"video_uri": question.videos[0], "prompt": prompt}
 
 
 def _listed_choices(body: dict[str, Any]) -> list[str]:

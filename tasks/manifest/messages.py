@@ -80,8 +80,7 @@ def _question(row: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("not JSON") from None
     question = parse_messages(messages)
     media = [{"kind": kind, "uri": uri} for kind, uri in question.media]
-    first = next(medium["uri"] for medium in media if medium["kind"] == "video")
-    found = {"video_uri": first, "prompt": question.prompt, "system_prompt": question.system_prompt}
+    found = {"video_uri": question.videos[0], "prompt": question.prompt, "system_prompt": question.system_prompt}
     twice = [name for name in _REPLACED if found[name] is not None and row[name] is not None]
     twice += ["video_uris"] if row["video_uris"] is not None else []
     if twice:
