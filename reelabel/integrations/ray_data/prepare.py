@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sandbox.lockdown import SandboxMode
 
-    _Cells = tuple[Any, dict[str, Any] | list[dict[str, Any]]]
+    _Cells = tuple[Any, Any]
 
 
 class PrepareVideo:
