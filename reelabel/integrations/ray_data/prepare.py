@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
+
 from reelabel.errors import SamplingRefusedError, VideoRefusedError
 from reelabel.integrations.ray_data.cells import (
     OutputFormat,
@@ -184,7 +186,7 @@ class PrepareVideo:
 
     def _sample_again(self, row: Mapping[str, Any]) -> _Cells:
         videos, metas = row[VIDEO], row.get(VIDEO_META)
-        if isinstance(metas, list):  # of a row with several videos
+        if isinstance(metas, list | np.ndarray):  # of a row with several videos
             each = [
                 self._sample_again({VIDEO: video, VIDEO_META: meta}) for video, meta in zip(videos, metas, strict=True)
             ]
