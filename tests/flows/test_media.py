@@ -1,6 +1,11 @@
 """Runs whose jobs show several videos and images, answered by a real server and by a real engine."""
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
 from io import BytesIO
 
 import numpy as np
@@ -18,6 +23,7 @@ from tests.command_line import reelabel as run_command
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_flows_media")]
 
+TIMEOUT_S = 300
 MIXED = ["both", "swapped", "pictured", "around", "alone", "gone"]
 
 
@@ -114,6 +120,32 @@ def test_an_engine_answers_as_the_server_does(own_environment, manifest, engine)
     for job_id, row in loaded.items():
         assert row["probabilities"] == pytest.approx(served[job_id]["probabilities"], abs=1e-3), job_id
         assert row["prompt_tokens"] == served[job_id]["prompt_tokens"], job_id
+
+
+def test_workers_on_other_machines_answer_as_the_run_does(served, manifest, engine, tmp_path):
+    settings = {"RUN_EXECUTOR": "remote", "RUN_EXTRACT_FLOWS": "0", "RUN_INFER_FLOWS": "0"}
+    environment = served | {f"REELABEL_{name}": value for name, value in settings.items()}
+    commands = (["worker", "extract"], ["worker", "infer"], ["classify", manifest, "--dataset", "remote"])
+    processes = []
+    try:
+        for number, arguments in enumerate(commands):
+            with (tmp_path / f"{number}.log").open("w") as log:
+                command = [sys.executable, "-P", "-m", "flows.cli.main", *arguments]
+                options = {"stdout": log, "stderr": log, "cwd": tmp_path, "start_new_session": True}
+                processes.append(subprocess.Popen(command, env=environment, **options))
+        processes[-1].wait(TIMEOUT_S)
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    assert "Reconciled: 6 jobs = 5 labels + 1 failure." in (tmp_path / "2.log").read_text()
+    served_rows, remote = rows(engine, RESULT, "served"), rows(engine, RESULT, "remote")
+    names = ("source_fingerprint", "prompt_tokens", "frames_used", "label")
+    assert {job_id: [row[name] for name in names] for job_id, row in remote.items()} == {
+        job_id: [row[name] for name in names] for job_id, row in served_rows.items()
+    }
 
 
 def test_a_prompt_is_printed_with_all_that_it_shows(reelabel, manifest, engine, root):
