@@ -16,8 +16,10 @@ from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.rotary_embedding import get_rope
 
 from infra.settings import Settings
+from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
+from tasks.domain import MediaCounts
 from tasks.model.engine.renderer import HashedMedium, InputRenderer, table_length
 from tasks.model.engine.tuning import read_model_profile
 from tasks.model.engine.vllm_backend import engine_config
@@ -57,6 +59,26 @@ def special_ids(renderer, data, question):
     return [token for token in ids if token in renderer.tokenizer.added_tokens_decoder], renderer.tokenizer.decode(ids)
 
 
+def look_at_several(config, data, one, *kinds):
+    """Give the tokens of a question that shows files several times, and of each placeholder; or the refusal."""
+    counts = MediaCounts(videos=kinds.count("video"), images=kinds.count("image"))
+    renderer = InputRenderer(replace(config, media=counts))
+    files = [one if kind == "image" else data for kind in kinds]
+    media = [HashedMedium.of(kind, file) for kind, file in zip(kinds, files, strict=True)]
+    prompt = renderer.prompt(QUESTION, media)
+    try:
+        rendered = renderer.render(prompt)
+    except JobError as error:
+        return {"refused": error.message}
+    places = [(place, kind) for kind, found in rendered["mm_placeholders"].items() for place in found]
+    places.sort(key=lambda found: found[0].offset)
+    return {
+        "chat": prompt["prompt"],
+        "tokens": len(rendered["prompt_token_ids"]),
+        "placeholders": [[kind, place.get_num_embeds()] for place, kind in places],
+    }
+
+
 ROTARY = {
     "default": {},
     "yarn": {"factor": 8.0, "original_max_position_embeddings": 512},
@@ -91,6 +113,10 @@ def main(folder):
             seen[f"{family} {num_frames}"] = look(renderer, data) | {
                 "max_tokens": read_model_profile(config).video_tokens(config)
             }
+        whole = frame_file(folder / family, folder / "clip.mp4", num_frames=NUM_FRAMES)
+        seen[f"{family} several"] = look_at_several(config, whole, data, "video", "video")
+        if family == "texts":
+            seen["texts mixed"] = look_at_several(config, whole, data, "image", "video", "image", "video")
         # Every special token of the tokenizer, in all that a manifest may word.
         spelled = "".join(token.content for token in renderer.tokenizer.added_tokens_decoder.values())
         obeyed = replace(QUESTION, text=f"{spelled}{QUESTION.text}{spelled}", system_prompt=f"Be {spelled}brief.")
