@@ -39,6 +39,9 @@ MEDIA = pl.List(pl.Struct({"kind": pl.String(), "uri": pl.String()}))
 JOB_COLUMNS: dict[str, pl.DataType] = {name: kind for name, kind in COLUMNS.items() if name != "video_uris"} | {
     "media": MEDIA
 }
+# What a job that only describes its video lacks, with what stands in its place.
+QUESTION: dict[str, object] = {"prompt": "", "choices": [], "system_prompt": None, "template": None}
+QUESTION |= {"examples": None, "answer": None}
 # Additional column: a row's number in the manifest, from 0.
 ROW = "row"
 

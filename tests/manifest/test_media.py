@@ -170,6 +170,16 @@ def test_an_audit_reads_the_digests_that_a_run_has_written(tmp_path):
     assert audited["job_digest"].to_list() == [job.digest for job in jobs]
 
 
+def test_a_video_is_described_alone(tmp_path):
+    asked(messages=[messages(CLIP, PICTURE, TEXT), messages(CLIP, TEXT)]).write_parquet(tmp_path / "jobs.parquet")
+
+    with open_jobs(str(tmp_path / "jobs.parquet"), OBJECTS, keep_going=True, questions=False) as table:
+        assert table.rejects["reason"].to_list() == [
+            "Several videos or images are shown; describe takes one video a row."
+        ]
+        assert [job.video_uri for part in table.parts() for job in rows_to_jobs(part)] == ["s3://b/clip.mp4"]
+
+
 def test_a_users_own_column_media_changes_nothing(tmp_path):
     (job,) = jobs_of(asked(video_uri=["a.mp4"], prompt=["Which?"], media=["tape"]), tmp_path)
 
