@@ -165,7 +165,8 @@ CREATE TABLE reelabel.failure (
 CREATE INDEX failure_by_run ON reelabel.failure (run_id);
 
 -- The chunks that a job's label or failure follows from, each with a label of its own, or with the reason why it has
--- none. They are written and replaced together with the row of their job.
+-- none. They are written and replaced together with the row of their job; of a job that is asked about some of them
+-- alone, the others stay, so that each has the fence under which it was written.
 CREATE TABLE reelabel.chunk (
     dataset            text NOT NULL,
     job_id             text NOT NULL,
@@ -204,6 +205,7 @@ CREATE TABLE reelabel.chunk (
     inference_ms       double precision,
     run_id             uuid NOT NULL,
     shard_index        integer NOT NULL,
+    fence              bigint NOT NULL DEFAULT 0,
     host               text NOT NULL,
     created_at         timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (dataset, job_id, spec_id, chunk),
@@ -215,12 +217,16 @@ CREATE INDEX chunk_by_run ON reelabel.chunk (run_id);
 -- Descriptions of videos: one row per job and spec of a describe run, in place of a label. tags is a list, best first,
 -- of objects with text, score and probability; scenes one of objects with start_s, end_s and shots. Times are in
 -- seconds since the video's first frame. Costs are those of the run that wrote the row: 0 for what was in the cache.
+-- video_uri is without signatures and embedded videos; embedding_key and dimensions name the vectors of its frames.
 CREATE TABLE reelabel.description (
     dataset             text NOT NULL,
     job_id              text NOT NULL,
     spec_id             text NOT NULL,
     job_digest          text NOT NULL,
+    video_uri           text NOT NULL,
     source_fingerprint  text NOT NULL,
+    embedding_key       text NOT NULL,
+    dimensions          integer NOT NULL CHECK (dimensions > 0),
     duration_s          double precision NOT NULL CHECK (duration_s >= 0),
     tags                jsonb NOT NULL,
     caption             text,

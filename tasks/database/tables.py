@@ -186,6 +186,7 @@ CHUNK = Table(
     *record_columns(FrameProvenance),
     Column("run_id", Uuid),
     Column("shard_index", Integer),
+    Column("fence", BigInteger),
     Column("host", Text),
     Column("created_at", DateTime(timezone=True)),
 )
@@ -195,7 +196,9 @@ DESCRIPTION = Table(
     "description",
     METADATA,
     *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
-    *(Column(name, Text) for name in ("job_digest", "source_fingerprint", "task", "subtask")),
+    *(Column(name, Text) for name in ("job_digest", "video_uri", "source_fingerprint", "embedding_key")),
+    Column("dimensions", Integer),
+    *(Column(name, Text) for name in ("task", "subtask")),
     Column("duration_s", Double),
     Column("tags", JSONB),
     *(Column(name, kind) for name, kind in _CAPTION),

@@ -9,7 +9,6 @@ import polars as pl
 from infra.errors import ManifestError
 from tasks.domain.chunk_rule import choice_of
 from tasks.domain.chunks import MARK
-from tasks.manifest.media import COUNT_VIDEOS
 from tasks.manifest.rejects import list_faults
 from tasks.manifest.schema import ROW, row_fault
 
@@ -44,9 +43,10 @@ def require_cuttable(jobs: JobTable, spec: RunSpec, *, manifest: str) -> None:
 
 def _faults(part: pl.DataFrame, wanted: str | None) -> Iterator[Fault]:
     marked = part.filter(pl.col("job_id").str.contains(MARK, literal=True)).select(ROW, "job_id").rows()
-    several = part.filter(COUNT_VIDEOS > 1).select(ROW, "job_id").rows()
+    several = part.drop_nulls("media").select(ROW, "job_id").rows()
     if several:
-        yield row_fault("With chunk_s, a job must show one video; leave out chunk_s.", "job_id", several)
+        rule = "With chunk_s, a job must show one video and no image; leave out chunk_s."
+        yield row_fault(rule, "job_id", several)
     if marked:
         yield row_fault(f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", marked)
     if wanted is None:

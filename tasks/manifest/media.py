@@ -8,7 +8,7 @@ from tasks.domain import ONE_VIDEO, MediaCounts
 from tasks.manifest.schema import ROW
 
 # Videos of each row with media; null for a row with one video.
-COUNT_VIDEOS = pl.col("media").list.eval(pl.element().struct.field("kind") == "video").list.sum()
+_COUNT_VIDEOS = pl.col("media").list.eval(pl.element().struct.field("kind") == "video").list.sum()
 
 
 # All that a row shows, as one text; for a row with one video, its URI.
@@ -19,7 +19,7 @@ def most_media(rows: pl.DataFrame) -> MediaCounts:
     """Return the most videos and images that one of some jobs shows."""
     if rows["media"].null_count() == len(rows):
         return ONE_VIDEO
-    most = rows.select(videos=COUNT_VIDEOS, images=pl.col("media").list.len() - COUNT_VIDEOS).max()
+    most = rows.select(videos=_COUNT_VIDEOS, images=pl.col("media").list.len() - _COUNT_VIDEOS).max()
     return ONE_VIDEO.larger(MediaCounts(*most.row(0)))
 
 

@@ -11,7 +11,6 @@ from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.passes import with_sampler
 from reelabel.segment import Segment
 from tasks.database.tables import CHUNK
-from tasks.domain.media import split_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,15 +90,11 @@ def chunks_with_frames(job: RowMapping, chunks: Sequence[RowMapping], named: Abs
 
 def frames_of_chunk(job: Job | None, row: RowMapping, spec: RunSpec | None) -> FrameIdentity | None:
     """Return what a chunk's frame file is asked for by; None if it has none, or it is unknown."""
-    if not job or not spec:
-        return None
-    known = split_fingerprint(row["source_fingerprint"], len(job.shown))
-    fingerprint = known[[medium.kind for medium in job.shown].index("video")]
-    if fingerprint is None:
+    if not job or not spec or row["source_fingerprint"] is None:
         return None
     return FrameIdentity(
         source_uri=job.video_uri,
-        fingerprint=fingerprint,
+        fingerprint=row["source_fingerprint"],
         sampling=with_sampler(spec.sampling, row["sampler"] or spec.sampling.sampler),
         segment=Segment.of(row["start_s"], row["end_s"]),
     )

@@ -264,13 +264,16 @@ def test_digests_of_jobs_on_one_video_are_those_of_earlier_versions():
     assert MANY.digest != ONE.digest
 
 
-def test_jobs_on_several_videos_cannot_be_cut_into_chunks():
+def test_jobs_on_several_videos_or_images_cannot_be_cut_into_chunks():
     spec = RunSpec(model=ModelIdentity(name="m"), chunk_s=60, chunk_rule="majority")
     pictured = replace(MANY, job_id="p", media=MANY.media[:2])
 
-    require_cuttable(job_table([ONE, pictured]), spec, manifest="jobs.parquet")
-    with pytest.raises(ManifestError, match=r"must show one video; leave out chunk_s\. 1 row, first row 1"):
-        require_cuttable(job_table([ONE, MANY]), spec, manifest="jobs.parquet")
+    require_cuttable(job_table([ONE]), spec, manifest="jobs.parquet")
+    for several in (MANY, pictured):
+        with pytest.raises(
+            ManifestError, match=r"must show one video and no image; leave out chunk_s\. 1 row, first row 1"
+        ):
+            require_cuttable(job_table([ONE, several]), spec, manifest="jobs.parquet")
 
 
 def test_a_shard_lists_everything_that_is_shown():
