@@ -56,6 +56,17 @@ def require_known(columns: Mapping[str, str]) -> None:
         raise ManifestError(f"Unknown manifest columns: {', '.join(unknown)}; a manifest has {', '.join(COLUMNS)}.")
 
 
+def require_one_video(columns: Mapping[str, str]) -> None:
+    """Check that a mapping for a layout, which finds one video a row, names known columns and not several videos.
+
+    Raises:
+        ManifestError: It does.
+    """
+    require_known(columns)
+    if "video_uris" in columns:
+        raise ManifestError("A layout has one video a row; leave out video_uris, or import a CSV without a layout.")
+
+
 def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, str]:
     """Return the file's column of each manifest column that it has."""
     require_known(columns)
