@@ -191,7 +191,7 @@ def test_a_replaced_picture_is_noticed_by_those_jobs_that_show_it(reelabel, mani
     changed = reelabel("backfill", "--manifest", manifest, "--dataset", "served", "--changed-video", "--dry-run")
     repeated = reelabel("classify", manifest, "--dataset", "served")
 
-    assert "0 jobs answered" in again.stdout or "already ended" in again.stdout, again.stdout
+    assert "6 (6 already ended)" in again.stdout, again.stdout
     assert "Would answer 1 job on 2 videos" in changed.stdout, changed.stderr
     assert "1 label, 0 failures" in repeated.stdout, repeated.stdout
 
@@ -199,7 +199,7 @@ def test_a_replaced_picture_is_noticed_by_those_jobs_that_show_it(reelabel, mani
 def test_what_cannot_be_shown_is_refused_before_anything_is_asked(served, manifest):
     def said(*options, **changed):
         run = run_command(served | {"COLUMNS": "200"} | changed, "classify", manifest, "--dataset", "refused", *options)
-        assert run.returncode == 2, run.stdout
+        assert run.returncode != 0, run.stdout
         return " ".join(run.stderr.split())
 
     assert "With chunk_s, a job must show one video and no image; leave out chunk_s. 5 rows" in said("--chunk-s", "4")
