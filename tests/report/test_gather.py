@@ -35,6 +35,7 @@ from tests.results.rows import failure, job, result
 
 SPEC = RunSpec(model=ModelIdentity(name="reelabel-tiny"))
 OTHER = SPEC.model_copy(update={"sampling": Sampling(num_frames=4)})
+AUTO = SPEC.model_copy(update={"sampling": Sampling(sampler="auto")})
 
 
 @pytest.fixture
@@ -169,14 +170,13 @@ def test_each_of_several_videos_and_images_has_its_frames_as_far_as_the_cache_ha
     content = [*media, {"type": "text", "text": "?"}]
     pl.DataFrame(asked | {"messages": [json.dumps([{"role": "user", "content": content}])]}).write_parquet(manifest)
     [of_manifest] = read_jobs(str(manifest), ObjectStore(StoreSettings()))
-    auto = SPEC.model_copy(update={"sampling": Sampling(sampler="auto")})
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
     for path, fingerprint, shown in ((clip, "e1", "dense"), (picture, "e2", "image")):
-        sampling = sampling_of_pass(auto.sampling, shown)
+        sampling = sampling_of_pass(AUTO.sampling, shown)
         asked = {"source_uri": str(path), "fingerprint": fingerprint, "sampling": sampling}
         frames = extract_keyframes(path, sampling=sampling)
         cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
-    started(auto, [replace(result(of_manifest, fingerprint=join_fingerprints(["e1", "e2", "e3"])))])
+    started(AUTO, [replace(result(of_manifest, fingerprint=join_fingerprints(["e1", "e2", "e3"])))])
 
     shown = page_of(engine, tmp_path).shown
 
