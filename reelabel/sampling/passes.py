@@ -12,8 +12,9 @@ from typing import Literal, Protocol
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, SAMPLER_OPTIONS, find_sampler
 
-# What a job is shown: what the video's coverage decides, its keyframes in any case, or the dense sampler's frames.
-FramePass = Literal["first", "keyframes", "dense"]
+# What a job is shown: what the video's coverage decides, its keyframes in any case, the dense sampler's frames, or an
+# image, which is a video of one frame.
+FramePass = Literal["first", "keyframes", "dense", "image"]
 
 
 class Tagged(Protocol):
@@ -40,6 +41,8 @@ def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
     """Return the sampling of one pass."""
     if name == "keyframes":
         return with_sampler(sampling, "keyframes")
+    if name == "image":
+        return with_sampler(sampling.model_copy(update={"num_frames": 1}), "keyframes")
     return dense_pass(sampling) if name == "dense" else first_pass(sampling)
 
 

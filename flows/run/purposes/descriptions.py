@@ -90,7 +90,7 @@ class Descriptions(Purpose):
         )
         return card, spec
 
-    def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str) -> None:
+    def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str, settings: Settings) -> None:
         """Check nothing more: any video can be described."""
 
     def check_backend(self, card: ModelCard, settings: Settings) -> None:
