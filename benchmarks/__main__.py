@@ -307,6 +307,22 @@ def scenes(
     raise typer.Exit(run(folder, (*wanted, *LIBRARIES), rounds=rounds, sizes=kept, as_json=json))
 
 
+@app.command(epilog="Example: python -m benchmarks retag --videos 1000")
+def retag(
+    videos: Annotated[
+        str, typer.Option(help="Numbers of videos, comma-separated; a hundred thousand take minutes to store.")
+    ] = "1000,10000",
+    seconds: Annotated[float, typer.Option(min=1, help="Length of a video; a chunk of 10 s has 16 frames.")] = 10.0,
+    folder: ModelFolder = _FOLDER,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Describe videos whose embeddings are stored, by one bank and then by another, with real services."""
+    from benchmarks.describe import report  # noqa: PLC0415
+
+    report.retag(_numbers(videos, "--videos"), folder, seconds=seconds, as_json=json)
+
+
 @app.command(epilog="Example: python -m benchmarks fuzz --count 5000 --seed 7")
 def fuzz(
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,
