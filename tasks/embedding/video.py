@@ -16,17 +16,19 @@ from reelabel.errors import (
     VideoError,
     VideoUnreadableError,
 )
+from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import Turns, stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
 from reelabel.segment import Segment
+from reelabel.temporary import temporary_folder
 from tasks.description.chunks import cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.embedding_file import EmbeddingIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.embedding.protocol import TowersInfo
 
+    # A part of a video, and how many chunks of frames to take of it.
+    _Piece = tuple[Segment, int]
+
 # What of a video is decoded at once, whatever its length.
 PIECE_BYTES = 128 * 1024**2
 _MAX_FRAMES = 512  # of one sampling
@@ -48,7 +53,17 @@ _MS = 1000
 _BEFORE_S = 1e-3
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
+_LINEAR, _WHOLE_PIECES = "linear", 4
+_AS_ONE = (
+    "it can only be decoded from its beginning, so its frames are chosen at once, and a long video has fewer a chunk; "
+    "written anew as MP4 (ffmpeg -i IN -c copy OUT.mp4) it has all"
+)
 _CUT = "cut short"  # in the note of a file whose last bytes are missing
+
+
+def frame_pixels(info: TowersInfo) -> int:
+    """Return the most pixels of a frame: twice the model's square, so that neither side of a wide one is enlarged."""
+    return 2 * info.size_px**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +111,6 @@ class VideoEmbedder:
     info: TowersInfo
     turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
 
-    @property
-    def frame_pixels(self) -> int:
-        """Most pixels of a frame: twice the model's square, so that neither side of a wide frame is enlarged."""
-        return 2 * self.info.size_px**2
-
     def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
         """Return the embeddings of a job's video, or of the segment that the job is about.
 
@@ -133,7 +143,7 @@ class VideoEmbedder:
         return EmbeddingIdentity(
             source_uri=info.uri,
             fingerprint=info.fingerprint,
-            sampling=self.spec.sampling(max_pixels=self.frame_pixels),
+            sampling=self.spec.sampling(max_pixels=frame_pixels(self.info)),
             segment=Segment.of(job.start_s, job.end_s),
             model=self.spec.model,
             dimensions=self.info.dimensions,
@@ -144,15 +154,7 @@ class VideoEmbedder:
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
-        taken = _Taken()
-        for segment, chunks in self._pieces(identity.segment, length_s):
-            try:
-                self._take(info, segment, chunks, taken)
-            except _ENDED as error:
-                if not taken.vectors:
-                    raise
-                taken.end(segment.start_s or 0.0, error.message)
-                break
+        taken = self._take_pieces(info, [*self._pieces(identity.segment, length_s)])
         embeddings = taken.joined(identity.segment.start_s or 0.0, length_s)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
@@ -169,6 +171,32 @@ class VideoEmbedder:
             cost=replace(taken.cost, cache_write_ms=taken.cost.cache_write_ms + write_ms),
         )
 
+    def _take_pieces(self, info: ObjectInfo, pieces: Sequence[_Piece]) -> _Taken:
+        """Embed the frames of a video piece by piece, and fetch it only once if it is fetched as a whole.
+
+        A video that has to be decoded from its beginning for each piece is decoded as one, with as many frames as
+        memory and a sampler allow.
+        """
+        taken = _Taken()
+        with temporary_folder("video") as folder:
+            copies = DownloadCache(folder=folder) if len(pieces) > 1 else self.extractor.copies
+            extractor = replace(self.extractor, copies=copies)
+            for number, (segment, chunks) in enumerate(pieces):
+                try:
+                    self._take(extractor, info, segment, chunks, taken)
+                except _ENDED as error:
+                    if not taken.vectors:
+                        raise
+                    taken.end(segment.start_s or 0.0, error.message)
+                    break
+                if number == 0 and len(pieces) > 1 and taken.method == _LINEAR:
+                    whole = Segment.of(segment.start_s, pieces[-1][0].end_s)
+                    taken = _Taken(cost=taken.cost)
+                    self._take(extractor, info, whole, self._most_chunks(_WHOLE_PIECES * PIECE_BYTES), taken)
+                    taken.notes[_AS_ONE] = None
+                    break
+        return taken
+
     def _length_s(self, info: ObjectInfo, segment: Segment) -> float:
         """Return how long a video, or a segment of it, says it is; 0 if it does not."""
         facts = self.reader.look(info.uri, info).facts
@@ -180,13 +208,13 @@ class VideoEmbedder:
         end_s = length_s if segment.end_s is None else min(segment.end_s, length_s)
         return max(0.0, end_s - (segment.start_s or 0.0))
 
-    def _pieces(self, segment: Segment, length_s: float) -> Iterator[tuple[Segment, int]]:
+    def _pieces(self, segment: Segment, length_s: float) -> Iterator[_Piece]:
         """Yield the pieces that are decoded at once, and how many chunks of frames to take of each.
 
         Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. A video
         of unknown length, or of one chunk, is one piece.
         """
-        most = max(1, self._most_frames // self.spec.frames_per_chunk)
+        most = self._most_chunks(PIECE_BYTES)
         if length_s <= 0:
             yield segment, most
             return
@@ -203,14 +231,13 @@ class VideoEmbedder:
             yield Segment.of(begins_s, end_s), count
             first += count
 
-    @property
-    def _most_frames(self) -> int:
-        return min(_MAX_FRAMES, PIECE_BYTES // (_CHANNELS * self.frame_pixels))
+    def _most_chunks(self, piece_bytes: int) -> int:
+        frames = min(_MAX_FRAMES, piece_bytes // (_CHANNELS * frame_pixels(self.info)))
+        return max(1, frames // self.spec.frames_per_chunk)
 
-    def _take(self, info: ObjectInfo, segment: Segment, chunks: int, taken: _Taken) -> None:
-        sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)
-        extractor = replace(self.extractor, sampling=sampling)
-        video, file, read_ms = _extract(extractor, info, segment)
+    def _take(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int, taken: _Taken) -> None:
+        sampling = self.spec.sampling(chunks=chunks, max_pixels=frame_pixels(self.info))
+        video, file, read_ms = _extract(replace(extractor, sampling=sampling), info, segment)
         started = time.perf_counter()
         vectors = self.frames.embed(file.images)
         embed_ms = (time.perf_counter() - started) * 1e3

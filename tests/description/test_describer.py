@@ -22,6 +22,7 @@ from tasks.embedding import video
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.video import VideoEmbedder
+from tests.clips import blank_packet
 from tests.description.colours import INFO, ColourTowers, bank_of
 
 FPS = 8
@@ -147,12 +148,14 @@ def test_a_segment_is_described_alone_and_its_times_are_those_of_the_video(descr
         pytest.param({"top_k": 1}, id="top k"),
         pytest.param({"method": "published", "scene_method": "published", "scene_threshold": 0.15}, id="published"),
         pytest.param({"scene_method": "ema", "scene_threshold": 0.3}, id="another threshold of ema"),
+        pytest.param({"scene_method": "index", "scene_threshold": 5.0}, id="another threshold of index"),
+        pytest.param({"scene_threshold": 20.0}, id="another threshold of auto"),
     ],
 )
 def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_path, pool, monkeypatch, changed):
-    clip = job(film(tmp_path / "a.mp4", ("red", 4), ("blue", 4)))
+    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
     first = describer_of().describe(clip, 0)
-    assert (first.cost.frames_embedded, towers.images_embedded) == (16, 16)
+    assert (first.cost.frames_embedded, towers.images_embedded) == (20, 20)
     assert first.cost.frames_decoded > 0
 
     def refuse(*_arguments, **_options):
@@ -162,7 +165,7 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
         monkeypatch.setattr(pool, name, refuse, raising=True)
     again = describer_of(SPEC.model_copy(update=changed), tags=("blue", "green")).describe(clip, 0)
 
-    assert towers.images_embedded == 16
+    assert towers.images_embedded == 20
     assert (again.cost.frames_decoded, again.cost.frames_embedded, again.was_cached) == (0, 0, True)
     assert again.description.tags[0].text == "blue"
     assert len(again.changes.changes) >= 1
@@ -180,6 +183,45 @@ def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, to
     assert pieces.description == whole.description
     # Each piece begins at a keyframe here, so that no frame is decoded twice.
     assert pieces.cost.frames_decoded <= 25 * FPS + 50
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "ts"])
+def test_a_video_that_decodes_only_from_its_beginning_is_decoded_as_one_piece(
+    describer_of, towers, tmp_path, monkeypatch, suffix
+):
+    clip = film(tmp_path / f"a.{suffix}", ("red", 10), ("green", 10), ("blue", 5))
+    if suffix == "mp4":
+        blank_packet(clip, 3)
+    monkeypatch.setattr(video, "PIECE_BYTES", 3 * 8 * 2048)
+
+    found = describer_of().describe(job(clip), 0)
+
+    assert towers.requests == [[8], [32]]
+    assert found.frames == 32
+    assert "it can only be decoded from its beginning" in found.decode_note
+    assert [part.tags[0].text for part in found.description.chunks] == ["red"] * 5 + ["green"] * 5 + ["blue"] * 3
+
+
+def test_a_remote_video_that_is_fetched_whole_is_fetched_once_whatever_the_number_of_its_pieces(
+    describer_of, tmp_path, monkeypatch
+):
+    clip = film(tmp_path / "a.mp4", ("red", 10), ("green", 10), ("blue", 5))
+    monkeypatch.setattr(video, "PIECE_BYTES", 3 * 8 * 2048)
+    fetched, download = [], ObjectStore.download
+
+    def counting(self, uri, path, **options):
+        fetched.append(uri)
+        return download(self, uri, path, **options)
+
+    monkeypatch.setattr(ObjectStore, "download", counting)
+    monkeypatch.setattr(ObjectStore, "local_path", lambda _self, _uri: None)  # as if it were on a server
+
+    found = describer_of(SPEC.model_copy(update={"scene_method": "ema", "scene_threshold": 0.15})).describe(
+        job(clip), 0
+    )
+
+    assert [part.tags[0].text for part in found.description.chunks] == ["red"] * 5 + ["green"] * 5 + ["blue"] * 3
+    assert len(fetched) == 1
 
 
 def test_keyframes_alone_are_an_option(describer_of, tmp_path):

@@ -29,7 +29,7 @@ from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.fleet import TowersFleet
-from tasks.embedding.video import VideoEmbedder
+from tasks.embedding.video import VideoEmbedder, frame_pixels
 from tasks.frame_cache.pool import decode_pool
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.plans.lease import Work
@@ -108,6 +108,7 @@ def describe_locally(
     """
     del done_before
     settings, database, ledger = context.settings, context.database, progress.ledger
+    progress.frames_setting = "describe.frames_per_chunk"
     start_metrics(settings.metrics)
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
@@ -190,7 +191,8 @@ def _describer(
     assert isinstance(spec, DescribeSpec)
     assert settings.store.uri is not None
     objects, seal = ObjectStore(settings.store), settings.store.seal
-    extractor = open_extractor(settings, pool, spec.sampling(max_pixels=2 * info.size_px**2), keep_bytes=0)
+    sampling = spec.sampling(max_pixels=frame_pixels(info))
+    extractor = open_extractor(settings, pool, sampling, keep_bytes=settings.model.batch_mib * 1024**2)
     reader = IndexReader(
         objects=extractor.objects,
         pool=pool,
