@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from reelabel.segment import WHOLE
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.description.scene_file import SceneFiles
@@ -75,7 +76,7 @@ def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec
     def write(job: Job) -> None:
         number = int(job.job_id.rpartition("-")[2])
         objects.replace(job.video_uri, f"video {number}".encode())
-        identity = identity_of(job, objects.stat(job.video_uri), spec=spec, towers=towers)
+        identity = identity_of(objects.stat(job.video_uri), WHOLE, spec=spec, towers=towers)
         cache.write(identity, made_up(number, videos.seconds, spec=spec, dimensions=towers.dimensions))
         scenes.write(
             made_up_changes(number, videos.seconds),

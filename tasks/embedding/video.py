@@ -66,6 +66,28 @@ def frame_pixels(info: TowersInfo) -> int:
     return 2 * info.size_px**2
 
 
+def identity_of(info: ObjectInfo, segment: Segment, *, spec: DescribeSpec, towers: TowersInfo) -> EmbeddingIdentity:
+    """Return what the embeddings of a video are asked for by.
+
+    Args:
+        info: The version of the video.
+        segment: The part of it.
+        spec: How frames are chosen, and the model.
+        towers: What the model's towers report.
+    """
+    return EmbeddingIdentity(
+        source_uri=info.uri,
+        fingerprint=info.fingerprint,
+        sampling=spec.sampling(max_pixels=frame_pixels(towers)),
+        segment=segment,
+        model=spec.model,
+        dimensions=towers.dimensions,
+        size_px=towers.size_px,
+        versions=towers.versions,
+        chunk_s=spec.seconds_per_chunk,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedVideo:
     """The embeddings of one video, and what they cost.
@@ -140,17 +162,7 @@ class VideoEmbedder:
                 raise
 
     def _identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
-        return EmbeddingIdentity(
-            source_uri=info.uri,
-            fingerprint=info.fingerprint,
-            sampling=self.spec.sampling(max_pixels=frame_pixels(self.info)),
-            segment=Segment.of(job.start_s, job.end_s),
-            model=self.spec.model,
-            dimensions=self.info.dimensions,
-            size_px=self.info.size_px,
-            versions=self.info.versions,
-            chunk_s=self.spec.seconds_per_chunk,
-        )
+        return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, towers=self.info)
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
