@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reelabel.errors import TransientError
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.described import DescribedVideo
-    from tasks.description.describer import VideoDescriber
+    from tasks.description.describer import KeptShard, VideoDescriber
     from tasks.domain import Job, Shard
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.plans.lease import Lease
@@ -92,12 +92,13 @@ def describe_shard(
         began_s = time.time()
         with context.ledger.doing(RunPhase.DECODE):
             known = extractor.stat_many(shard.video_uris)
-            describe = partial(_describe, context.describer, shard.index, known)
-            ended = list(context.workers.map(describe, shard.jobs))
+            kept = context.describer.read_kept(shard.jobs)
+            ended = _describe_all(shard, context, known, kept)
+            context.describer.write_kept(kept)
         described = [each for each in ended if not isinstance(each, Failure)]
         failures = [each for each in ended if isinstance(each, Failure)]
-        report = _report(shard, described, failures, between_s=(began_s, time.time()))
-        context.spent_ms.update(_phases(described))
+        report = _report(shard, described, failures, kept_ms=kept.read_ms, between_s=(began_s, time.time()))
+        context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(kept.read_ms)}))
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
             lap_ms = context.lap()
@@ -114,11 +115,24 @@ def describe_shard(
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
 
 
+def _describe_all(
+    shard: Shard, context: DescriptionContext, known: dict[str, ObjectInfo], kept: KeptShard
+) -> list[DescribedVideo | Failure]:
+    """Describe the videos of a shard: those that are kept at once, and the others by the threads."""
+    describe = partial(_describe, context.describer, shard.index, known, kept)
+    others = {
+        job.job_id: context.workers.submit(describe, job)
+        for job in shard.jobs
+        if not context.describer.is_kept(job, known.get(job.video_uri), kept)
+    }
+    return [others[job.job_id].result() if job.job_id in others else describe(job) for job in shard.jobs]
+
+
 def _describe(
-    describer: VideoDescriber, shard_index: int, known: dict[str, ObjectInfo], job: Job
+    describer: VideoDescriber, shard_index: int, known: dict[str, ObjectInfo], kept: KeptShard, job: Job
 ) -> DescribedVideo | Failure:
     try:
-        return describer.describe(job, shard_index, known.get(job.video_uri))
+        return describer.describe(job, shard_index, known.get(job.video_uri), kept)
     except JobError as error:
         fingerprint = error.fingerprint if isinstance(error, VideoError) else None
         return Failure(
@@ -132,7 +146,12 @@ def _describe(
 
 
 def _report(
-    shard: Shard, described: Sequence[DescribedVideo], failures: Sequence[Failure], *, between_s: tuple[float, float]
+    shard: Shard,
+    described: Sequence[DescribedVideo],
+    failures: Sequence[Failure],
+    *,
+    kept_ms: float,
+    between_s: tuple[float, float],
 ) -> ShardReport:
     costs = [video.cost for video in described]
     return ShardReport(
@@ -146,7 +165,7 @@ def _report(
             "fetch": sum(cost.fetch_ms for cost in costs),
             "decode": sum(cost.decode_ms for cost in costs),
             "cache write": sum(cost.cache_write_ms for cost in costs),
-            "cache read": sum(cost.cache_read_ms for cost in costs),
+            "cache read": kept_ms + sum(cost.cache_read_ms for cost in costs),
             "embed": sum(cost.embed_ms for cost in costs),
             "scenes": sum(cost.scenes_ms for cost in costs),
             "describe": sum(cost.describe_ms for cost in costs),

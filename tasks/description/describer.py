@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import VideoError
 from tasks.description.cost import DescriptionCost
@@ -18,13 +18,34 @@ from tasks.description.scenes.footage import ClippedFootage, RememberedFootage, 
 from tasks.description.scenes.registry import detect_scenes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reelabel.sources.object_store import ObjectInfo
+    from tasks.description.embeddings import Embeddings
+    from tasks.description.kept import Kept
     from tasks.description.pooling import EmbeddedBank
     from tasks.description.scene_file import SceneFiles
     from tasks.description.scenes.change import EmbeddedChunk
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.video import EmbeddedVideo, VideoEmbedder
 
+
+@dataclass(frozen=True, slots=True)
+class KeptShard:
+    """What is kept together of the videos of a shard; empty for a shard of few videos.
+
+    Attributes:
+        embeddings: By the keys of their embedding files.
+        changes: Their changes of scene, by the same keys; None if these are found by the embeddings alone.
+        read_ms: Milliseconds that it took to read them.
+    """
+
+    embeddings: Kept[Embeddings] | None = None
+    changes: Kept[SceneChanges] | None = None
+    read_ms: float = 0.0
+
+
+NOTHING_KEPT = KeptShard()
 # What finds changes where a method finds too little in a video.
 _FALLBACK = "ema"
 
@@ -48,30 +69,63 @@ class VideoDescriber:
     captions: EmbeddedBank
     _needs_video: frozenset[str] = field(default=frozenset({"index", "frames"}), init=False, repr=False)
 
-    def describe(self, job: Job, shard_index: int, info: ObjectInfo | None = None) -> DescribedVideo:
+    def read_kept(self, jobs: Sequence[Job]) -> KeptShard:
+        """Read what is kept together of the videos of a shard.
+
+        Raises:
+            StoreUnavailableError: The store is unavailable.
+        """
+        started = time.perf_counter()
+        embeddings, changes = self.embedder.read_pack(jobs), None
+        if embeddings and self._looks:
+            changes = self.scene_files.read_pack(embeddings.key, **self._asked)
+        return KeptShard(embeddings, changes, read_ms=(time.perf_counter() - started) * 1e3)
+
+    def is_kept(self, job: Job, info: ObjectInfo | None, kept: KeptShard) -> bool:
+        """Return whether a job's video can be described by what is kept, without reading anything else."""
+        key = self.embedder.key_of(job, info) if info and kept.embeddings else None
+        if key is None or kept.embeddings is None or key not in kept.embeddings.found:
+            return False
+        return kept.changes is None or key in kept.changes.found
+
+    def write_kept(self, kept: KeptShard) -> None:
+        """Keep what was found out about the videos of a shard, for the next run.
+
+        Raises:
+            StoreUnavailableError: The store is unavailable.
+        """
+        if kept.embeddings:
+            self.embedder.packs.write(kept.embeddings)
+        if kept.changes:
+            self.scene_files.write_pack(kept.changes)
+
+    def describe(
+        self, job: Job, shard_index: int, info: ObjectInfo | None = None, kept: KeptShard = NOTHING_KEPT
+    ) -> DescribedVideo:
         """Describe a job's video.
 
         Args:
             job: The job.
             shard_index: Its shard.
             info: Size and fingerprint of the video, if known.
+            kept: What is kept of the videos of its shard; what it lacks is added.
 
         Raises:
             VideoError: The video cannot be used; see its code.
             InferenceError: The towers die on its frames.
             TransientError: The store or the towers are unavailable.
         """
-        embedded = self.embedder.embed(job, info)
+        embedded = self.embedder.embed(job, info, pack=kept.embeddings)
         embeddings = embedded.embeddings
         chunks = chunks_of(job, embeddings, self.spec)
         by_chunk = embedded_chunks(embeddings, chunks)
-        changes, cost = self._changes(embedded, by_chunk)
+        changes, cost = self._changes(embedded, by_chunk, kept.changes)
         started = time.perf_counter()
         described = describe_video(
             embeddings, chunks, tags=self.tags, captions=self.captions, spec=self.spec, logits=self._logits
         )
         scenes = scenes_of(changes, by_chunk)
-        more = DescriptionCost(describe_ms=(time.perf_counter() - started) * 1e3)
+        describe_ms = (time.perf_counter() - started) * 1e3
         return DescribedVideo(
             job=job,
             fingerprint=embedded.info.fingerprint,
@@ -85,7 +139,7 @@ class VideoDescriber:
             remade=embedded.remade,
             decode_method=embedded.decode_method,
             decode_note="; ".join(filter(None, [embedded.info.note, embeddings.note, embedded.remade])),
-            cost=embedded.cost + cost + more,
+            cost=replace(embedded.cost + cost, describe_ms=describe_ms),
         )
 
     @property
@@ -93,21 +147,32 @@ class VideoDescriber:
         scale, bias = self.embedder.info.scale, self.embedder.info.bias
         return None if scale is None else LogitScale(scale=scale, bias=bias)
 
+    @property
+    def _looks(self) -> bool:
+        """Whether changes of scene are looked for in the video, and not by its embeddings alone."""
+        return bool(find(self.spec.scene_method).needs & self._needs_video)
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return {"method": self.spec.scene_method, "threshold": self.spec.scene_threshold}
+
     def _changes(
-        self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]
+        self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...], kept: Kept[SceneChanges] | None
     ) -> tuple[SceneChanges, DescriptionCost]:
-        """Find the changes of scene, or read those that an earlier run has found in the video."""
-        started = time.perf_counter()
-        method, threshold = self.spec.scene_method, self.spec.scene_threshold
-        detect = partial(detect_scenes, method, threshold=threshold)
-        if not find(method).needs & self._needs_video:
-            found = detect(Evidence(chunks=chunks))
-            return found, DescriptionCost(scenes_ms=(time.perf_counter() - started) * 1e3)
-        kept = partial(self.scene_files.find, embedded.identity.key, method=method, threshold=threshold)
-        if known := kept():
-            return known, DescriptionCost(scenes_ms=(time.perf_counter() - started) * 1e3)
-        found, cost = self._look(embedded, chunks)
-        self.scene_files.write(found, embedded.identity.key, method=method, threshold=threshold)
+        """Find the changes of scene, or take those that an earlier run has found in the video."""
+        started, cost = time.perf_counter(), DescriptionCost()
+        key = embedded.identity.key
+        if not self._looks:
+            found = detect_scenes(self.spec.scene_method, Evidence(chunks=chunks), threshold=self.spec.scene_threshold)
+        else:
+            known = (kept.find(key) if kept else None) or self.scene_files.find(key, **self._asked)
+            if known:
+                found = known
+            else:
+                found, cost = self._look(embedded, chunks)
+                self.scene_files.write(found, key, **self._asked)
+            if kept:
+                kept.add(key, found)
         return found, replace(cost, scenes_ms=(time.perf_counter() - started) * 1e3)
 
     def _look(self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]) -> tuple[SceneChanges, DescriptionCost]:

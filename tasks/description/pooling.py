@@ -7,6 +7,7 @@ method that this one corrects.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Method = Literal["default", "published"]
 DEFAULT_TOP_K = 5
+_MOST_LOGIT = 700.0  # its exponential is still a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +46,8 @@ class LogitScale:
         """Return how probable it is that a text fits (SigLIP's sigmoid); None for a model without a bias."""
         if self.bias is None:
             return None
-        logit = np.clip(self.scale * cosine + self.bias, -700, 700)
-        return float(1 / (1 + np.exp(-logit)))
+        logit = min(max(self.scale * cosine + self.bias, -_MOST_LOGIT), _MOST_LOGIT)
+        return 1 / (1 + math.exp(-logit))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -169,7 +171,10 @@ def pool(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def mean_scores(scores: npt.NDArray[np.float32], durations_s: Sequence[float]) -> npt.NDArray[np.float64]:
     """Average scores (C, K) over chunks, weighted by their lengths; equally if they have none; shape (K,)."""
     weights = np.asarray(durations_s, np.float64)
-    return np.asarray(np.average(scores, axis=0, weights=weights if weights.sum() > 0 else None), np.float64)
+    weights = weights if weights.sum() > 0 else np.ones(len(weights))
+    # Not np.average, whose checks take longer than all else for a video of a few chunks.
+    found: npt.NDArray[np.float64] = weights @ scores.astype(np.float64) / weights.sum()
+    return found
 
 
 def rank(scores: npt.NDArray[np.floating], count: int) -> list[int]:

@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from reelabel.errors import ObjectError, SealError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.packet_list import PacketList
 from reelabel.seal import NO_KEY
+from tasks.description.kept import Kept
 from tasks.description.scenes.change import SceneChange, SceneChanges, Thumbnails
 from tasks.description.scenes.footage import Looked
 
@@ -54,9 +55,7 @@ class SceneFiles:
         """
         key = _key(embeddings_key, method, threshold)
         try:
-            found = json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key)))))
-            changes = tuple(SceneChange(**change) for change in found["changes"])
-            return SceneChanges(changes=changes, method=str(found["method"]), note=str(found["note"]))
+            return _changes_of(json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key))))))
         except (ObjectError, SealError, ValueError, KeyError, TypeError):
             return None
 
@@ -65,6 +64,27 @@ class SceneFiles:
         key = _key(embeddings_key, method, threshold)
         data = json.dumps(asdict(changes)).encode()
         self.objects.replace(self._uri(key), self.seal.wrap(key, data))
+
+    def read_pack(self, embeddings_key: str, *, method: str, threshold: float) -> Kept[SceneChanges]:
+        """Read the changes of a shard's videos, by the keys of their embedding files.
+
+        Args:
+            embeddings_key: Key of the pack of their embeddings.
+            method: The method.
+            threshold: Its threshold.
+        """
+        key = _key(embeddings_key, method, threshold)
+        try:
+            found = json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key)))))
+            return Kept(key, {name: _changes_of(each) for name, each in found.items()})
+        except (ObjectError, SealError, ValueError, KeyError, TypeError, AttributeError):
+            return Kept(key)
+
+    def write_pack(self, kept: Kept[SceneChanges]) -> None:
+        """Write the changes of a shard's videos in place of those that are there, if they have changed."""
+        if changed := kept.changed():
+            data = json.dumps({name: asdict(each) for name, each in changed.items()}).encode()
+            self.objects.replace(self._uri(kept.key), self.seal.wrap(kept.key, data))
 
     def find_looked(self, info: ObjectInfo, segment: Segment) -> Looked:
         """Look up what of a segment of a video was looked at; nothing if it must be looked at."""
@@ -106,6 +126,11 @@ class SceneFiles:
 
     def _uri(self, key: str) -> str:
         return f"{self.root_uri.rstrip('/')}/{key}"
+
+
+def _changes_of(found: dict[str, Any]) -> SceneChanges:
+    changes = tuple(SceneChange(**change) for change in found["changes"])
+    return SceneChanges(changes=changes, method=str(found["method"]), note=str(found["note"]))
 
 
 def _key(embeddings_key: str, method: str, threshold: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from tasks.description.embeddings import Embeddings, normalize
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from pydantic import BaseModel
 
     from reelabel.sampling.options import Sampling
     from reelabel.seal import Seal
@@ -38,7 +39,14 @@ DEFAULT_PRECISION: Precision = "float16"
 
 _SCHEMA_VERSION = 1
 _FACTS_KEY, _VIDEO_KEY = b"reelabel", b"video"
+_OF_A_VIDEO = ("source_uri", "fingerprint", "segment_s")
 _TYPES = {"float16": np.float16, "float32": np.float32}
+
+
+@lru_cache(maxsize=64)
+def _as_json(options: BaseModel) -> dict[str, Any]:
+    # Cached, as it takes longer than hashing the key, and is the same for all videos of a run.
+    return options.model_dump(mode="json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +87,11 @@ class EmbeddingIdentity:
         """Return what the file holds of it, as JSON values: no embedded video, and no signed query."""
         return self._values | {"key": self.key, "source_uri": redact_uri(self.source_uri)}
 
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What it has in common with those of other videos that are asked for in the same way, as JSON values."""
+        return {name: value for name, value in self._values.items() if name not in _OF_A_VIDEO}
+
     @cached_property
     def _values(self) -> dict[str, Any]:
         return {
@@ -86,9 +99,9 @@ class EmbeddingIdentity:
             "source_uri": self.source_uri,
             "fingerprint": self.fingerprint,
             "segment_s": list(self.segment),
-            "sampling": self.sampling.model_dump(mode="json"),
+            "sampling": _as_json(self.sampling),
             "chunk_s": self.chunk_s,
-            "model": self.model.model_dump(mode="json"),
+            "model": _as_json(self.model),
             "dimensions": self.dimensions,
             "size_px": self.size_px,
             "precision": self.precision,

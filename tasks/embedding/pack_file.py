@@ -8,7 +8,7 @@ whatever has become of a video; a video that has another version since is not fo
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,13 +18,15 @@ from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from reelabel.seal import NO_KEY
 from tasks.description.embeddings import Embeddings, normalize
+from tasks.description.kept import Kept
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     import numpy.typing as npt
 
     from reelabel.seal import Seal
+    from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectStore
     from tasks.embedding.embedding_file import EmbeddingIdentity
 
@@ -36,39 +38,16 @@ _VERSION = 1
 _VIDEOS_KEY = b"videos"
 
 
-def pack_key(videos: Sequence[EmbeddingIdentity]) -> str | None:
-    """Return the key of the pack of some videos, a path relative to the cache's root; None for too few of them.
+def pack_key(videos: Iterable[tuple[str, Segment]], like: EmbeddingIdentity) -> str:
+    """Return the key of the pack of some videos, a path relative to the cache's root.
 
     Args:
-        videos: What their embeddings are asked for by; they differ in nothing but URI, version and segment.
+        videos: URI and segment of each, in any order.
+        like: What the embeddings of any of them are asked for by.
     """
-    if len(videos) < LEAST_VIDEOS:
-        return None
-    shown = sorted([each.source_uri, *each.segment] for each in videos)
-    digest = json_digest({"pack": _VERSION, "videos": shown, **videos[0].shared})
+    shown = sorted([uri, *map(str, segment)] for uri, segment in set(videos))
+    digest = json_digest({"pack": _VERSION, "videos": shown, **like.shared})
     return f"v{_VERSION}/{digest[:2]}/{digest}.index"
-
-
-@dataclass(slots=True)
-class Pack:
-    """What is kept of a shard's videos, by the keys of their embedding files. Threads may add to it.
-
-    Attributes:
-        key: Its key.
-        embeddings: Of videos, as read, and as made since.
-        is_complete: Whether the file has them all.
-    """
-
-    key: str
-    embeddings: dict[str, Embeddings] = field(default_factory=dict, repr=False)
-    is_complete: bool = True
-
-    def add(self, key: str, embeddings: Embeddings) -> None:
-        """Add the embeddings of a video, if there is room."""
-        frames = sum(len(each.pts_ms) for each in list(self.embeddings.values()))
-        if key not in self.embeddings and frames + len(embeddings.pts_ms) <= MOST_FRAMES:
-            self.embeddings[key] = embeddings
-            self.is_complete = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,31 +64,31 @@ class PackFiles:
     root_uri: str
     seal: Seal = NO_KEY
 
-    def read(self, videos: Sequence[EmbeddingIdentity]) -> Pack | None:
-        """Read those of some videos that are in their pack in the version that is asked for; None for too few videos.
+    def read(self, key: str, *, dimensions: int) -> Kept[Embeddings]:
+        """Read a pack.
+
+        Args:
+            key: Its key.
+            dimensions: Size of a vector.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
         """
-        key = pack_key(videos)
-        if key is None:
-            return None
         try:
             data = self.seal.unwrap(key, self.objects.read(self._uri(key)))
-            found = decode_pack(data, dimensions=videos[0].dimensions)
+            return Kept(key, decode_pack(data, dimensions=dimensions), room=MOST_FRAMES)
         except (ObjectError, SealError, pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError):
-            return Pack(key)
-        asked = {each.key for each in videos}
-        return Pack(key, {name: embeddings for name, embeddings in found.items() if name in asked})
+            return Kept(key, room=MOST_FRAMES)
 
-    def write(self, pack: Pack) -> None:
-        """Write a pack in place of the one that is there.
+    def write(self, kept: Kept[Embeddings]) -> None:
+        """Write a pack in place of the one that is there, if it has changed.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
         """
-        if len(pack.embeddings) >= LEAST_VIDEOS:
-            self.objects.replace(self._uri(pack.key), self.seal.wrap(pack.key, encode_pack(pack.embeddings)))
+        videos = kept.changed()
+        if videos and len(videos) >= LEAST_VIDEOS:
+            self.objects.replace(self._uri(kept.key), self.seal.wrap(kept.key, encode_pack(videos)))
 
     def _uri(self, key: str) -> str:
         return f"{self.root_uri.rstrip('/')}/{key}"

@@ -20,12 +20,14 @@ from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import Turns, stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
-from reelabel.segment import Segment
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.object_info import ObjectInfo
 from reelabel.temporary import temporary_folder
 from tasks.description.chunks import cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.embedding_file import EmbeddingIdentity
+from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,10 +37,11 @@ if TYPE_CHECKING:
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.look import IndexReader
-    from reelabel.sources.object_store import ObjectInfo
+    from tasks.description.kept import Kept
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.batches import FrameBatcher
     from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.pack_file import PackFiles
     from tasks.embedding.protocol import TowersInfo
 
     # A part of a video, and how many chunks of frames to take of it.
@@ -119,6 +122,7 @@ class VideoEmbedder:
         extractor: Prepares their frames.
         reader: Reads how long they are.
         cache: Keeps their embeddings.
+        packs: Keeps those of the videos of a shard together.
         frames: Embeds frames.
         spec: How frames are chosen, and the model.
         info: What the model's towers report.
@@ -128,17 +132,36 @@ class VideoEmbedder:
     extractor: FrameExtractor
     reader: IndexReader
     cache: EmbeddingCache
+    packs: PackFiles
     frames: FrameBatcher
     spec: DescribeSpec
     info: TowersInfo
     turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
 
-    def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
+    def read_pack(self, jobs: Sequence[Job]) -> Kept[Embeddings] | None:
+        """Read what is kept together of the videos of some jobs; None if there are too few of them.
+
+        Raises:
+            StoreUnavailableError: The store is unavailable.
+        """
+        if len(jobs) < LEAST_VIDEOS:
+            return None
+        videos = [(job.video_uri, Segment.of(job.start_s, job.end_s)) for job in jobs]
+        any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
+        like = identity_of(any_version, WHOLE, spec=self.spec, towers=self.info)
+        return self.packs.read(pack_key(videos, like), dimensions=self.info.dimensions)
+
+    def key_of(self, job: Job, info: ObjectInfo) -> str:
+        """Return the key of the embedding file of a job's video in the given version."""
+        return self._identity(job, info).key
+
+    def embed(self, job: Job, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None) -> EmbeddedVideo:
         """Return the embeddings of a job's video, or of the segment that the job is about.
 
         Args:
             job: The job.
             info: Size and fingerprint of its video, if known; None looks them up.
+            pack: What is kept of the videos of its shard; what it lacks is added.
 
         Raises:
             VideoError: The video cannot be used; see its code.
@@ -149,6 +172,15 @@ class VideoEmbedder:
         extractor, started = self.extractor, time.perf_counter()
         info = info or stat_video(extractor.objects, job.video_uri, allow_roots=extractor.allow_roots)
         identity = self._identity(job, info)
+        if pack and (kept := pack.find(identity.key)):
+            cost = DescriptionCost(cache_read_ms=(time.perf_counter() - started) * 1e3)
+            return EmbeddedVideo(info=info, identity=identity, embeddings=kept, was_cached=True, cost=cost)
+        video = self._find_or_make(info, identity, started=started)
+        if pack:
+            pack.add(identity.key, video.embeddings, size=len(video.embeddings.pts_ms))
+        return video
+
+    def _find_or_make(self, info: ObjectInfo, identity: EmbeddingIdentity, *, started: float) -> EmbeddedVideo:
         with self.turns.at(identity.key):
             found = self.cache.find(identity)
             if found is not None:

@@ -21,6 +21,7 @@ from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import video
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
 from tests.clips import blank_packet
 from tests.description.colours import INFO, ColourTowers, bank_of
@@ -82,6 +83,7 @@ def describer_of(tmp_path, pool, towers):
             extractor=extractor,
             reader=IndexReader(objects=objects, pool=pool, limits=Limits(), cache=extractor.cache),
             cache=EmbeddingCache(objects, root),
+            packs=PackFiles(objects=objects, root_uri=root),
             frames=FrameBatcher(towers=towers, batch_frames=128),
             spec=spec,
             info=INFO,

@@ -29,6 +29,7 @@ from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.fleet import TowersFleet
+from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder, frame_pixels
 from tasks.frame_cache.pool import decode_pool
 from tasks.model.engine.devices import assign_gpus, visible_gpus
@@ -205,6 +206,7 @@ def _describer(
         extractor=extractor,
         reader=reader,
         cache=EmbeddingCache(objects, settings.store.uri, seal=seal),
+        packs=PackFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
         frames=FrameBatcher(
             towers=towers,
             batch_frames=settings.describe.batch_frames,
