@@ -17,7 +17,6 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_view
@@ -32,11 +31,10 @@ SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=
 
 
 @pytest.fixture
-def extractor(tmp_path):
+def extractor(tmp_path, pool):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
+    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
 
 
 class Bright:
