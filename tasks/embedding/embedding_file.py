@@ -8,7 +8,7 @@ seal under `seal`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -198,8 +198,17 @@ def _decode(data: bytes, key: str, seal: Seal) -> tuple[Embeddings, dict[str, An
 def _read_vectors(table: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - pyarrow
     column = table["vector"].combine_chunks()
     values = column.flatten().to_numpy(zero_copy_only=False)
-    # Rounding changes lengths in the fourth digit: they are made 1 again.
-    return normalize(values.reshape(len(table), column.type.list_size).astype(np.float32))
+    return restored(values.reshape(len(table), column.type.list_size))
+
+
+def restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    """Return stored vectors (N, D) at length 1: rounding changes lengths in the fourth digit."""
+    return normalize(stored.astype(np.float32))
+
+
+def as_stored(embeddings: Embeddings, precision: Precision = DEFAULT_PRECISION) -> Embeddings:
+    """Return embeddings as their file gives them back, so that what is said of a video is the same in every run."""
+    return replace(embeddings, vectors=restored(embeddings.vectors.astype(_TYPES[precision])))
 
 
 class EmbeddingCache:

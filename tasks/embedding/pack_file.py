@@ -17,8 +17,9 @@ from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from reelabel.seal import NO_KEY
-from tasks.description.embeddings import Embeddings, normalize
+from tasks.description.embeddings import Embeddings
 from tasks.description.kept import Kept
+from tasks.embedding.embedding_file import restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -125,7 +126,7 @@ def decode_pack(data: memoryview, *, dimensions: int) -> dict[str, Embeddings]:
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all().combine_chunks()
     facts = json.loads(table.schema.metadata[_VIDEOS_KEY])
     values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    vectors = normalize(values.reshape(len(table), dimensions).astype(np.float32))
+    vectors = restored(values.reshape(len(table), dimensions))
     pts_ms: npt.NDArray[np.int64] = table["pts_ms"].to_numpy().astype(np.int64)
     ends = np.cumsum([int(each["frames"]) for each in facts])
     if len(ends) == 0 or ends[-1] != len(table):

@@ -26,7 +26,7 @@ from reelabel.temporary import temporary_folder
 from tasks.description.chunks import cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.embedding_file import EmbeddingIdentity
+from tasks.embedding.embedding_file import EmbeddingIdentity, as_stored
 from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class VideoEmbedder:
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
         taken = self._take_pieces(info, [*self._pieces(identity.segment, length_s)])
-        embeddings = taken.joined(identity.segment.start_s or 0.0, length_s)
+        embeddings = as_stored(taken.joined(identity.segment.start_s or 0.0, length_s), identity.precision)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
         if refused:
