@@ -207,7 +207,10 @@ def restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
 
 
 def as_stored(embeddings: Embeddings, precision: Precision = DEFAULT_PRECISION) -> Embeddings:
-    """Return embeddings as their file gives them back, so that what is said of a video is the same in every run."""
+    """Return embeddings as their file gives them back, so that what is said of a video is the same in every run.
+
+    Stored again, they are not rounded again: what their lengths change by is far less than the distance of two numbers.
+    """
     return replace(embeddings, vectors=restored(embeddings.vectors.astype(_TYPES[precision])))
 
 

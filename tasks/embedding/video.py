@@ -199,7 +199,7 @@ class VideoEmbedder:
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
         taken = self._take_pieces(info, [*self._pieces(identity.segment, length_s)])
-        embeddings = as_stored(taken.joined(identity.segment.start_s or 0.0, length_s), identity.precision)
+        embeddings = taken.joined(identity.segment.start_s or 0.0, length_s)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
         if refused:
@@ -208,7 +208,7 @@ class VideoEmbedder:
         return EmbeddedVideo(
             info=info,
             identity=identity,
-            embeddings=embeddings,
+            embeddings=as_stored(embeddings, identity.precision),
             was_cached=False,
             remade="; ".join(taken.remade),
             decode_method=taken.method,
