@@ -307,6 +307,23 @@ def scenes(
     raise typer.Exit(run(folder, (*wanted, *LIBRARIES), rounds=rounds, sizes=kept, as_json=json))
 
 
+@app.command(epilog="Example: python -m benchmarks describe --videos 8 --rounds 1")
+def describe(
+    videos: Annotated[int, typer.Option(min=2, max=10_000, help="Clips of 30 to 45 s.")] = 24,
+    folder: ClipFolder = _FOLDER,
+    rounds: Rounds = 3,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare the flow describe, cold and with cached frames, with its towers alone and its extraction alone.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.describe import report  # noqa: PLC0415
+
+    raise typer.Exit(report.towers(videos, folder, rounds=rounds, as_json=json))
+
+
 @app.command(epilog="Example: python -m benchmarks retag --videos 1000")
 def retag(
     videos: Annotated[

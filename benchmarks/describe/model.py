@@ -1,4 +1,4 @@
-"""A SigLIP with random weights: `python -m benchmarks.describe.model FOLDER`.
+"""A SigLIP with random weights: `python -m benchmarks.describe.model FOLDER SEED`.
 
 Frames of 224 px, patches of 16 px and vectors of 768, as SigLIP base has them, but one layer of twelve, so that two
 cores embed some tens of frames a second. The tokenizer is the tiny model's.
@@ -27,21 +27,27 @@ _COPIED = ("tokenizer.json", "tokenizer_config.json")
 _TOKENS = 16
 
 
-def make_model(folder: Path) -> Path:
-    """Return the model's folder below another one; write it unless it is there."""
-    model = folder / "with-weights" / NAME
+def make_model(folder: Path, *, seed: int = 0) -> Path:
+    """Return the model's folder below another one; write it unless it is there.
+
+    Args:
+        folder: Folder that keeps models.
+        seed: Models of different seeds have different weights, and so different embeddings.
+    """
+    model = folder / "with-weights" / f"{NAME}-{seed}"
     if not (model / "model.safetensors").exists():
         # In a subprocess: this process forks later, and must not have torch's threads.
-        subprocess.run([sys.executable, "-P", "-m", "benchmarks.describe.model", str(model)], check=True)  # noqa: S603 - our own module
+        command = [sys.executable, "-P", "-m", "benchmarks.describe.model", str(model), str(seed)]
+        subprocess.run(command, check=True)  # noqa: S603 - our own module
     return model
 
 
-def write_model(folder: Path) -> None:
+def write_model(folder: Path, seed: int) -> None:
     """Write the model; deterministic for a version of torch."""
     import torch  # noqa: PLC0415 - slow to import
     import transformers  # noqa: PLC0415
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     vision = _TOWER | {"image_size": SIDE_PX, "patch_size": 16}
     text = _TOWER | {"vocab_size": 704, "max_position_embeddings": _TOKENS, "pad_token_id": 0, "eos_token_id": 0}
     config = transformers.SiglipConfig(text_config=text, vision_config=vision)
@@ -59,4 +65,4 @@ def write_model(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_model(Path(sys.argv[1]))
+    write_model(Path(sys.argv[1]), int(sys.argv[2]))

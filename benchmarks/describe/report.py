@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.cores import Cores, bind
 from benchmarks.services import own_services
 from flows.cli.context import prefect_ready
 from tasks.database.schema import prepare_database
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.describe.retag import RetagRow
+    from benchmarks.describe.towers import TowersRow
+
+_WARM_SHARE, _COLD_SHARE = 0.95, 0.9
 
 
 def retag(counts: Sequence[int], folder: Path, *, seconds: float, as_json: bool) -> None:
@@ -37,6 +42,52 @@ def retag(counts: Sequence[int], folder: Path, *, seconds: float, as_json: bool)
         return
     for rows in measured:
         OUT.print(_retag_table(rows, seconds=seconds))
+
+
+def towers(count: int, folder: Path, *, rounds: int, as_json: bool) -> int:
+    """Compare the flow with the towers alone; print a table, or JSON; return 1 where a target is missed, else 0."""
+    cores = Cores.split()
+    bind(os.getpid(), cores.host)
+    with own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
+        from benchmarks.describe.towers import measure_towers  # noqa: PLC0415 - see prefect_ready
+
+        prepare_database(settings.database)
+        rows = measure_towers(
+            count, rounds=rounds, settings=settings, folder=folder, cores=cores, on_progress=status.update
+        )
+    by_name = {row.name: row.frames_per_s for row in rows}
+    ceiling = by_name["towers alone"]
+    slower = min(ceiling, by_name["extraction alone"])
+    ratios = {
+        "describe, cold": (by_name["describe, cold"] / slower, _COLD_SHARE),
+        "describe, frames cached": (by_name["describe, frames cached"] / ceiling, _WARM_SHARE),
+    }
+    if as_json:
+        print_json({"rows": [asdict(row) for row in rows], "ratios": {name: each[0] for name, each in ratios.items()}})
+    else:
+        OUT.print(_towers_table(rows, ratios, count=count))
+        OUT.print(str(cores).replace("engine is", "towers are"), soft_wrap=True)
+    return 0 if all(ratio >= target for ratio, target in ratios.values()) else 1
+
+
+def _towers_table(rows: Sequence[TowersRow], ratios: Mapping[str, tuple[float, float]], *, count: int) -> Table:
+    title = f"{count} clips, {rows[0].frames:,} frames; medians of {len(rows[0].seconds)} rounds"
+    table = Table("", title=title, title_justify="left")
+    for name in ("frames/s", "of the towers alone", "of the slower side alone", "towers at work", "to reach"):
+        table.add_column(name, justify="right")
+    ceiling = next(row.frames_per_s for row in rows if row.name == "towers alone")
+    slower = min(row.frames_per_s for row in rows if row.name.endswith("alone"))
+    for row in rows:
+        _, target = ratios.get(row.name, (0.0, None))
+        table.add_row(
+            row.name,
+            f"{row.frames_per_s:.1f}",
+            f"{row.frames_per_s / ceiling:.2f}",
+            f"{row.frames_per_s / slower:.2f}",
+            "" if row.answering is None else f"{row.answering:.0%}",
+            "" if target is None else f"{target:.2f} of the {'slower side' if 'cold' in row.name else 'towers'}",
+        )
+    return table
 
 
 def _retag_table(rows: Sequence[RetagRow], *, seconds: float) -> Table:
