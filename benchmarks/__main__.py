@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(".reelabel/bench")
 
+_MOST_HOURS = 24
+
 app = typer.Typer(
     name="python -m benchmarks",
     cls=ReelabelGroup,
@@ -324,6 +326,20 @@ def describe(
     raise typer.Exit(report.towers(videos, folder, rounds=rounds, as_json=json))
 
 
+@app.command(epilog="Example: python -m benchmarks film --hours 0.5,3")
+def film(
+    hours: Annotated[str, typer.Option(help="Lengths of films in hours, comma-separated.")] = "0.25,3",
+    folder: ClipFolder = _FOLDER,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Describe long films of small pictures, and print the most memory that each process takes."""
+    from benchmarks.describe import report  # noqa: PLC0415
+
+    lengths = [_number(each, "--hours") for each in hours.split(",")]
+    report.film(lengths, folder, as_json=json)
+
+
 @app.command(epilog="Example: python -m benchmarks retag --videos 1000")
 def retag(
     videos: Annotated[
@@ -421,6 +437,16 @@ def _names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
         if name not in known:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}.", param_hint=option)
     return names
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _MOST_HOURS:
+        raise typer.BadParameter(f"{text!r} is not a number above 0, such as 0.5.", param_hint=option)
+    return number
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

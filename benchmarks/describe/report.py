@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.describe.towers import TowersRow
 
 _WARM_SHARE, _COLD_SHARE = 0.95, 0.9
+_MIB = 1024**2
 
 
 def retag(counts: Sequence[int], folder: Path, *, seconds: float, as_json: bool) -> None:
@@ -68,6 +69,29 @@ def towers(count: int, folder: Path, *, rounds: int, as_json: bool) -> int:
         OUT.print(_towers_table(rows, ratios, count=count))
         OUT.print(str(cores).replace("engine is", "towers are"), soft_wrap=True)
     return 0 if all(ratio >= target for ratio, target in ratios.values()) else 1
+
+
+def film(hours: Sequence[float], folder: Path, *, as_json: bool) -> None:
+    """Describe a film of each length; print the peaks of memory as a table, or JSON."""
+    with own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
+        from benchmarks.describe.film import measure_film  # noqa: PLC0415 - see prefect_ready
+
+        prepare_database(settings.database)
+        rows = [measure_film(length, settings=settings, folder=folder, on_progress=status.update) for length in hours]
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = Table("", title="Films of 240 x 136 px, described", title_justify="left")
+    for row in rows:
+        table.add_column(f"{row.hours:g} h", justify="right")
+    table.add_row("seconds", *(f"{row.seconds:,.0f}" for row in rows))
+    table.add_row("chunks", *(f"{row.chunks:,}" for row in rows))
+    table.add_row("frames embedded", *(f"{row.frames_embedded:,}" for row in rows))
+    table.add_row("frames decoded", *(f"{row.frames_decoded:,}" for row in rows))
+    table.add_row("flow before the run, MiB", *(f"{row.before_bytes / _MIB:,.0f}" for row in rows))
+    for name in ("flow", "decoding", "towers"):
+        table.add_row(f"{name}, peak MiB", *(f"{row.peak_bytes.get(name, 0) / _MIB:,.0f}" for row in rows))
+    OUT.print(table)
 
 
 def _towers_table(rows: Sequence[TowersRow], ratios: Mapping[str, tuple[float, float]], *, count: int) -> Table:
