@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from infra.prefetch import prefetch
 from reelabel.errors import (
     FrameFileError,
     NoFramesError,
@@ -30,7 +33,7 @@ from tasks.embedding.embedding_file import EmbeddingIdentity, as_stored
 from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -221,24 +224,23 @@ class VideoEmbedder:
         A video that has to be decoded from its beginning for each piece is decoded as one, with as many frames as
         memory and a sampler allow.
         """
-        taken = _Taken()
+        taken, whole = _Taken(), Segment.of(pieces[0][0].start_s, pieces[-1][0].end_s)
         with temporary_folder("video") as folder:
             copies = DownloadCache(folder=folder) if len(pieces) > 1 else self.extractor.copies
-            extractor = replace(self.extractor, copies=copies)
-            for number, (segment, chunks) in enumerate(pieces):
-                try:
-                    self._take(extractor, info, segment, chunks, taken)
-                except _ENDED as error:
-                    if not taken.vectors:
-                        raise
-                    taken.end(segment.start_s or 0.0, error.message)
-                    break
-                if number == 0 and len(pieces) > 1 and taken.method == _LINEAR:
-                    whole = Segment.of(segment.start_s, pieces[-1][0].end_s)
-                    taken = _Taken(cost=taken.cost)
-                    self._take(extractor, info, whole, self._most_chunks(_WHOLE_PIECES * PIECE_BYTES), taken)
-                    taken.notes[_AS_ONE] = None
-                    break
+            take = partial(self._extract, replace(self.extractor, copies=copies), info)
+            self._add(take(*pieces[0]), taken)
+            if len(pieces) > 1 and taken.method == _LINEAR:
+                taken = _Taken(cost=taken.cost)
+                self._add(take(whole, self._most_chunks(_WHOLE_PIECES * PIECE_BYTES)), taken)
+                taken.notes[_AS_ONE] = None
+                return taken
+            # The next piece is decoded while the towers work on one.
+            with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:
+                for piece in rest:
+                    if isinstance(piece, _End):
+                        taken.end(piece.start_s, piece.why)
+                    else:
+                        self._add(piece, taken)
         return taken
 
     def _length_s(self, info: ObjectInfo, segment: Segment) -> float:
@@ -279,16 +281,45 @@ class VideoEmbedder:
         frames = min(_MAX_FRAMES, piece_bytes // (_CHANNELS * frame_pixels(self.info)))
         return max(1, frames // self.spec.frames_per_chunk)
 
-    def _take(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int, taken: _Taken) -> None:
+    def _extract(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int) -> _Frames:
         sampling = self.spec.sampling(chunks=chunks, max_pixels=frame_pixels(self.info))
-        video, file, read_ms = _extract(replace(extractor, sampling=sampling), info, segment)
+        return _extract(replace(extractor, sampling=sampling), info, segment)
+
+    def _add(self, piece: _Frames, taken: _Taken) -> None:
         started = time.perf_counter()
-        vectors = self.frames.embed(file.images)
-        embed_ms = (time.perf_counter() - started) * 1e3
-        taken.add(video, file, vectors, segment.start_s or 0.0, read_ms=read_ms, embed_ms=embed_ms)
+        vectors = self.frames.embed(piece.file.images)
+        taken.add(piece, vectors, embed_ms=(time.perf_counter() - started) * 1e3)
 
 
-def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> tuple[ExtractedVideo, FrameFile, float]:
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """The frames of a piece, and how they were come by."""
+
+    segment: Segment
+    video: ExtractedVideo
+    file: FrameFile = field(repr=False)
+    read_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A time from which on a video has no frames, and why."""
+
+    start_s: float
+    why: str
+
+
+def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[_Piece]) -> Iterator[_Frames | _End]:
+    """Yield the frames of pieces, up to the first one without."""
+    for segment, chunks in pieces:
+        try:
+            yield take(segment, chunks)
+        except _ENDED as error:
+            yield _End(segment.start_s or 0.0, error.message)
+            return
+
+
+def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _Frames:
     """Prepare and read a frame file; one that was removed or altered in between is made again once."""
     for attempt in (1, 2):
         video = extractor.prepare(info.uri, info, segment=segment)
@@ -296,7 +327,7 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> t
         try:
             file = extractor.cache.read(video.identity)
             file = decode_frame_file(with_pixels(file, extractor.pool, extractor.limits)) if _is_packed(file) else file
-            return video, file, (time.perf_counter() - started) * 1e3
+            return _Frames(segment, video, file, (time.perf_counter() - started) * 1e3)
         except (FrameFileError, ObjectMissingError) as error:
             refused = error.message
             if attempt == 1:
@@ -322,17 +353,9 @@ class _Taken:
     first_ms: int | None = None
     is_cut: bool = False
 
-    def add(
-        self,
-        video: ExtractedVideo,
-        file: FrameFile,
-        vectors: npt.NDArray[np.float32],
-        start_s: float,
-        *,
-        read_ms: float,
-        embed_ms: float,
-    ) -> None:
+    def add(self, piece: _Frames, vectors: npt.NDArray[np.float32], *, embed_ms: float) -> None:
         """Add the frames of a piece, but for those that an earlier piece has given."""
+        video, file, start_s, read_ms = piece.video, piece.file, piece.segment.start_s or 0.0, piece.read_ms
         if self.first_ms is None:
             self.first_ms = int(file.facts["first_ms"] or 0)
         times_ms = np.round(file.time_s * _MS).astype(np.int64) - self.first_ms
