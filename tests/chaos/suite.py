@@ -13,7 +13,10 @@ _TRIALS_IN_A_WORLD = 15  # its store is small, and each trial leaves frames ther
 
 
 def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name for fault in FAULTS)):
-    """Run trials with the named faults, and yield their outcomes."""
+    """Run trials with the named faults, and yield their outcomes.
+
+    With the engine `towers`, videos are described, and no question is asked.
+    """
     rng = random.Random(seed)
     with model_server(folder, engine=engine) as model_url:
         for first in range(1, trials + 1, _TRIALS_IN_A_WORLD):
@@ -21,22 +24,26 @@ def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name fo
             own = folder / f"from-{first}"
             own.mkdir()
             with open_world(own, model_url=model_url) as world:
-                has = {"engine": engine == "vllm", "disk": world.disk is not None}
+                has = {"engine": engine != "openai", "disk": world.disk is not None, "cache": engine != "towers"}
                 kinds = [fault for fault in FAULTS if fault.name in faults and has.get(fault.needs, True)]
                 assert kinds, f"None of {faults} can be injected here."
-                yield from _in_one_world(world, own, numbers, seed=seed, kinds=kinds, clips=clips, rng=rng)
+                command = "describe" if engine == "towers" else "classify"
+                yield from _in_one_world(
+                    world, own, numbers, seed=seed, kinds=kinds, clips=clips, rng=rng, command=command
+                )
 
 
-def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng):
+def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng, command):
     manifest, jobs = world.upload(clips, seed)
     log = folder / "deploy.log"
     with log.open("ab") as file:
         deployed = world.start([sys.executable, "-P", "-m", "flows.cli.main", "deploy"], file).wait(300)
     assert deployed == 0, f"`reelabel deploy` failed; see {log}"
-    labels, usual_s = Trial(world, number=0, manifest=manifest, folder=folder).run_undisturbed()
+    of_all = {"manifest": manifest, "folder": folder, "command": command}
+    labels, usual_s = Trial(world, number=0, **of_all).run_undisturbed()
     assert len(labels) == len(jobs)
     for number, (by_worker, faults) in zip(numbers, _draw(kinds, rng), strict=False):
-        trial = Trial(world, number=number, manifest=manifest, folder=folder)
+        trial = Trial(world, number=number, **of_all)
         outcome = trial.run_with_faults(faults, rng, labels=labels, usual_s=usual_s, by_worker=by_worker)
         if not outcome.struck:  # the run ended before the first fault, so the machine has become faster
             usual_s = outcome.ran_s

@@ -12,11 +12,21 @@ from tests.chaos.files import copy_cache
 _MAX_TRIES = 10
 _RUN_TIMEOUT_S = 300
 _SETTLE_TIMEOUT_S = 120
+# What is said of a video is compared but for its scores: their last digits depend on what shared a batch with it.
 _CURRENT_ROWS = """
 SELECT job_id, label, count(*) OVER (PARTITION BY job_id) FROM (
     SELECT job_id, label FROM reelabel.result WHERE dataset = %(dataset)s
     UNION ALL SELECT job_id, code FROM reelabel.failure WHERE dataset = %(dataset)s
+    UNION ALL SELECT job_id, concat_ws(
+        ', ', tags -> 0 ->> 'text', caption, frames_used || ' frames', scene_changes || ' changes', duration_s || ' s'
+    ) FROM reelabel.description WHERE dataset = %(dataset)s
 ) AS ended
+"""
+_INCOMPLETE = """
+SELECT count(*) FROM reelabel.description AS d WHERE dataset = %(dataset)s AND chunks <> (
+    SELECT count(*) FROM reelabel.description_chunk AS c
+    WHERE (c.dataset, c.job_id, c.spec_id) = (d.dataset, d.job_id, d.spec_id)
+)
 """
 _REMADE = "SELECT coalesce(sum(videos_remade), 0)::bigint FROM reelabel.run WHERE dataset = %(dataset)s"
 
@@ -52,8 +62,9 @@ class Outcome:
 class Trial:
     """A run with a separate dataset and frame cache."""
 
-    def __init__(self, world, *, number, manifest, folder):
+    def __init__(self, world, *, number, manifest, folder, command="classify"):
         self.world = world
+        self._command = command
         self.dataset = f"trial-{number}"
         self._number = number
         self._manifest = manifest
@@ -145,11 +156,11 @@ class Trial:
 
     def _start(self, *, by_worker):
         if not by_worker:
-            arguments = ["classify", self._manifest, "--dataset", self.dataset]
+            arguments = [self._command, self._manifest, "--dataset", self.dataset]
             return self.world.start_run(arguments, self._log, **self._store)
         parameters = {"manifest": self._manifest, "dataset": self.dataset}
-        command = [sys.executable, "-P", "-m", "prefect", "deployment", "run", "classify/on-demand", "--watch"]
-        command += ["--watch-interval", "1", "--params", json.dumps(parameters)]
+        command = [sys.executable, "-P", "-m", "prefect", "deployment", "run", f"{self._command}/on-demand"]
+        command += ["--watch", "--watch-interval", "1", "--params", json.dumps(parameters)]
         command += ["--job-variable", f"env={json.dumps(export(self.world.settings) | self._store)}"]
         return self.world.start(command, self._log)
 
@@ -189,6 +200,9 @@ class Trial:
         if others:
             outcome.wrong.append(f"{len(others)} labels differ, such as {others[0]}: {found[others[0]]}")
         with self.world.connection() as connection:
+            [(incomplete,)] = connection.execute(_INCOMPLETE, {"dataset": self.dataset})
+            if incomplete:
+                outcome.wrong.append(f"{incomplete} descriptions lack chunks")
             [(outcome.remade,)] = connection.execute(_REMADE, {"dataset": self.dataset})
         audit = self.world.start_run(["audit"], self._log, **self._store)
         if audit.wait(_RUN_TIMEOUT_S):
