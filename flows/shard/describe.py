@@ -1,4 +1,4 @@
-"""The Prefect task that describes a shard: from its videos to the rows of their descriptions."""
+"""The Prefect task that describes shards: from their videos to the rows of their descriptions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from flows.shard.logged import shard_logged
 from flows.shard.metrics import record_descriptions, shard_in_progress
 from flows.shard.report import ShardReport
 from flows.shard.retry import RETRY_DELAYS_S, await_recovery, retry_faults
 from flows.shard.tasks import is_transient, log_failures
 from infra.database.connect import require_writes
-from infra.errors import EngineLostError
+from infra.errors import EngineLostError, LeaseLostError
 from reelabel.errors import JobError, StoreUnavailableError, VideoError
 from tasks.domain import Failure, RunPhase, Stage, WallClockProfile
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
+    from flows.shard.queue import LeasedShard
     from reelabel.errors import TransientError
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.described import DescribedVideo
@@ -62,26 +64,66 @@ class DescriptionContext:
         return self.ledger.lap()
 
 
+@dataclass(frozen=True, slots=True)
+class ShardGroup:
+    """Shards that one task describes, one after another.
+
+    Attributes:
+        shards: The shards.
+        ended: What came of those that have ended, by the token of their lease.
+    """
+
+    shards: tuple[LeasedShard, ...]
+    ended: dict[int, ShardReport | LeaseLostError] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Their indexes."""
+        return ", ".join(str(each.lease.shard_index) for each in self.shards)
+
+    def begun(self) -> tuple[LeasedShard, ...]:
+        """Return the shards that have ended, and the one at which the task has failed."""
+        return self.shards[: len(self.ended) + 1]
+
+    def not_begun(self) -> tuple[LeasedShard, ...]:
+        """Return the shards after the one at which the task has failed."""
+        return self.shards[len(self.ended) + 1 :]
+
+
 @task(
-    task_run_name="describe-shard-{index}",
+    task_run_name="describe-shard-{name}",
     retries=len(RETRY_DELAYS_S),
     retry_delay_seconds=[*RETRY_DELAYS_S],
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def describe_shard(
-    index: int,  # noqa: ARG001
-    shard: Shard,
-    lease: Lease,
+def describe_shards(
+    name: str,  # noqa: ARG001
+    group: ShardGroup,
     context: DescriptionContext,
-) -> ShardReport:
-    """Describe the videos of a shard, and write the rows of its jobs and the end of the shard in one transaction.
+) -> None:
+    """Describe shards, and write the rows of the jobs and the end of each in one transaction.
 
-    A bad video fails its own jobs, not the shard. Safe to run again: videos that are embedded are not embedded again.
+    A bad video fails its own jobs, not the shard. Safe to run again: shards that have ended are skipped, and videos
+    that are embedded are not embedded again.
+    """
+    for leased in group.shards:
+        if leased.lease.token in group.ended:
+            continue
+        with shard_logged(leased, None):
+            try:
+                group.ended[leased.lease.token] = _describe_shard(leased.shard, leased.lease, context)
+            except LeaseLostError as error:
+                group.ended[leased.lease.token] = error
+
+
+def _describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
+    """Describe a shard.
 
     Raises:
         LeaseLostError: Another worker has the shard; nothing was written.
+        TransientError: A service is unavailable; nothing was written.
     """
     extractor = context.describer.embedder.extractor
     services: dict[type[TransientError], Callable[[], object]] = {
