@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -161,20 +162,23 @@ def _describe_all(
     shard: Shard, context: DescriptionContext, known: dict[str, ObjectInfo], kept: KeptShard
 ) -> list[DescribedVideo | Failure]:
     """Describe the videos of a shard: those that are kept at once, and the others by the threads."""
-    describe = partial(_describe, context.describer, shard.index, known, kept)
-    others = {
-        job.job_id: context.workers.submit(describe, job)
-        for job in shard.jobs
-        if not context.describer.is_kept(job, known.get(job.video_uri), kept)
-    }
-    return [others[job.job_id].result() if job.job_id in others else describe(job) for job in shard.jobs]
+    describer = context.describer
+    ended: list[DescribedVideo | Failure | Future[DescribedVideo | Failure]] = []
+    for job in shard.jobs:
+        info = known.get(job.video_uri)
+        embedded = describer.find_kept(job, info, kept)
+        describe = partial(describer.describe, job, shard.index, info, kept)
+        if embedded:
+            ended.append(_failing(job, shard.index, partial(describe, embedded)))
+        else:
+            ended.append(context.workers.submit(_failing, job, shard.index, describe))
+    return [each.result() if isinstance(each, Future) else each for each in ended]
 
 
-def _describe(
-    describer: VideoDescriber, shard_index: int, known: dict[str, ObjectInfo], kept: KeptShard, job: Job
-) -> DescribedVideo | Failure:
+def _failing(job: Job, shard_index: int, describe: Callable[[], DescribedVideo]) -> DescribedVideo | Failure:
+    """Describe a job's video; return its failure if it cannot be."""
     try:
-        return describer.describe(job, shard_index, known.get(job.video_uri), kept)
+        return describe()
     except JobError as error:
         fingerprint = error.fingerprint if isinstance(error, VideoError) else None
         return Failure(

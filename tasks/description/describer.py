@@ -81,12 +81,13 @@ class VideoDescriber:
             changes = self.scene_files.read_pack(embeddings.key, **self._asked)
         return KeptShard(embeddings, changes, read_ms=(time.perf_counter() - started) * 1e3)
 
-    def is_kept(self, job: Job, info: ObjectInfo | None, kept: KeptShard) -> bool:
-        """Return whether a job's video can be described by what is kept, without reading anything else."""
-        key = self.embedder.key_of(job, info) if info and kept.embeddings else None
-        if key is None or kept.embeddings is None or key not in kept.embeddings.found:
-            return False
-        return kept.changes is None or key in kept.changes.found
+    def find_kept(self, job: Job, info: ObjectInfo | None, kept: KeptShard) -> EmbeddedVideo | None:
+        """Return the embeddings of a job's video if it can be described without reading anything else."""
+        if info is None or kept.embeddings is None:
+            return None
+        found = self.embedder.find_kept(job, info, kept.embeddings)
+        needs_changes = found and kept.changes is not None and found.identity.key not in kept.changes.found
+        return None if needs_changes else found
 
     def write_kept(self, kept: KeptShard) -> None:
         """Keep what was found out about the videos of a shard, for the next run.
@@ -100,7 +101,12 @@ class VideoDescriber:
             self.scene_files.write_pack(kept.changes)
 
     def describe(
-        self, job: Job, shard_index: int, info: ObjectInfo | None = None, kept: KeptShard = NOTHING_KEPT
+        self,
+        job: Job,
+        shard_index: int,
+        info: ObjectInfo | None = None,
+        kept: KeptShard = NOTHING_KEPT,
+        embedded: EmbeddedVideo | None = None,
     ) -> DescribedVideo:
         """Describe a job's video.
 
@@ -109,13 +115,14 @@ class VideoDescriber:
             shard_index: Its shard.
             info: Size and fingerprint of the video, if known.
             kept: What is kept of the videos of its shard; what it lacks is added.
+            embedded: Its embeddings, if they are at hand.
 
         Raises:
             VideoError: The video cannot be used; see its code.
             InferenceError: The towers die on its frames.
             TransientError: The store or the towers are unavailable.
         """
-        embedded = self.embedder.embed(job, info, pack=kept.embeddings)
+        embedded = embedded or self.embedder.embed(job, info, pack=kept.embeddings)
         embeddings = embedded.embeddings
         chunks = chunks_of(job, embeddings, self.spec)
         by_chunk = embedded_chunks(embeddings, chunks)

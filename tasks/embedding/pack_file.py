@@ -110,7 +110,8 @@ def encode_pack(videos: Mapping[str, Embeddings]) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def decode_pack(data: memoryview, *, dimensions: int) -> dict[str, Embeddings]:

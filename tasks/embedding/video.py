@@ -59,6 +59,7 @@ _MS = 1000
 _BEFORE_S = 1e-3
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
+_NO_COST = DescriptionCost()
 _LINEAR, _WHOLE_PIECES = "linear", 4
 _AS_ONE = (
     "it can only be decoded from its beginning, so its frames are chosen at once, and a long video has fewer a chunk; "
@@ -154,9 +155,9 @@ class VideoEmbedder:
         like = identity_of(any_version, WHOLE, spec=self.spec, towers=self.info)
         return self.packs.read(pack_key(videos, like), dimensions=self.info.dimensions)
 
-    def key_of(self, job: Job, info: ObjectInfo) -> str:
-        """Return the key of the embedding file of a job's video in the given version."""
-        return self._identity(job, info).key
+    def find_kept(self, job: Job, info: ObjectInfo, pack: Kept[Embeddings]) -> EmbeddedVideo | None:
+        """Return the embeddings of a job's video in the given version, if a pack has them."""
+        return _kept(info, self._identity(job, info), pack)
 
     def embed(self, job: Job, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None) -> EmbeddedVideo:
         """Return the embeddings of a job's video, or of the segment that the job is about.
@@ -175,9 +176,8 @@ class VideoEmbedder:
         extractor, started = self.extractor, time.perf_counter()
         info = info or stat_video(extractor.objects, job.video_uri, allow_roots=extractor.allow_roots)
         identity = self._identity(job, info)
-        if pack and (kept := pack.find(identity.key)):
-            cost = DescriptionCost(cache_read_ms=(time.perf_counter() - started) * 1e3)
-            return EmbeddedVideo(info=info, identity=identity, embeddings=kept, was_cached=True, cost=cost)
+        if pack and (kept := _kept(info, identity, pack)):
+            return kept
         video = self._find_or_make(info, identity, started=started)
         if pack:
             pack.add(identity.key, video.embeddings, size=len(video.embeddings.pts_ms))
@@ -289,6 +289,13 @@ class VideoEmbedder:
         started = time.perf_counter()
         vectors = self.frames.embed(piece.file.images)
         taken.add(piece, vectors, embed_ms=(time.perf_counter() - started) * 1e3)
+
+
+def _kept(info: ObjectInfo, identity: EmbeddingIdentity, pack: Kept[Embeddings]) -> EmbeddedVideo | None:
+    embeddings = pack.find(identity.key)
+    if embeddings is None:
+        return None
+    return EmbeddedVideo(info=info, identity=identity, embeddings=embeddings, was_cached=True, cost=_NO_COST)
 
 
 @dataclass(frozen=True, slots=True)
