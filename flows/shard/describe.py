@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from flows.shard.tasks import is_transient, log_failures
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError, LeaseLostError
 from reelabel.errors import JobError, StoreUnavailableError, VideoError
+from reelabel.sources.object_info import redact_uri
 from tasks.domain import Failure, RunPhase, Stage, WallClockProfile
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.plans.lease import Lease
     from tasks.results.write import ShardWriter
+
+_LOG = logging.getLogger("reelabel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +118,12 @@ def describe_shards(
             continue
         with shard_logged(leased, None):
             try:
-                group.ended[leased.lease.token] = _describe_shard(leased.shard, leased.lease, context)
+                group.ended[leased.lease.token] = describe_shard(leased.shard, leased.lease, context)
             except LeaseLostError as error:
                 group.ended[leased.lease.token] = error
 
 
-def _describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
+def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
     """Describe a shard.
 
     Raises:
@@ -140,6 +144,7 @@ def _describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> 
             context.describer.write_kept(kept)
         described = [each for each in ended if not isinstance(each, Failure)]
         failures = [each for each in ended if isinstance(each, Failure)]
+        _log_remade(described)
         report = _report(shard, described, failures, kept_ms=kept.read_ms, between_s=(began_s, time.time()))
         context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(kept.read_ms)}))
         started = time.perf_counter()
@@ -156,6 +161,13 @@ def _describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> 
     record_descriptions(described, failures, dataset=context.writer.run.dataset, write_ms=write_ms)
     log_failures(failures, context.writer.run)
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+
+
+def _log_remade(described: Sequence[DescribedVideo]) -> None:
+    """Log the videos whose cached files must not be used, and were made again."""
+    for video in described:
+        if video.remade:
+            _LOG.warning("%s: %s", redact_uri(video.job.video_uri), video.remade)
 
 
 def _describe_all(

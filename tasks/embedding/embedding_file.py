@@ -119,7 +119,7 @@ def encode_embeddings(embeddings: Embeddings, identity: EmbeddingIdentity, seal:
     count, size = embeddings.vectors.shape
     if size != identity.dimensions:
         raise ValueError(f"vectors of {size} for a model of {identity.dimensions}")
-    flat = pa.array(embeddings.vectors.astype(_TYPES[identity.precision]).reshape(count * size))
+    flat = pa.array(_stored(embeddings.vectors, identity.precision).reshape(count * size))
     columns = {
         "pts_ms": pa.array(embeddings.pts_ms, pa.int64()),
         "vector": pa.FixedSizeListArray.from_arrays(flat, size),
@@ -201,17 +201,21 @@ def _read_vectors(table: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - pyar
     return restored(values.reshape(len(table), column.type.list_size))
 
 
+def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArray[np.floating]:
+    return vectors.astype(_TYPES[precision])
+
+
 def restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """Return stored vectors (N, D) at length 1: rounding changes lengths in the fourth digit."""
+    """Return stored vectors (N, D) at length 1, as rounding changes lengths in the fourth digit.
+
+    Stored again, they are not rounded again: their lengths change by far less than the distance of two numbers.
+    """
     return normalize(stored.astype(np.float32))
 
 
-def as_stored(embeddings: Embeddings, precision: Precision = DEFAULT_PRECISION) -> Embeddings:
-    """Return embeddings as their file gives them back, so that what is said of a video is the same in every run.
-
-    Stored again, they are not rounded again: what their lengths change by is far less than the distance of two numbers.
-    """
-    return replace(embeddings, vectors=restored(embeddings.vectors.astype(_TYPES[precision])))
+def as_read_back(embeddings: Embeddings, precision: Precision) -> Embeddings:
+    """Return embeddings as they are read back from a file, so that the run that makes it says what later ones say."""
+    return replace(embeddings, vectors=restored(_stored(embeddings.vectors, precision)))
 
 
 class EmbeddingCache:

@@ -29,7 +29,7 @@ from reelabel.temporary import temporary_folder
 from tasks.description.chunks import cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.embedding_file import EmbeddingIdentity, as_stored
+from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
 from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class VideoEmbedder:
         return EmbeddedVideo(
             info=info,
             identity=identity,
-            embeddings=as_stored(embeddings, identity.precision),
+            embeddings=as_read_back(embeddings, identity.precision),
             was_cached=False,
             remade="; ".join(taken.remade),
             decode_method=taken.method,

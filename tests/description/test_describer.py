@@ -52,8 +52,8 @@ def film(path, *scenes, **options):
     return path
 
 
-def job(path, **changed):
-    return Job(job_id="film", video_uri=str(path), prompt="", choices=(), **changed)
+def job(path, job_id="film", **changed):
+    return Job(job_id=job_id, video_uri=str(path), prompt="", choices=(), **changed)
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +171,15 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
     assert (again.cost.frames_decoded, again.cost.frames_embedded, again.was_cached) == (0, 0, True)
     assert again.description.tags[0].text == "blue"
     assert len(again.changes.changes) >= 1
+
+
+def test_a_rerun_says_exactly_the_same(describer_of, tmp_path):
+    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
+
+    first, again = (describer_of().describe(clip, 0) for _ in range(2))
+
+    assert again.was_cached
+    assert (again.description, again.scenes, again.changes) == (first.description, first.scenes, first.changes)
 
 
 def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, towers, tmp_path, monkeypatch):
@@ -304,3 +313,43 @@ def test_an_altered_embedding_file_is_made_again_and_told(describer_of, towers, 
     assert again.remade
     assert towers.images_embedded == 8
     assert replace(again, cost=describer.describe(clip, 0).cost).frames == 4
+
+
+def transcribed(chunks, tags, captions, top_k):
+    """The published method, written down as its formulas stand; each chunk is (start, duration, vectors)."""
+    by_tag, captions_found, changes, average = {}, [], [], None
+    for start_s, duration_s, vectors in chunks:
+        pooled = vectors.mean(axis=0) / np.linalg.norm(vectors.mean(axis=0))
+        for index in np.argsort(-(tags @ pooled))[:top_k]:
+            by_tag.setdefault(int(index), []).append(float(tags[index] @ pooled))
+        captions_found.append(((captions @ pooled).max(), int((captions @ pooled).argmax())))
+        for number, vector in enumerate(vectors):
+            average = vectors[0] if average is None else average
+            if max(0.0, 1 - vector @ average) >= 0.15:
+                changes.append(start_s + number / max(1, len(vectors) - 1) * duration_s)
+            average = 0.9 * average + 0.1 * vector
+            average = average / np.linalg.norm(average)
+    means = sorted(((np.mean(scores), index) for index, scores in by_tag.items()), reverse=True)[:top_k]
+    return means, max(captions_found), changes
+
+
+def test_the_published_method_is_repeated_exactly(describer_of, tmp_path):
+    spec = SPEC.model_copy(update={"method": "published", "scene_method": "published", "scene_threshold": 0.15})
+    describer = describer_of(spec)
+    clip = job(film(tmp_path / "a.mp4", ("red", 3), ("green", 4), ("blue", 2), ("green", 0.5)))
+
+    found = describer.describe(clip, 0)
+
+    vectors = describer.embedder.embed(clip).embeddings.vectors
+    starts, lengths = [0, 2, 4, 6, 8], [2, 2, 2, 2, 1.5]
+    chunks = list(zip(starts, lengths, vectors.reshape(5, 4, 3), strict=True))
+    tags, (best, index), changes = transcribed(chunks, describer.tags.vectors, describer.captions.vectors, 2)
+    assert [(tag.text, tag.score) for tag in found.description.tags] == [
+        (describer.tags.texts[number], pytest.approx(score, abs=1e-6)) for score, number in tags
+    ]
+    assert found.description.caption.text == describer.captions.texts[index]
+    assert found.description.caption.score == pytest.approx(best, abs=1e-6)
+    assert [change.pts_ms for change in found.changes.changes] == [round(at * 1000) for at in changes]
+    assert len(changes) > 3  # one cut is reported several times
+    ours = describer_of().describe(clip, 0)
+    assert len(ours.changes.changes) == 3

@@ -18,7 +18,7 @@ from tasks.domain import ModelIdentity
 from tasks.embedding.embedding_file import (
     EmbeddingCache,
     EmbeddingIdentity,
-    as_stored,
+    as_read_back,
     decode_embeddings,
     encode_embeddings,
 )
@@ -63,10 +63,10 @@ def test_vectors_keep_their_direction_and_length(precision, cosine):
 
 
 @pytest.mark.parametrize("size", [128, 1152])
-def test_embeddings_as_stored_are_what_the_file_gives_and_storing_them_again_changes_nothing(size):
+def test_embeddings_as_read_back_are_what_the_file_gives_and_storing_them_again_changes_nothing(size):
     identity, embeddings = replace(IDENTITY, dimensions=size), make_embeddings(count=500, size=size)
 
-    stored = as_stored(embeddings)
+    stored = as_read_back(embeddings, "float16")
 
     for each in (embeddings, stored):
         found = decode_embeddings(encode_embeddings(each, identity, SEAL), identity, SEAL)
