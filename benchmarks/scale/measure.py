@@ -209,7 +209,8 @@ def _write(write: Callable[..., ProcessResult], shards: int, settings: DatabaseS
     """Write shards by several processes; return rows per second."""
     writer = partial(write, threads=_WRITING_THREADS, shards=shards, settings=settings)
     seconds, results = run_in_parallel(writer, processes=_WRITING_PROCESSES)
-    return sum(each.done for each in results) / seconds
+    rows: int = sum(each.done for each in results)
+    return rows / seconds
 
 
 def _check(report: AuditReport, expected: dict[str, int]) -> None:

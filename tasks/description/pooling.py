@@ -155,6 +155,9 @@ def describe(
             caption=pick.scored(captions, *published.caption) if published.caption else None,
             chunks=described,
         )
+    if len(filled) == 1:
+        best, caption = found[filled[0]]
+        return Description(tags=best, caption=caption, chunks=described)
     weights = [chunks[number].duration_s for number in filled]
     return Description(
         tags=pick.best(tags, mean_scores(tag_scores, weights)),
