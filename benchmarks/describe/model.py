@@ -49,7 +49,8 @@ def write_model(folder: Path, seed: int) -> None:
 
     torch.manual_seed(seed)
     vision = _TOWER | {"image_size": SIDE_PX, "patch_size": 16}
-    text = _TOWER | {"vocab_size": 704, "max_position_embeddings": _TOKENS, "pad_token_id": 0, "eos_token_id": 0}
+    text = _TOWER | {"vocab_size": 704, "max_position_embeddings": _TOKENS, "pad_token_id": 0}
+    text |= {"eos_token_id": 0, "bos_token_id": None}
     config = transformers.SiglipConfig(text_config=text, vision_config=vision)
     model = transformers.SiglipModel(config).eval()
     for parameter in model.parameters():
