@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 from tasks.embedding.identity import TINY_TOWERS
@@ -49,8 +50,8 @@ def write_model(folder: Path, seed: int) -> None:
 
     torch.manual_seed(seed)
     vision = _TOWER | {"image_size": SIDE_PX, "patch_size": 16}
-    text = _TOWER | {"vocab_size": 704, "max_position_embeddings": _TOKENS, "pad_token_id": 0}
-    text |= {"eos_token_id": 0, "bos_token_id": None}
+    text: dict[str, Any] = _TOWER | {"vocab_size": 704, "max_position_embeddings": _TOKENS}
+    text |= {"pad_token_id": 0, "eos_token_id": 0, "bos_token_id": None}
     config = transformers.SiglipConfig(text_config=text, vision_config=vision)
     model = transformers.SiglipModel(config).eval()
     for parameter in model.parameters():
