@@ -139,7 +139,7 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
         began_s = time.time()
         with context.ledger.doing(RunPhase.DECODE):
             known = extractor.stat_many(shard.video_uris)
-            kept = context.describer.read_kept(shard.jobs)
+            kept = context.describer.read_kept(shard.jobs, known)
             ended = _describe_all(shard, context, known, kept)
             context.describer.write_kept(kept)
         described = [each for each in ended if not isinstance(each, Failure)]
@@ -178,12 +178,9 @@ def _describe_all(
     ended: list[DescribedVideo | Failure | Future[DescribedVideo | Failure]] = []
     for job in shard.jobs:
         info = known.get(job.video_uri)
-        embedded = describer.find_kept(job, info, kept)
+        described = describer.describe_kept(job, shard.index, info, kept)
         describe = partial(describer.describe, job, shard.index, info, kept)
-        if embedded:
-            ended.append(_failing(job, shard.index, partial(describe, embedded)))
-        else:
-            ended.append(context.workers.submit(_failing, job, shard.index, describe))
+        ended.append(described or context.workers.submit(_failing, job, shard.index, describe))
     return [each.result() if isinstance(each, Future) else each for each in ended]
 
 

@@ -19,7 +19,6 @@ from reelabel.errors import ObjectError, SealError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.packet_list import PacketList
 from reelabel.seal import NO_KEY
-from tasks.description.kept import Kept
 from tasks.description.scenes.change import SceneChange, SceneChanges, Thumbnails
 from tasks.description.scenes.footage import Looked
 
@@ -64,27 +63,6 @@ class SceneFiles:
         key = _key(embeddings_key, method, threshold)
         data = json.dumps(asdict(changes)).encode()
         self.objects.replace(self._uri(key), self.seal.wrap(key, data))
-
-    def read_pack(self, embeddings_key: str, *, method: str, threshold: float) -> Kept[SceneChanges]:
-        """Read the changes of a shard's videos, by the keys of their embedding files.
-
-        Args:
-            embeddings_key: Key of the pack of their embeddings.
-            method: The method.
-            threshold: Its threshold.
-        """
-        key = _key(embeddings_key, method, threshold)
-        try:
-            found = json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key)))))
-            return Kept(key, {name: _changes_of(each) for name, each in found.items()})
-        except (ObjectError, SealError, ValueError, KeyError, TypeError, AttributeError):
-            return Kept(key)
-
-    def write_pack(self, kept: Kept[SceneChanges]) -> None:
-        """Write the changes of a shard's videos in place of those that are there, if they have changed."""
-        if changed := kept.changed():
-            data = json.dumps({name: asdict(each) for name, each in changed.items()}).encode()
-            self.objects.replace(self._uri(kept.key), self.seal.wrap(kept.key, data))
 
     def find_looked(self, info: ObjectInfo, segment: Segment) -> Looked:
         """Look up what of a segment of a video was looked at; nothing if it must be looked at."""

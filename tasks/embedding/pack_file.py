@@ -77,9 +77,9 @@ class PackFiles:
         """
         try:
             data = self.seal.unwrap(key, self.objects.read(self._uri(key)))
-            return Kept(key, decode_pack(data, dimensions=dimensions), room=MOST_FRAMES)
+            return Kept(key, decode_pack(data, dimensions=dimensions), _frames, MOST_FRAMES)
         except (ObjectError, SealError, pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError):
-            return Kept(key, room=MOST_FRAMES)
+            return Kept(key, {}, _frames, MOST_FRAMES)
 
     def write(self, kept: Kept[Embeddings]) -> None:
         """Write a pack in place of the one that is there, if it has changed.
@@ -93,6 +93,10 @@ class PackFiles:
 
     def _uri(self, key: str) -> str:
         return f"{self.root_uri.rstrip('/')}/{key}"
+
+
+def _frames(embeddings: Embeddings) -> int:
+    return len(embeddings.pts_ms)
 
 
 def encode_pack(videos: Mapping[str, Embeddings]) -> bytes:

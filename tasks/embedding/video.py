@@ -59,7 +59,6 @@ _MS = 1000
 _BEFORE_S = 1e-3
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
-_NO_COST = DescriptionCost()
 _LINEAR, _WHOLE_PIECES = "linear", 4
 _AS_ONE = (
     "it can only be decoded from its beginning, so its frames are chosen at once, and a long video has fewer a chunk; "
@@ -142,22 +141,17 @@ class VideoEmbedder:
     info: TowersInfo
     turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
 
-    def read_pack(self, jobs: Sequence[Job]) -> Kept[Embeddings] | None:
-        """Read what is kept together of the videos of some jobs; None if there are too few of them.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
+    def pack_key(self, jobs: Sequence[Job]) -> str | None:
+        """Return the key of the pack of the videos of some jobs; None if there are too few of them."""
         if len(jobs) < LEAST_VIDEOS:
             return None
         videos = [(job.video_uri, Segment.of(job.start_s, job.end_s)) for job in jobs]
         any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
-        like = identity_of(any_version, WHOLE, spec=self.spec, towers=self.info)
-        return self.packs.read(pack_key(videos, like), dimensions=self.info.dimensions)
+        return pack_key(videos, identity_of(any_version, WHOLE, spec=self.spec, towers=self.info))
 
-    def find_kept(self, job: Job, info: ObjectInfo, pack: Kept[Embeddings]) -> EmbeddedVideo | None:
-        """Return the embeddings of a job's video in the given version, if a pack has them."""
-        return _kept(info, self._identity(job, info), pack)
+    def identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
+        """Return what the embeddings of a job's video, in a version, are asked for by."""
+        return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, towers=self.info)
 
     def embed(self, job: Job, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None) -> EmbeddedVideo:
         """Return the embeddings of a job's video, or of the segment that the job is about.
@@ -175,12 +169,13 @@ class VideoEmbedder:
         """
         extractor, started = self.extractor, time.perf_counter()
         info = info or stat_video(extractor.objects, job.video_uri, allow_roots=extractor.allow_roots)
-        identity = self._identity(job, info)
-        if pack and (kept := _kept(info, identity, pack)):
-            return kept
+        identity = self.identity(job, info)
+        if pack and (kept := pack.find(identity.key)):
+            cost = DescriptionCost()
+            return EmbeddedVideo(info=info, identity=identity, embeddings=kept, was_cached=True, cost=cost)
         video = self._find_or_make(info, identity, started=started)
         if pack:
-            pack.add(identity.key, video.embeddings, size=len(video.embeddings.pts_ms))
+            pack.add(identity.key, video.embeddings)
         return video
 
     def _find_or_make(self, info: ObjectInfo, identity: EmbeddingIdentity, *, started: float) -> EmbeddedVideo:
@@ -195,9 +190,6 @@ class VideoEmbedder:
             except VideoError as error:
                 error.fingerprint = error.fingerprint or info.fingerprint
                 raise
-
-    def _identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
-        return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, towers=self.info)
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
@@ -289,13 +281,6 @@ class VideoEmbedder:
         started = time.perf_counter()
         vectors = self.frames.embed(piece.file.images)
         taken.add(piece, vectors, embed_ms=(time.perf_counter() - started) * 1e3)
-
-
-def _kept(info: ObjectInfo, identity: EmbeddingIdentity, pack: Kept[Embeddings]) -> EmbeddedVideo | None:
-    embeddings = pack.find(identity.key)
-    if embeddings is None:
-        return None
-    return EmbeddedVideo(info=info, identity=identity, embeddings=embeddings, was_cached=True, cost=_NO_COST)
 
 
 @dataclass(frozen=True, slots=True)

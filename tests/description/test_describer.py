@@ -16,6 +16,7 @@ from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
+from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import video
@@ -90,7 +91,12 @@ def describer_of(tmp_path, pool, towers):
         )
         files = SceneFiles(objects=objects, root_uri=root)
         return VideoDescriber(
-            embedder=embedder, scene_files=files, spec=spec, tags=bank_of(*tags), captions=bank_of("green", "red")
+            embedder=embedder,
+            scene_files=files,
+            outlines=OutlineFiles(objects=objects, root_uri=root),
+            spec=spec,
+            tags=bank_of(*tags),
+            captions=bank_of("green", "red"),
         )
 
     return make

@@ -55,7 +55,7 @@ def packs(tmp_path):
 def written(packs, videos=MADE):
     kept = packs.read(KEY, dimensions=SIZE)
     for name, embeddings in videos.items():
-        kept.add(name, embeddings, size=len(embeddings.pts_ms))
+        kept.add(name, embeddings)
     packs.write(kept)
     return kept
 

@@ -26,6 +26,7 @@ from infra.telemetry import start_metrics
 from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
+from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, RunPhase
 from tasks.embedding.backend import TowersOptions, towers_backend
@@ -281,4 +282,11 @@ def _describer(
         info=info,
     )
     scene_files = SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal)
-    return VideoDescriber(embedder=embedder, scene_files=scene_files, spec=spec, tags=tags, captions=captions)
+    return VideoDescriber(
+        embedder=embedder,
+        scene_files=scene_files,
+        outlines=OutlineFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
+        spec=spec,
+        tags=tags,
+        captions=captions,
+    )
