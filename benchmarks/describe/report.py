@@ -31,18 +31,18 @@ def retag(counts: Sequence[int], folder: Path, *, seconds: float, as_json: bool)
         from benchmarks.describe.retag import measure_retag  # noqa: PLC0415 - see prefect_ready
 
         prepare_database(settings.database)
-        measured = []
+        measured: list[RetagRow] = []
         for count in counts:
 
             def show(step: str, count: int = count) -> None:
                 status.update(f"{count:,} videos: {step}")
 
-            measured.append(measure_retag(count, seconds=seconds, settings=settings, folder=folder, on_progress=show))
+            rows = measure_retag(count, seconds=seconds, settings=settings, folder=folder, on_progress=show)
+            measured += rows
+            if not as_json:
+                OUT.print(_retag_table(rows, seconds=seconds))
     if as_json:
-        print_json([asdict(row) for rows in measured for row in rows])
-        return
-    for rows in measured:
-        OUT.print(_retag_table(rows, seconds=seconds))
+        print_json([asdict(row) for row in measured])
 
 
 def towers(count: int, folder: Path, *, rounds: int, as_json: bool) -> int:
