@@ -118,7 +118,7 @@ def _retag_table(rows: Sequence[RetagRow], *, seconds: float) -> Table:
     title = f"{rows[0].videos:,} embedded videos of {seconds:g} s, described by two banks of 20 tags, one after another"
     table = Table("", title=title, title_justify="left")
     for row in rows:
-        table.add_column(f"by the {row.name}", justify="right")
+        table.add_column(f"by {row.name}", justify="right")
     table.add_row("seconds", *(f"{row.seconds:,.1f}" for row in rows))
     table.add_row("without the towers' start", *(f"{row.describing_s:,.1f}" for row in rows))
     table.add_row("videos/s", *(f"{row.videos_per_s:,.0f}" for row in rows))

@@ -97,13 +97,13 @@ def measure_retag(
     )
     videos = StoredVideos(root_uri=f"{own.store.uri}/videos", count=count, seconds=seconds)
     with TemporaryDirectory(prefix="reelabel-banks-") as banks:
-        options = {name: DescribeParameters(tags=_bank(Path(banks), name)) for name in ("first", "another")}
+        options = {name: DescribeParameters(tags=_bank(Path(banks), name)) for name in ("one bank", "another bank")}
         on_progress("embedding files")
-        _store(videos, own, options["first"])
+        _store(videos, own, options["one bank"])
         manifest = write_manifest(videos, own)
         rows = []
         for name, chosen in options.items():
-            on_progress(f"describing by the {name} bank")
+            on_progress(f"describing by {name}")
             rows.append(_run(name, manifest, own, chosen, dataset=f"{_DATASET} {count}"))
     for row in rows:
         assert (row.videos, row.decoded, row.embedded) == (count, 0, 0), row
@@ -112,7 +112,7 @@ def measure_retag(
 
 def _bank(folder: Path, name: str) -> str:
     path = folder / f"{name}.txt"
-    path.write_text("\n".join(f"{name} place {number}" for number in range(20)))
+    path.write_text("\n".join(f"place {number} of {name}" for number in range(20)))
     return str(path)
 
 
