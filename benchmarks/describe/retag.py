@@ -68,8 +68,8 @@ class RetagRow:
 
     @property
     def describing_s(self) -> float:
-        """Seconds without what does not grow with the videos: the start and the end of the towers."""
-        return self.seconds - sum(self.wall_s.get(part, 0.0) for part in (RunPhase.LOAD, RunPhase.UNLOAD))
+        """Seconds without the start of the towers, which embed the bank before the run's first row."""
+        return self.seconds - self.stage_s.get(RunPhase.LOAD, 0.0)
 
 
 def measure_retag(
