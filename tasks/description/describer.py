@@ -15,7 +15,8 @@ from tasks.description.outline import Outline
 from tasks.description.pooling import LogitScale, describe_pooled, pool_chunks
 from tasks.description.scenes.change import Evidence, SceneChanges, SceneMethodError
 from tasks.description.scenes.detector import find
-from tasks.description.scenes.footage import ClippedFootage, RememberedFootage, open_footage
+from tasks.description.scenes.footage import ClippedFootage, LazyFootage, open_footage
+from tasks.description.scenes.index import look_at_candidates
 from tasks.description.scenes.registry import detect_scenes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tasks.description.outline import OutlineFiles
     from tasks.description.pooling import EmbeddedBank
     from tasks.description.scene_file import SceneFiles
-    from tasks.description.scenes.change import EmbeddedChunk
+    from tasks.description.scenes.change import EmbeddedChunk, IndexLook
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.embedding_file import EmbeddingIdentity
     from tasks.embedding.video import EmbeddedVideo, VideoEmbedder
@@ -249,16 +250,21 @@ class VideoDescriber:
                 limits=extractor.limits,
                 allow_roots=extractor.allow_roots,
             )
-            before = self.scene_files.find_looked(info, segment)
-            footage = RememberedFootage(partial(stack.enter_context, opened), before)
-            evidence = Evidence(footage=ClippedFootage(footage, segment), chunks=chunks)
+            lazy = LazyFootage(partial(stack.enter_context, opened))
+            footage = ClippedFootage(lazy, segment)
+            evidence = Evidence(footage=footage, look=partial(self._look_once, info, footage), chunks=chunks)
             try:
                 found = detect_scenes(self.spec.scene_method, evidence, threshold=self.spec.scene_threshold)
             except (SceneMethodError, VideoError) as error:
                 found = replace(detect_scenes(_FALLBACK, Evidence(chunks=chunks)), note=error.message)
-        if footage.inner is None:
+        if lazy.inner is None:
             return found, DescriptionCost()
-        if footage.looked.thumbnails is not before.thumbnails:
-            self.scene_files.write_looked(footage.looked, info, segment)
-        inner = footage.inner
-        return found, DescriptionCost(frames_decoded=inner.frames_decoded, bytes_fetched=inner.bytes_read)
+        return found, DescriptionCost(frames_decoded=lazy.inner.frames_decoded, bytes_fetched=lazy.inner.bytes_read)
+
+    def _look_once(self, info: ObjectInfo, footage: ClippedFootage) -> IndexLook:
+        """Look at the candidates of the index, unless an earlier run has, by whatever threshold."""
+        found = self.scene_files.find_look(info, footage.segment)
+        if found is None:
+            found = look_at_candidates(footage)
+            self.scene_files.write_look(found, info, footage.segment)
+        return found
