@@ -348,12 +348,17 @@ def retag(
     seconds: Annotated[float, typer.Option(min=1, help="Length of a video; a chunk of 10 s has 16 frames.")] = 10.0,
     folder: ModelFolder = _FOLDER,
     *,
+    outlines_only: Annotated[
+        bool,
+        typer.Option("--outlines-only", help="Store what an earlier run leaves for a shard, instead of that run."),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Describe videos whose embeddings are stored, by one bank and then by another, with real services."""
     from benchmarks.describe import report  # noqa: PLC0415
 
-    report.retag(_numbers(videos, "--videos"), folder, seconds=seconds, as_json=json)
+    counts = _numbers(videos, "--videos")
+    report.retag(counts, folder, seconds=seconds, outlines_only=outlines_only, as_json=json)
 
 
 @app.command(epilog="Example: python -m benchmarks search --vectors 100000 --peers faiss")

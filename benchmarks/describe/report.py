@@ -25,7 +25,7 @@ _WARM_SHARE, _COLD_SHARE = 0.95, 0.9
 _MIB = 1024**2
 
 
-def retag(counts: Sequence[int], folder: Path, *, seconds: float, as_json: bool) -> None:
+def retag(counts: Sequence[int], folder: Path, *, seconds: float, outlines_only: bool, as_json: bool) -> None:
     """Measure each number of videos; print a table for each, or JSON."""
     with own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
         from benchmarks.describe.retag import measure_retag  # noqa: PLC0415 - see prefect_ready
@@ -37,7 +37,14 @@ def retag(counts: Sequence[int], folder: Path, *, seconds: float, as_json: bool)
             def show(step: str, count: int = count) -> None:
                 status.update(f"{count:,} videos: {step}")
 
-            rows = measure_retag(count, seconds=seconds, settings=settings, folder=folder, on_progress=show)
+            rows = measure_retag(
+                count,
+                seconds=seconds,
+                outlines_only=outlines_only,
+                settings=settings,
+                folder=folder,
+                on_progress=show,
+            )
             measured += rows
             if not as_json:
                 OUT.print(_retag_table(rows, seconds=seconds))
@@ -115,7 +122,7 @@ def _towers_table(rows: Sequence[TowersRow], ratios: Mapping[str, tuple[float, f
 
 
 def _retag_table(rows: Sequence[RetagRow], *, seconds: float) -> Table:
-    title = f"{rows[0].videos:,} embedded videos of {seconds:g} s, described by two banks of 20 tags, one after another"
+    title = f"{rows[0].videos:,} embedded videos of {seconds:g} s, described by banks of 20 tags"
     table = Table("", title=title, title_justify="left")
     for row in rows:
         table.add_column(f"by {row.name}", justify="right")

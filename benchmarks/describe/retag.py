@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from benchmarks.describe.model import make_model
-from benchmarks.describe.stored import StoredVideos, store_videos, write_manifest
+from benchmarks.describe.stored import StoredVideos, store_outlines, store_videos, write_manifest
 from benchmarks.pipeline.flow_run import run_here
 from benchmarks.services import variables
 from flows.describe import describe
@@ -73,13 +73,20 @@ class RetagRow:
 
 
 def measure_retag(
-    count: int, *, seconds: float, settings: Settings, folder: Path, on_progress: Callable[[str], None]
+    count: int,
+    *,
+    seconds: float,
+    outlines_only: bool,
+    settings: Settings,
+    folder: Path,
+    on_progress: Callable[[str], None],
 ) -> list[RetagRow]:
     """Store so many videos that are embedded, describe them, and describe them again by another bank of tags.
 
     Args:
         count: Videos.
         seconds: Length of each; ten seconds are one chunk of 16 frames.
+        outlines_only: Store what an earlier run leaves for each shard, instead of making that run.
         settings: With the services' addresses.
         folder: Folder that keeps the model.
         on_progress: Called with a description of each step.
@@ -98,9 +105,11 @@ def measure_retag(
     videos = StoredVideos(root_uri=f"{own.store.uri}/videos", count=count, seconds=seconds)
     with TemporaryDirectory(prefix="reelabel-banks-") as banks:
         options = {name: DescribeParameters(tags=_bank(Path(banks), name)) for name in ("one bank", "another bank")}
-        on_progress("embedding files")
-        _store(videos, own, options["one bank"])
+        on_progress("outlines" if outlines_only else "embedding files")
         manifest = write_manifest(videos, own)
+        _store(videos, manifest, own, options["one bank"], outlines_only=outlines_only)
+        if outlines_only:
+            del options["one bank"]
         rows = []
         for name, chosen in options.items():
             on_progress(f"describing by {name}")
@@ -116,11 +125,17 @@ def _bank(folder: Path, name: str) -> str:
     return str(path)
 
 
-def _store(videos: StoredVideos, settings: Settings, options: DescribeParameters) -> None:
+def _store(
+    videos: StoredVideos, manifest: str, settings: Settings, options: DescribeParameters, *, outlines_only: bool
+) -> None:
     card, spec = Descriptions().resolve(RunRequest(kind="describe", manifest="", describes=options), settings)
     assert isinstance(spec, DescribeSpec)
     with open_towers(settings, card) as towers:
-        store_videos(videos, settings, spec=spec, towers=towers.wait_ready())
+        info = towers.wait_ready()
+        if outlines_only:
+            store_outlines(videos, manifest, settings, spec=spec, towers=info)
+        else:
+            store_videos(videos, settings, spec=spec, towers=info)
 
 
 def _run(name: str, manifest: str, settings: Settings, options: DescribeParameters, *, dataset: str) -> RetagRow:

@@ -5,22 +5,31 @@ from __future__ import annotations
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from reelabel.segment import WHOLE
+from reelabel.sources.object_info import ObjectInfo
 from reelabel.sources.object_store import ObjectStore
+from tasks.description.chunks import cut_chunks
+from tasks.description.described import embedded_chunks, scenes_of
 from tasks.description.embeddings import Embeddings, normalize
+from tasks.description.outline import Outline, OutlineFiles
+from tasks.description.pooling import pool_chunks
 from tasks.description.scene_file import SceneFiles
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import Job
 from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.pack_file import pack_key
 from tasks.embedding.video import identity_of
+from tasks.manifest.shard import split_into_shards
+from tasks.manifest.table import open_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from infra.settings import Settings
     from tasks.domain import DescribeSpec
@@ -88,6 +97,51 @@ def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec
     with ThreadPoolExecutor(_THREADS) as threads:
         for _ in threads.map(write, videos.jobs()):
             pass
+
+
+def store_outlines(
+    videos: StoredVideos, manifest: str, settings: Settings, *, spec: DescribeSpec, towers: TowersInfo
+) -> None:
+    """Write each video as an object of a few bytes, and for each shard the outlines that an earlier run leaves."""
+    objects, store = ObjectStore(settings.store), settings.store
+    assert store.uri is not None
+    files = OutlineFiles(objects=objects, root_uri=store.uri, seal=store.seal)
+    any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
+    like = identity_of(any_version, WHOLE, spec=spec, towers=towers)
+
+    def write(uris: Sequence[str]) -> None:
+        for uri in uris:
+            objects.replace(uri, f"video {_number(uri)}".encode())
+        key, known = pack_key([(uri, WHOLE) for uri in uris], like), objects.stat_many_near(uris)
+        kept = files.read(key, method=spec.scene_method, threshold=spec.scene_threshold, dimensions=towers.dimensions)
+        for uri in uris:
+            identity = identity_of(known.get(uri) or objects.stat(uri), WHOLE, spec=spec, towers=towers)
+            kept.add(identity.key, _outline(_number(uri), videos.seconds, spec=spec, dimensions=towers.dimensions))
+        files.write(kept)
+
+    with open_jobs(manifest, objects, questions=False) as jobs, ThreadPoolExecutor(_THREADS) as threads:
+        for shards in split_into_shards(jobs.parts(), target_jobs=settings.shard.target_jobs):
+            uris = shards.rows["video_uri"].to_list()
+            ends = [*accumulate(shards.sizes)]
+            for _ in threads.map(write, [uris[end - size : end] for size, end in zip(shards.sizes, ends, strict=True)]):
+                pass
+
+
+def _number(uri: str) -> int:
+    return int(uri.rpartition("-")[2].removesuffix(".mp4"))
+
+
+def _outline(number: int, seconds: float, *, spec: DescribeSpec, dimensions: int) -> Outline:
+    embeddings, changes = made_up(number, seconds, spec=spec, dimensions=dimensions), made_up_changes(number, seconds)
+    chunks = cut_chunks(seconds, chunk_s=spec.seconds_per_chunk)
+    return Outline(
+        duration_s=seconds,
+        frames=len(embeddings.pts_ms),
+        note="",
+        pooled=pool_chunks(embeddings, chunks),
+        changes=changes,
+        scenes=scenes_of(changes, embedded_chunks(embeddings, chunks)),
+    )
 
 
 def made_up(number: int, seconds: float, *, spec: DescribeSpec, dimensions: int) -> Embeddings:

@@ -28,6 +28,13 @@ def test_videos_are_described_again_without_a_frame(folder):
     assert again["seconds"] > 0
 
 
+def test_outlines_are_those_that_an_earlier_run_leaves(folder):
+    code, [again] = run("retag", "--videos", "130", "--outlines-only", "--folder", folder)
+
+    assert (code, again["videos"], again["decoded"], again["embedded"]) == (0, 130, 0, 0)
+    assert again["stage_s"].get("scenes", 0) == 0  # nothing was looked for
+
+
 def test_the_towers_are_compared_with_the_flow(folder):
     code, found = run("describe", "--videos", "2", "--rounds", "1", "--folder", folder)
 
