@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import resource
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from sqlalchemy import func, select
 
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _DATASET = "retag"
-_INDEX_EMBEDDINGS = "flows.run.purposes.descriptions.index_embeddings"
 _FRAMES = ("frames_decoded", "frames_embedded")
 
 
@@ -89,8 +86,7 @@ def measure_retag(
     Args:
         count: Videos.
         seconds: Length of each; ten seconds are one chunk of 16 frames.
-        outlines_only: Store what an earlier run leaves for each shard, instead of making that run; the search index is
-            then left out, as there are no embedding files.
+        outlines_only: Store what an earlier run leaves for each shard, instead of making that run.
         settings: With the services' addresses.
         folder: Folder that keeps the model.
         on_progress: Called with a description of each step.
@@ -117,15 +113,10 @@ def measure_retag(
         rows = []
         for name, chosen in options.items():
             on_progress(f"describing by {name}")
-            with patch(_INDEX_EMBEDDINGS, _do_nothing) if outlines_only else nullcontext():
-                rows.append(_run(name, manifest, own, chosen, dataset=f"{_DATASET} {count}"))
+            rows.append(_run(name, manifest, own, chosen, dataset=f"{_DATASET} {count}"))
     for row in rows:
         assert (row.videos, row.decoded, row.embedded) == (count, 0, 0), row
     return rows
-
-
-def _do_nothing(*_: Any) -> None:  # noqa: ANN401
-    pass
 
 
 def _bank(folder: Path, name: str) -> str:
@@ -172,8 +163,10 @@ def _row(name: str, settings: Settings, run_id: UUID, *, seconds: float, cpu_s: 
             mine = DESCRIPTION.c.run_id == run_id
             sums = (func.coalesce(func.sum(DESCRIPTION.c[column]), 0) for column in _FRAMES)
             videos, *frames = connection.execute(select(func.count(), *sums).where(mine)).one()
-            [spec_id] = connection.execute(select(DESCRIPTION.c.spec_id).where(mine).distinct()).scalars()
-            chunks = select(func.count()).where(DESCRIPTION_CHUNK.c.spec_id == spec_id)
+            key = [DESCRIPTION.c.dataset, DESCRIPTION.c.spec_id]
+            [(dataset, spec_id)] = connection.execute(select(*key).where(mine).distinct())
+            own = (DESCRIPTION_CHUNK.c.dataset == dataset) & (DESCRIPTION_CHUNK.c.spec_id == spec_id)
+            chunks = select(func.count()).where(own)
             chunk_rows = connection.execute(chunks).scalar_one()
             run: Any = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
     finally:
