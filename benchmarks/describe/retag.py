@@ -16,7 +16,6 @@ from benchmarks.describe.stored import StoredVideos, store_outlines, store_video
 from benchmarks.pipeline.flow_run import run_here
 from benchmarks.services import variables
 from flows.describe import describe
-from flows.run.executors.describe_executor import open_towers
 from flows.run.parameters import DescribeParameters
 from flows.run.purposes.descriptions import Descriptions
 from flows.run.request import RunRequest
@@ -24,6 +23,7 @@ from infra.database.connect import connect
 from infra.embedded import export
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, RUN
 from tasks.domain import DescribeSpec, RunPhase
+from tasks.embedding.opened import open_towers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

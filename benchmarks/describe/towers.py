@@ -20,7 +20,6 @@ from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.flow_run import run_here
 from benchmarks.services import variables
 from flows.describe import describe
-from flows.run.executors.describe_executor import open_towers
 from flows.run.executors.local_executor import open_extractor
 from flows.run.parameters import DescribeParameters
 from flows.run.purposes.descriptions import Descriptions
@@ -32,6 +31,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, RUN
 from tasks.domain import DescribeSpec, Job, RunPhase
 from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.opened import open_towers
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.process import TowersProcess
 from tasks.embedding.video import VideoEmbedder, frame_pixels

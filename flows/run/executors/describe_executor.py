@@ -29,14 +29,11 @@ from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, RunPhase
-from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.fleet import TowersFleet
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder, frame_pixels
 from tasks.frame_cache.pool import decode_pool
-from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
 from tasks.results.runs import update_run
@@ -51,43 +48,16 @@ if TYPE_CHECKING:
     from flows.run.progress import Progress
     from flows.shard.queue import LeasedShard
     from flows.shard.report import ShardReport
-    from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from tasks.description.pooling import EmbeddedBank
     from tasks.domain import WallClockProfile
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.embedding.protocol import TowersInfo
-    from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
 # A group should take about as long; with more shards, others that work on the plan would find none left.
 _GROUP_S, _MOST_IN_A_GROUP = 2.0, 16
-
-
-def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
-    """Create the towers of a model, without starting them.
-
-    Raises:
-        ConfigurationError: There are fewer GPUs than towers, or no such backend.
-    """
-    backend, chosen = towers_backend(settings.describe.backend), settings.describe
-    shares = assign_gpus(visible_gpus(), engines=chosen.engines, tensor_parallel_size=1)
-    members = [
-        backend.open(
-            card,
-            TowersOptions(
-                log_path=settings.home / "logs" / ("towers.log" if len(shares) == 1 else f"towers-{number}.log"),
-                log_as_json=settings.log.format == "json",
-                start_timeout_s=settings.model.start_timeout_s,
-                answer_timeout_s=settings.model.answer_timeout_s,
-                batch_frames=chosen.batch_frames,
-                devices=devices,
-            ),
-        )
-        for number, devices in enumerate(shares)
-    ]
-    return members[0] if len(members) == 1 else TowersFleet(members)
 
 
 def describe_locally(

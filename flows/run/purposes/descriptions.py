@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.run.executors.describe_executor import describe_locally, open_towers
+from flows.run.executors.describe_executor import describe_locally
 from flows.run.purposes.purpose import Execute, Purpose
 from flows.run.search_index import index_embeddings
 from infra.settings.describe import DescribeOptions
@@ -20,7 +20,7 @@ from tasks.description.scenes.detector import find
 from tasks.description.scenes.registry import scene_detectors
 from tasks.domain import DescribeSpec
 from tasks.embedding.backend import towers_backend
-from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.opened import bank_files, open_towers
 from tasks.results.search_catalogue import DatabaseCatalogue
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tasks.description.banks import Bank
     from tasks.domain import ModelIdentity, Spec
     from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.bank_file import BankFiles
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
@@ -143,12 +144,6 @@ def description_spec(spec: Spec) -> DescribeSpec:
     """Return the spec of a run that describes videos."""
     assert isinstance(spec, DescribeSpec)
     return spec
-
-
-def bank_files(settings: Settings) -> BankFiles:
-    """Return the banks on the store."""
-    assert settings.store.uri is not None
-    return BankFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal)
 
 
 def _resolve_again(request: RunRequest, settings: Settings) -> tuple[ModelCard, Spec]:
