@@ -24,11 +24,12 @@ from tasks.embedding.opened import bank_files, open_towers
 from tasks.results.search_catalogue import DatabaseCatalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Engine
 
     from flows.run.context import RunContext
+    from flows.run.progress import Progress
     from flows.run.request import RunRequest
     from infra.settings import Settings
     from tasks.description.banks import Bank
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tasks.embedding.bank_file import BankFiles
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
+    from tasks.plans.plan import Plan
 
 _DEFAULTS = DescribeOptions(
     tags=str(PLACES),
@@ -103,7 +105,11 @@ class Descriptions(Purpose):
 
     @contextmanager
     def ready(self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine) -> Iterator[Execute]:
-        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan. At the end, index."""
+        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan. At the end, index.
+
+        A run that has described videos and embedded none leaves the index as it is: to find that nothing is new takes
+        as long as it takes to describe them.
+        """
         described, files = description_spec(spec), bank_files(settings)
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
@@ -112,8 +118,16 @@ class Descriptions(Purpose):
                 files.find_vectors(bank.texts, described.model) or _embed(bank, towers, files, described.model)
                 for bank in banks
             )
-            yield partial(describe_locally, towers=towers, tags=tags, captions=captions)
-        index_embeddings(settings, DatabaseCatalogue(database), described.model)
+            embedded: list[int] = []
+
+            def execute(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
+                describe = partial(describe_locally, towers=towers, tags=tags, captions=captions)
+                describe(plan, progress, context, done_before=done_before)
+                embedded.append(progress.videos_extracted)
+
+            yield execute
+        if not embedded or any(embedded):
+            index_embeddings(settings, DatabaseCatalogue(database), described.model)
 
     def warn_of_jobs(self, context: RunContext, selected: JobTable) -> str:
         """Warn of nothing: whether a video can be described shows when it is read."""
