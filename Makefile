@@ -4,6 +4,9 @@ BIN := .venv/bin
 # Only where the configured index has no CPU build of torch is PyTorch's own asked.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
+# Each module is compiled once, not in every process that the tests start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-all chaos system-packages check conformance format lock audit-dependencies sbom wheel clean
 
 demo: .venv/installed
