@@ -14,7 +14,7 @@ from reelabel.errors import ForeignSealError, ObjectMissingError, SealError, Vid
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.sampling.passes import with_sampler
+from reelabel.sampling.passes import sampling_of_pass, with_sampler
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 
@@ -121,7 +121,7 @@ def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | 
     identity = FrameIdentity(
         source_uri=view.video_uri,
         fingerprint=provenance.fingerprint,
-        sampling=with_sampler(sampling, provenance.sampler),
+        sampling=with_sampler(sampling_of_pass(sampling, view.shown), provenance.sampler),
         segment=view.segment,
     )
     return ExtractedVideo(identity=identity, provenance=provenance, **packed)

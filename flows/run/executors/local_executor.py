@@ -30,7 +30,8 @@ from reelabel.frames.extractor import FrameExtractor, Turns
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
-from tasks.model.backend import backend_of
+from tasks.manifest.plan_file import read_media
+from tasks.model.backend import backend_of, open_backend
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
 from tasks.results.routes import escalation_margin
@@ -107,13 +108,16 @@ def execute_locally(
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             answering = engine_settings(settings, spec)
-            backend = stack.enter_context(backend_of(settings).open(card, answering, sampling=spec.sampling))
+            objects = ObjectStore(settings.store)
+            media = read_media(objects, plan.plan_uri, seal=settings.store.seal)
+            opened = open_backend(backend_of(settings), card, answering, sampling=spec.sampling, media=media)
+            backend = stack.enter_context(opened)
             extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=settings.model.batch_mib * 1024**2)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(ends_soon())
             source = ShardQueue(
                 keeper=keeper,
-                objects=ObjectStore(settings.store),
+                objects=objects,
                 seal=settings.store.seal,
                 database=database,
                 work=Work.BOTH,
