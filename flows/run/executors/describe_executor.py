@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
+from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from prefect import get_run_logger
@@ -29,7 +30,7 @@ from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, RunPhase
-from tasks.embedding.batches import FrameBatcher
+from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder, frame_pixels
@@ -247,6 +248,7 @@ def _describer(
             towers=towers,
             batch_frames=settings.describe.batch_frames,
             charge=partial(ledger.doing, RunPhase.ANSWER),
+            turns=Semaphore(REQUESTS_PER_TOWERS * max(1, info.gpus)),
         ),
         spec=spec,
         info=info,
