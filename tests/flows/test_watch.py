@@ -244,15 +244,16 @@ def test_the_schedule_leaves_no_flow_run_if_nothing_arrives(client, folder, pref
     this = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
 
     known = client.read_flow_runs(deployment_filter=this)
-    earlier = {run.id for run in known if not run.state.is_scheduled()}
+    earlier = {run.id for run in known if run.state and not run.state.is_scheduled()}
     begun, left, deadline = set(), [], time.monotonic() + 240
     while len(begun) < 3 or left:
         assert time.monotonic() < deadline, (begun, left)
         if len(begun) >= 3:
             client.pause_deployment(deployment.id)
         runs = client.read_flow_runs(deployment_filter=this)
-        left = [run.state.name for run in runs if not run.state.is_scheduled() and run.id not in earlier]
-        begun |= {run.id for run in runs if run.state.is_running()}
+        stated = [run for run in runs if run.state]  # Prefect writes a run before its state
+        left = [run.state.name for run in stated if not run.state.is_scheduled() and run.id not in earlier]
+        begun |= {run.id for run in stated if run.state.is_running()}
         time.sleep(0.2)
 
     client.delete_deployment(deployment.id)

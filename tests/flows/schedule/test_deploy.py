@@ -141,18 +141,21 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
         assert deployed.returncode == 0, deployed.stderr
         assert "infer/gpu: " in deployed.stdout
 
-    found = {deployment.name: deployment for deployment in client.read_deployments()}
+    found = {f"{each.entrypoint.rpartition('.')[2]}/{each.name}": each for each in client.read_deployments()}
     assert found.keys() == {
-        *("on-demand", "nightly", "by-ids", "labelled", "manifest", "manifests", "daily", "cpu", "gpu")
+        *("classify/on-demand", "classify/nightly", "describe/on-demand", "describe/nightly", "backfill/by-ids"),
+        *("evaluate/labelled", "survey/manifest", "watch/manifests", "maintain/daily", "extract/cpu", "infer/gpu"),
     }
-    assert found["nightly"].paused
-    assert str(found["nightly"].schedules[0].schedule.cron) == "0 2 * * *"
-    assert found["on-demand"].entrypoint == "flows.classify.classify"
-    fields = found["on-demand"].parameter_openapi_schema["properties"]
-    assert "Parquet file of jobs" in fields["manifest"]["description"]
-    assert (found["cpu"].work_pool_name, found["gpu"].work_pool_name) == ("cpu", "gpu")
-    assert "if empty, every open plan" in found["gpu"].parameter_openapi_schema["properties"]["plan"]["description"]
-    for name in ("on-demand", "by-ids"):
+    assert found["classify/nightly"].paused
+    assert str(found["classify/nightly"].schedules[0].schedule.cron) == "0 2 * * *"
+    assert found["classify/on-demand"].entrypoint == "flows.classify.classify"
+    for name in ("classify/on-demand", "describe/on-demand"):
+        fields = found[name].parameter_openapi_schema["properties"]
+        assert "Parquet file of jobs" in fields["manifest"]["description"]
+    assert (found["extract/cpu"].work_pool_name, found["infer/gpu"].work_pool_name) == ("cpu", "gpu")
+    plans = found["infer/gpu"].parameter_openapi_schema["properties"]["plan"]
+    assert "if empty, every open plan" in plans["description"]
+    for name in ("classify/on-demand", "backfill/by-ids"):
         groups = found[name].parameter_openapi_schema["definitions"]
         overridden = {"model", "video_pruning_rate", "sampling", "prompts", "chunks"}
         assert groups["SpecOverrides"]["properties"].keys() == overridden
@@ -161,12 +164,12 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
         assert "Orders in which each question's choices are shown" in prompts["permutations"]["description"]
         assert {"keyframes", "qwen2_vl"} <= set(sampling["sampler"]["anyOf"][0]["enum"])
         assert "such as 0.95" in sampling["drop_similar"]["description"]
-    words = found["by-ids"].parameter_openapi_schema["definitions"]["Selection"]["properties"]
+    words = found["backfill/by-ids"].parameter_openapi_schema["definitions"]["Selection"]["properties"]
     assert all(word["description"] for word in words.values())
     assert {"failed", "code", "missing", "label", "margin_below", "run", "task", "where", "limit"} <= words.keys()
     assert words["margin_below"]["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
     assert words["since"]["anyOf"][0]["format"] == "date-time"
-    ways = found["labelled"].parameter_openapi_schema["properties"]["samplers"]
+    ways = found["evaluate/labelled"].parameter_openapi_schema["properties"]["samplers"]
     assert ways["default"] == ["keyframes"]
     assert "such as keyframes, uniform:32" in ways["description"]
 
