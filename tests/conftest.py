@@ -89,6 +89,18 @@ def _ordinary_priority() -> Iterator[None]:
     assert os.sched_getscheduler(0) == before, "an encoder has left a real-time priority: use own_scheduling"
 
 
+@pytest.fixture(autouse=True)
+def _own_environment() -> Iterator[None]:
+    """Fail a test that leaves settings in the environment: later tests would use services that have stopped."""
+    before = _settings_in_environment()
+    yield
+    assert _settings_in_environment() == before
+
+
+def _settings_in_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(("REELABEL_", "PREFECT_"))}
+
+
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of a Postgres and an S3 server shared by all workers."""

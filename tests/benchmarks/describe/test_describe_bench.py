@@ -1,11 +1,10 @@
 """The benches of descriptions on a few videos, with the tiny services of their own."""
 
 import json
+import subprocess
+import sys
 
 import pytest
-from typer.testing import CliRunner
-
-from benchmarks.__main__ import app
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("describe_bench")]
 
@@ -16,8 +15,16 @@ def folder(tmp_path_factory):
 
 
 def run(*arguments):
-    shown = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
-    return shown.exit_code, json.loads(shown.stdout)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        *arguments,
+        "--json",
+    ]  # its environment is its services' from then on
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" not in shown.stderr, shown.stderr
+    return shown.returncode, json.loads(shown.stdout)
 
 
 def test_videos_are_described_again_without_a_frame(folder):

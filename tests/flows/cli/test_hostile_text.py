@@ -179,7 +179,7 @@ def test_a_printed_prompt_shows_invisible_characters_and_keeps_its_lines(capsys)
     rendered = RenderedPrompt(
         runs=(span,), tokens=None, video_tokens=None, max_model_len=9, choices=({1: HOSTILE},), refusals=()
     )
-    preview = PromptPreview(job=replace(job("a"), video_uri=HOSTILE), orders=1, rendered=rendered, times_s=[])
+    preview = PromptPreview(job=replace(job("a"), video_uri=HOSTILE), orders=1, rendered=rendered, times_s=[[]])
     _print_prompt(preview)
 
     printed = capsys.readouterr().out
