@@ -90,6 +90,7 @@ CREATE TABLE reelabel.result (
     coverage           text,
     keyframe_coverage  double precision,
     longest_gap_s      double precision,
+    chosen_ms          text,
     keyframes_in_file  integer,
     frames_decoded     integer CHECK (frames_decoded >= 0),
     frames_used        integer NOT NULL,
@@ -188,6 +189,7 @@ CREATE TABLE reelabel.chunk (
     coverage           text,
     keyframe_coverage  double precision,
     longest_gap_s      double precision,
+    chosen_ms          text,
     keyframes_in_file  integer,
     frames_decoded     integer,
     frames_used        integer,
@@ -223,7 +225,8 @@ SELECT
     task, subtask, model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
     fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
     decode_method, decode_note, run_id, host, created_at,
-    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered
+    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chosen_ms,
+    chunks, chunks_answered
 FROM reelabel.result
 UNION ALL
 SELECT
@@ -234,7 +237,8 @@ SELECT
     task, subtask, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, run_id, host, created_at,
-    NULL, NULL, NULL, NULL, NULL, NULL, chunks, chunks_answered
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    chunks, chunks_answered
 FROM reelabel.failure;
 
 -- Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.

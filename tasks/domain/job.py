@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.digest import json_digest
 from reelabel.sampling.passes import choose_pass
+from reelabel.sampling.registry import find_sampler
 from reelabel.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ class Job:
     subtask: str | None = None
     chunk_s: float | None = None
     only_chunks: tuple[int, ...] | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What frames are compared with, to find those that the question is about: it, and its choices."""
+        return self.prompt, *self.choices
 
     @cached_property
     def digest(self) -> str:
@@ -111,22 +117,27 @@ class View(NamedTuple):
         video_uri: The video.
         shown: Which of its frames.
         segment: The segment that they are from.
+        texts: What is asked about them, if that chooses them; empty otherwise.
     """
 
     video_uri: str
     shown: FramePass = "first"
     segment: Segment = WHOLE
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, job: Job, sampling: Sampling) -> View:
         """Return the view that a job is shown first."""
-        return cls(job.video_uri, choose_pass(sampling, job), Segment.of(job.start_s, job.end_s))
+        texts = job.texts if find_sampler(sampling.sampler).asks_the_question else ()
+        return cls(job.video_uri, choose_pass(sampling, job), Segment.of(job.start_s, job.end_s), texts)
 
     @property
     def name(self) -> str:
         """Unique name, used as the video id of a batch's questions."""
-        segment = "" if self.segment.is_whole else f"\n{self.segment}"
-        return f"{self.video_uri}{segment}" if self.shown == "first" else f"{self.video_uri}{segment}\n{self.shown}"
+        segment = "" if self.segment.is_whole else str(self.segment)
+        shown = "" if self.shown == "first" else self.shown
+        texts = json_digest(list(self.texts)) if self.texts else ""
+        return "\n".join(filter(None, (self.video_uri, segment, shown, texts)))
 
 
 def group_by_view(jobs: Iterable[Job], sampling: Sampling) -> dict[View, list[Job]]:

@@ -1,4 +1,4 @@
-"""Frames are chosen as adaptive keyframe sampling chooses them, and whatever the scores, exactly as many as asked for."""
+"""Frames are chosen as adaptive keyframe sampling chooses them, and for any scores as many as are asked for."""
 
 import numpy as np
 import pytest
