@@ -32,6 +32,7 @@ from pydantic_settings import (
 
 from infra.settings.base import SettingsSection
 from infra.settings.chunks import ChunkOptions
+from infra.settings.describe import DescribeSettings
 from infra.settings.model import ModelSettings
 from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
 from infra.settings.retention import NotifySettings, RetentionSettings
@@ -258,6 +259,7 @@ class Settings(BaseSettings):
     run: RunSettings = RunSettings()
     sampling: SamplingSettings = SamplingSettings()
     chunks: ChunkOptions = ChunkOptions()
+    describe: DescribeSettings = DescribeSettings()
     model: ModelSettings = ModelSettings()
     server: ServerSettings = ServerSettings()
     nightly: NightlySettings = NightlySettings()

@@ -24,7 +24,7 @@ from reelabel.sampling.paced import CLEF_OMNI, EMBEDDING_GEMMA2, MINIMAX_M3_VL
 from reelabel.sampling.qwen import QWEN2_VL, QWEN3_VL
 from reelabel.sampling.relevant import RELEVANT
 from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
-from reelabel.sampling.timeline import FPS, NUM_FRAMES, nearest_frames, presentation_times_s
+from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, nearest_frames, presentation_times_s
 from reelabel.sampling.uniform import UNIFORM
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ BUILT_IN: Mapping[str, SamplerSpec] = {
         CLEF_OMNI,
         FPS,
         NUM_FRAMES,
+        MIDDLES,
     )
 }
 _registered = dict(BUILT_IN)

@@ -50,6 +50,18 @@ def sample_count(sampling: Sampling, facts: VideoProperties) -> Indices:
     return _sample_at(_spread_instants_s, sampling, facts)
 
 
+def sample_middles(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Take the frame nearest to the middle of each of `num_frames` equal parts of the time that the frames fill.
+
+    The last frame fills as much as the others do, by the median. If the video has neither timestamps nor a frame rate,
+    frames are sampled uniformly.
+
+    Returns:
+        Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
+    """
+    return _sample_at(_middle_instants_s, sampling, facts)
+
+
 def _every_frame(facts: VideoProperties) -> Indices:
     # Not by time: of frames that share one, only the first would be nearest to it.
     return np.arange(facts.total_frames) if facts.times_s is None else np.argsort(facts.times_s, kind="stable")
@@ -87,6 +99,13 @@ def _spread_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> 
     return np.linspace(float(times_s.min()), float(times_s.max()), sampling.num_frames)
 
 
+def _middle_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    ordered_s = np.sort(times_s)
+    last_s = float(np.median(np.diff(ordered_s))) if len(ordered_s) > 1 else 0.0
+    part_s = (float(ordered_s[-1] - ordered_s[0]) + last_s) / sampling.num_frames
+    return np.asarray(ordered_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s, np.float64)
+
+
 def presentation_times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | None:
     """Return the presentation time of each frame, by the frame rate if there are no timestamps; None without either."""
     if facts.times_s is not None:
@@ -120,4 +139,10 @@ NUM_FRAMES = SamplerSpec(
     choose=sample_count,
     unlimited=frozenset({"num_frames"}),
     instants_s=_spread_instants_s,
+)
+MIDDLES = SamplerSpec(
+    name="middles",
+    summary="the frames nearest to the middles of equal parts, also of a variable frame rate",
+    choose=sample_middles,
+    instants_s=_middle_instants_s,
 )

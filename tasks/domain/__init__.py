@@ -5,6 +5,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
 from tasks.domain.cost import RunCost
+from tasks.domain.describe_spec import DescribeSpec, Spec
 from tasks.domain.job import MAX_JOBS, Job, Shard, View, group_by_view
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
 from tasks.domain.spec import ModelIdentity, RunSpec
@@ -16,6 +17,7 @@ __all__ = [
     "SAMPLER_OPTIONS",
     "WHOLE",
     "Answer",
+    "DescribeSpec",
     "Failure",
     "FirstAnswer",
     "Job",
@@ -29,6 +31,7 @@ __all__ = [
     "Sampling",
     "Segment",
     "Shard",
+    "Spec",
     "Stage",
     "View",
     "WallClockProfile",

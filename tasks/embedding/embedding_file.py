@@ -1,7 +1,8 @@
 """The embedding file: an Arrow IPC file with one row per frame, beside the frame files and sealed as they are.
 
 Columns: `pts_ms` (int64) and `vector` (a fixed-size list of float16, or of float32). The schema metadata holds all that
-the file was asked for by as JSON under `reelabel`, and its checksum and seal under `seal`.
+the file was asked for by as JSON under `reelabel`, the video's length and a note under `video`, and its checksum and
+seal under `seal`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Precision = Literal["float16", "float32"]
 DEFAULT_PRECISION: Precision = "float16"
 
 _SCHEMA_VERSION = 1
-_FACTS_KEY = b"reelabel"
+_FACTS_KEY, _VIDEO_KEY = b"reelabel", b"video"
 _TYPES = {"float16": np.float16, "float32": np.float32}
 
 
@@ -109,7 +110,12 @@ def encode_embeddings(embeddings: Embeddings, identity: EmbeddingIdentity, seal:
         "pts_ms": pa.array(embeddings.pts_ms, pa.int64()),
         "vector": pa.FixedSizeListArray.from_arrays(flat, size),
     }
-    metadata = {_FACTS_KEY: json.dumps(identity.facts()).encode(), METADATA_KEY: BLANK}
+    video = {"duration_s": embeddings.duration_s, "note": embeddings.note}
+    metadata = {
+        _FACTS_KEY: json.dumps(identity.facts()).encode(),
+        _VIDEO_KEY: json.dumps(video).encode(),
+        METADATA_KEY: BLANK,
+    }
     table = pa.table(columns).replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
@@ -126,12 +132,18 @@ def decode_embeddings(data: bytes, identity: EmbeddingIdentity, seal: Seal = NO_
     verify_seal(data, seal, identity.key)
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-        facts = json.loads((table.schema.metadata or {})[_FACTS_KEY])
+        metadata = table.schema.metadata or {}
+        facts, video = json.loads(metadata[_FACTS_KEY]), json.loads(metadata[_VIDEO_KEY])
         if different := [name for name, value in identity.facts().items() if facts.get(name) != value]:
             raise FrameFileError(
                 f"It was made for something else: {', '.join(different)} differ from what is asked for."
             )
-        return Embeddings(vectors=_read_vectors(table, identity), pts_ms=table["pts_ms"].to_numpy().astype(np.int64))
+        return Embeddings(
+            vectors=_read_vectors(table, identity),
+            pts_ms=table["pts_ms"].to_numpy().astype(np.int64),
+            duration_s=float(video["duration_s"]),
+            note=str(video["note"]),
+        )
     except (pa.ArrowException, OSError, KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
         raise FrameFileError(f"The embedding file is damaged ({type(error).__name__}).") from None
 

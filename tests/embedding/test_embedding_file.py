@@ -34,7 +34,8 @@ IDENTITY = EmbeddingIdentity(
 
 def make_embeddings(count=20, size=1152):
     rng = np.random.default_rng(0)
-    return Embeddings(vectors=normalize(rng.normal(size=(count, size))), pts_ms=np.arange(count, dtype=np.int64) * 625)
+    vectors, pts_ms = normalize(rng.normal(size=(count, size))), np.arange(count, dtype=np.int64) * 625
+    return Embeddings(vectors=vectors, pts_ms=pts_ms, duration_s=12.5, note="cut short")
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def test_vectors_keep_their_direction_and_length(precision, cosine):
     assert (found.vectors.astype(float) * embeddings.vectors).sum(axis=1).min() >= cosine
     assert np.linalg.norm(found.vectors, axis=1) == pytest.approx(1, abs=1e-6)
     assert found.pts_ms.tolist() == embeddings.pts_ms.tolist()
+    assert (found.duration_s, found.note) == (12.5, "cut short")
 
 
 def test_half_precision_takes_half_the_bytes():

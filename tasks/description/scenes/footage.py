@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.fast_path import FastPathUnavailableError
+from reelabel.frames.fetch import RemoteVideo, as_video_errors, isolate_refusal, isolate_web_outage
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
-from reelabel.sources.video_file import VideoFile
+from reelabel.sources.video_file import LocalFile, VideoFile
 from tasks.description.scenes.change import SceneMethodError, Thumbnails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
 
     from reelabel.limits import Limits
     from reelabel.packet_list import PacketList
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.segment import Windows
+    from reelabel.segment import Segment, Windows
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.strategies.keyframe_table import SavedIndex
+    from tasks.description.scenes.change import Footage
 
 THUMBNAIL_PIXELS = 48 * 27
+_MS = 1000
 _PIECE_BYTES = 128 * 1024**2  # of pixels that are held at once
 
 
@@ -110,3 +118,84 @@ class PooledFootage:
         except FastPathUnavailableError as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None
         return got
+
+
+@contextmanager
+def open_footage(
+    objects: ObjectStore, info: ObjectInfo, *, pool: DecodePool, limits: Limits, allow_roots: tuple[Path, ...] = ()
+) -> Iterator[PooledFootage]:
+    """Open one version of a video, wherever it is.
+
+    Args:
+        objects: The object store, web and local files, by URI.
+        info: The video.
+        pool: The decoding processes.
+        limits: Limits on the video.
+        allow_roots: Folders that a local video must lie in; empty allows every folder.
+
+    Raises:
+        VideoError: It cannot be read any more, here or in the body.
+        TransientError: The store is unavailable.
+    """
+    with isolate_web_outage(info.uri), as_video_errors(), isolate_refusal():
+        if objects.local_path(info.uri) is None:
+            yield PooledFootage(video=RemoteVideo(objects, info), pool=pool, limits=limits)
+            return
+        with objects.open_local(info.uri, allow_roots) as file:
+            file.info.require(fingerprint=info.fingerprint, max_bytes=None)
+            video = file.as_video() if isinstance(file, LocalFile) else file
+            yield PooledFootage(video=video, pool=pool, limits=limits)
+
+
+@dataclass(slots=True)
+class ClippedFootage:
+    """A segment of a video, with times in milliseconds since the video's first frame; as `Footage`.
+
+    Attributes:
+        inner: The whole video.
+        segment: The segment.
+    """
+
+    inner: Footage
+    segment: Segment
+    _first_ms: int = 0
+    _packets: PacketList | None = field(default=None, repr=False)
+
+    def packets(self) -> PacketList:
+        """List the packets of the segment; raises as `PooledFootage.packets`."""
+        if self._packets is None:
+            listed = self.inner.packets()
+            self._first_ms = int(listed.times_ms[0])
+            times_ms = listed.times_ms - self._first_ms
+            inside = self._lie_inside(times_ms)
+            if not inside.any():
+                raise SceneMethodError("No frame lies in the segment.")
+            self._packets = replace(
+                listed,
+                times_ms=times_ms[inside],
+                sizes_bytes=listed.sizes_bytes[inside],
+                is_keyframe=listed.is_keyframe[inside],
+            )
+        return self._packets
+
+    def thumbnails(self, windows: Windows) -> Thumbnails:
+        """Decode every frame in some windows, in seconds since the first frame of the segment."""
+        since_s = float(self.packets().times_ms[0]) / _MS
+        found = self.inner.thumbnails(tuple((start + since_s, end + since_s) for start, end in windows))
+        return replace(found, times_ms=found.times_ms - self._first_ms)
+
+    def every_frame(self, *, width_px: int, height_px: int) -> Iterator[Thumbnails]:
+        """Decode every frame, piece by piece; those outside the segment are left out."""
+        first_ms = None
+        for piece in self.inner.every_frame(width_px=width_px, height_px=height_px):
+            if first_ms is None:
+                first_ms = int(piece.times_ms[0])
+            times_ms = piece.times_ms - first_ms
+            inside = self._lie_inside(times_ms)
+            if inside.any():
+                yield Thumbnails(images=piece.images[inside], times_ms=times_ms[inside])
+
+    def _lie_inside(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        start_s, end_s = self.segment.start_s or 0.0, self.segment.end_s
+        inside: npt.NDArray[np.bool_] = times_ms >= round(start_s * _MS)
+        return inside if end_s is None else inside & (times_ms <= round(end_s * _MS))

@@ -30,6 +30,15 @@ def test_num_frames_spreads_instants_from_the_first_to_the_last_frame():
     assert deviations_s(sampling, facts_at(PAUSED_S)) == pytest.approx([0, -0.4, 0.4, 0])
 
 
+def test_middles_are_those_of_equal_parts_of_the_time_that_the_frames_fill():
+    steady, sampling = facts_at(7 + np.arange(40) / 10), Sampling(sampler="middles", num_frames=4)
+
+    assert choose_indices(sampling, steady).tolist() == [5, 15, 25, 35]
+    assert deviations_s(sampling, steady) == pytest.approx([0, 0, 0, 0])
+    assert choose_indices(sampling, facts_at(PAUSED_S)).tolist() == [5, 9, 10, 15]
+    assert choose_indices(sampling, facts_at([3.0])).tolist() == [0, 0, 0, 0]
+
+
 def test_instants_count_from_the_first_frame():
     late = facts_at(PAUSED_S + 100)
 
@@ -48,7 +57,7 @@ def test_the_frame_rate_replaces_unknown_times():
     assert choose_indices(Sampling(sampler="fps", fps=3), facts).tolist() == [0, 10, 20, 30]
 
 
-@pytest.mark.parametrize("sampler", ["fps", "num_frames"])
+@pytest.mark.parametrize("sampler", ["fps", "num_frames", "middles"])
 def test_without_times_and_frame_rate_frames_are_taken_uniformly(sampler):
     facts = VideoProperties(total_frames=9, fps=0.0, duration_s=0.0)
     sampling = Sampling(sampler=sampler, num_frames=3)

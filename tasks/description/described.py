@@ -1,0 +1,106 @@
+"""A described video: what of it is stored, and how it is made of its embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks.description.chunks import assign_frames, cut_chunks
+from tasks.description.cost import DescriptionCost
+from tasks.description.pooling import describe
+from tasks.description.scenes.change import EmbeddedChunk
+from tasks.description.scenes.merge import merge_shots
+
+if TYPE_CHECKING:
+    from tasks.description.chunks import Chunk
+    from tasks.description.embeddings import Embeddings
+    from tasks.description.pooling import Description, EmbeddedBank, LogitScale
+    from tasks.description.scenes.change import SceneChange, SceneChanges
+    from tasks.description.scenes.merge import Scene
+    from tasks.domain import DescribeSpec, Job
+
+_MS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedVideo:
+    """What a job's video shows. All times are since the video's first frame.
+
+    Attributes:
+        fingerprint: Version of the video.
+        shard_index: The shard of the job.
+        duration_s: Length of the video, or of the segment.
+        frames: Frames that it is described by.
+        description: Tags and captions.
+        changes: Changes of scene.
+        scenes: The scenes, without gaps from the start to the end.
+        decode_method: How the frames were located; empty if they were embedded before.
+        decode_note: What limits them; empty if nothing does.
+        cost: What it cost in this run.
+    """
+
+    job: Job
+    fingerprint: str
+    shard_index: int
+    duration_s: float
+    frames: int
+    description: Description = field(repr=False)
+    changes: SceneChanges = field(repr=False)
+    scenes: tuple[Scene, ...] = field(repr=False)
+    decode_method: str = ""
+    decode_note: str = ""
+    cost: DescriptionCost = field(default_factory=DescriptionCost)
+
+    def changes_in(self, chunk: Chunk) -> list[SceneChange]:
+        """Return the changes within a chunk; those after the last chunk belong to it."""
+        start_ms, end_ms = round(chunk.start_s * _MS), round(chunk.end_s * _MS)
+        is_last = chunk.index == len(self.description.chunks) - 1
+        return [
+            change
+            for change in self.changes.changes
+            if (start_ms <= change.pts_ms or not chunk.index) and (change.pts_ms < end_ms or is_last)
+        ]
+
+
+def chunks_of(job: Job, embeddings: Embeddings, spec: DescribeSpec) -> tuple[Chunk, ...]:
+    """Cut a job's video into chunks."""
+    return cut_chunks(embeddings.duration_s, chunk_s=spec.seconds_per_chunk, start_s=job.start_s or 0.0)
+
+
+def embedded_chunks(embeddings: Embeddings, chunks: tuple[Chunk, ...]) -> tuple[EmbeddedChunk, ...]:
+    """Return the embeddings chunk by chunk, as scene detectors take them."""
+    return tuple(
+        EmbeddedChunk(
+            start_ms=round(chunk.start_s * _MS),
+            duration_ms=round(chunk.duration_s * _MS),
+            vectors=embeddings.vectors[rows],
+            pts_ms=embeddings.pts_ms[rows],
+        )
+        for chunk, rows in zip(chunks, assign_frames(chunks, embeddings.pts_ms), strict=True)
+    )
+
+
+def describe_video(
+    embeddings: Embeddings,
+    chunks: tuple[Chunk, ...],
+    *,
+    tags: EmbeddedBank,
+    captions: EmbeddedBank,
+    spec: DescribeSpec,
+    logits: LogitScale | None,
+) -> Description:
+    """Compare a video's embeddings with the banks, as its spec says."""
+    return describe(
+        embeddings, chunks, tags=tags, captions=captions, top_k=spec.top_k, method=spec.method, logits=logits
+    )
+
+
+def scenes_of(changes: SceneChanges, chunks: tuple[EmbeddedChunk, ...]) -> tuple[Scene, ...]:
+    """Merge the shots between changes to scenes; a video of no length has none."""
+    start_ms, last = chunks[0].start_ms, chunks[-1]
+    shown_ms = int(np.max(last.pts_ms, initial=start_ms))
+    return merge_shots(
+        changes.changes, chunks, start_ms=start_ms, end_ms=max(last.start_ms + last.duration_ms, shown_ms)
+    )

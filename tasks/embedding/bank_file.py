@@ -1,0 +1,108 @@
+"""Banks on the store, by the digest of their texts: the texts, so that a later run finds them; and their vectors."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reelabel.digest import json_digest
+from reelabel.errors import ConfigurationError, ObjectError, SealError
+from reelabel.seal import NO_KEY
+from tasks.description.banks import Bank
+from tasks.description.pooling import EmbeddedBank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from reelabel.seal import Seal
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import ModelIdentity
+
+_VERSION = 1
+
+
+def bank_digest(texts: Iterable[str]) -> str:
+    """Return the digest of a bank's texts, in their order."""
+    return json_digest(list(texts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankFiles:
+    """Banks under one root.
+
+    Attributes:
+        objects: The object store.
+        root_uri: The store's root; banks lie in its folder `banks`.
+        seal: Seals vectors; texts are named by their digest.
+    """
+
+    objects: ObjectStore
+    root_uri: str
+    seal: Seal = NO_KEY
+
+    def keep_texts(self, texts: Sequence[str]) -> str:
+        """Store the texts of a bank, unless they are there; return their digest."""
+        digest = bank_digest(texts)
+        self.objects.write_new(self._texts_uri(digest), json.dumps(list(texts), ensure_ascii=False).encode())
+        return digest
+
+    def read_texts(self, digest: str) -> Bank:
+        """Read the texts of a bank that an earlier run has used.
+
+        Raises:
+            ConfigurationError: They are gone, or were altered.
+            StoreUnavailableError: The store is unavailable.
+        """
+        uri = self._texts_uri(digest)
+        try:
+            texts = json.loads(self.objects.read(uri))
+        except (ObjectError, ValueError):
+            texts = None
+        if texts is None or bank_digest(texts) != digest:
+            raise ConfigurationError(
+                f"The bank {uri} of the earlier run is gone or was altered; describe again with the bank's file."
+            )
+        return Bank(path=Path(uri), texts=tuple(texts), lines=tuple(range(1, len(texts) + 1)))
+
+    def find_vectors(self, texts: Sequence[str], model: ModelIdentity) -> EmbeddedBank | None:
+        """Look up the vectors of a bank by a model; None if they must be made."""
+        key = _vectors_key(texts, model)
+        try:
+            data = self.seal.unwrap(key, self.objects.read(f"{self.root_uri.rstrip('/')}/{key}"))
+            vectors = np.load(io.BytesIO(data), allow_pickle=False)
+        except (ObjectError, SealError, ValueError, EOFError):
+            return None
+        if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype != np.float32:  # noqa: PLR2004
+            return None
+        return EmbeddedBank(texts=tuple(texts), vectors=vectors)
+
+    def keep_vectors(self, bank: EmbeddedBank, model: ModelIdentity) -> None:
+        """Store the vectors of a bank, in place of those that must not be used."""
+        buffer, key = io.BytesIO(), _vectors_key(bank.texts, model)
+        np.save(buffer, bank.vectors, allow_pickle=False)
+        self.objects.replace(f"{self.root_uri.rstrip('/')}/{key}", self.seal.wrap(key, buffer.getvalue()))
+
+    def _texts_uri(self, digest: str) -> str:
+        return f"{self.root_uri.rstrip('/')}/banks/{digest}.json"
+
+
+def _vectors_key(texts: Sequence[str], model: ModelIdentity) -> str:
+    facts = {"bank": _VERSION, "texts": bank_digest(texts), "model": model.model_dump(mode="json")}
+    return f"banks/{json_digest(facts | {'versions': towers_versions()})}.npy"
+
+
+def towers_versions() -> dict[str, str]:
+    """Return the versions of the packages that embed, without importing them."""
+    found = {}
+    for package in ("torch", "transformers"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,111 @@
+"""Frames of several videos, embedded in batches that threads share."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from infra.errors import EngineLostError, InferenceError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import numpy.typing as npt
+
+    from tasks.embedding.backend import EmbeddingBackend
+
+# While one request is answered, the next one waits in the process.
+REQUESTS_PER_TOWERS = 2
+_Waiting = tuple["npt.NDArray[np.uint8]", "Future[npt.NDArray[np.float32]]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameBatcher:
+    """Embeds frames for several threads; what waits at the same time shares a request. Thread-safe.
+
+    No thread waits for a batch to fill.
+
+    Attributes:
+        towers: What embeds them.
+        batch_frames: Frames after which a request takes no more videos.
+        turns: Limits the requests at a time.
+    """
+
+    towers: EmbeddingBackend
+    batch_frames: int
+    turns: AbstractContextManager[object] = field(default_factory=lambda: threading.Semaphore(REQUESTS_PER_TOWERS))
+    _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def embed(self, frames: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Embed the frames of one video.
+
+        Args:
+            frames: RGB pixels; shape (N, H, W, 3).
+
+        Returns:
+            L2-normalised vectors; shape (N, D), float32.
+
+        Raises:
+            InferenceError: The towers die on these frames alone, and embed others.
+            EngineLostError: They die on others as well, or hang.
+            ModelError: They cannot be loaded again.
+        """
+        done: Future[npt.NDArray[np.float32]] = Future()
+        with self._lock:
+            self._waiting.append((frames, done))
+        with self.turns:
+            while not done.done() and (group := self._take()):
+                self._answer(group)
+        return done.result()  # of a request that another thread has taken, in its own turn
+
+    def _take(self) -> list[_Waiting]:
+        """Take what waits, in order: one video, and as many more as fit into a batch."""
+        group: list[_Waiting] = []
+        with self._lock:
+            while self._waiting and (not group or self._fits(group)):
+                group.append(self._waiting.popleft())
+        return group
+
+    def _fits(self, group: list[_Waiting]) -> bool:
+        return sum(len(frames) for frames, _ in group) + len(self._waiting[0][0]) <= self.batch_frames
+
+    def _answer(self, group: list[_Waiting]) -> None:
+        try:
+            vectors = self.towers.embed_frames([frames for frames, _ in group])
+        except EngineLostError:
+            self._answer_alone(group)
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
+            for _, done in group:
+                done.set_exception(error)
+        else:
+            ends = np.cumsum([len(frames) for frames, _ in group])
+            for (_, done), part in zip(group, np.split(vectors, ends[:-1]), strict=True):
+                done.set_result(part)
+
+    def _answer_alone(self, group: list[_Waiting]) -> None:
+        """Find out whose frames were to blame: those that kill the towers alone, while black ones do not."""
+        hopeless: BaseException | None = None
+        for frames, done in group:
+            if hopeless:
+                done.set_exception(hopeless)
+                continue
+            try:
+                done.set_result(self._embed_alone(frames))
+            except InferenceError as error:
+                done.set_exception(error)
+            except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
+                hopeless = error
+                done.set_exception(error)
+
+    def _embed_alone(self, frames: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        try:
+            return self.towers.embed_frames([frames])
+        except EngineLostError as error:
+            self.towers.embed_frames([np.zeros_like(frames[:1])])
+            raise InferenceError(f"The model's process dies on the frames of this video: {error.message}") from error

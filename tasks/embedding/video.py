@@ -1,0 +1,306 @@
+"""The embeddings of a video: from their file, or made from its frames, piece by piece."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reelabel.errors import (
+    FrameFileError,
+    NoFramesError,
+    ObjectMissingError,
+    SamplingRefusedError,
+    VideoError,
+    VideoUnreadableError,
+)
+from reelabel.frames.extractor import Turns, stat_video
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.packets import with_pixels
+from reelabel.segment import Segment
+from tasks.description.chunks import cut_chunks
+from tasks.description.cost import DescriptionCost
+from tasks.description.embeddings import Embeddings
+from tasks.embedding.embedding_file import EmbeddingIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from reelabel.frames.frame_file import FrameFile
+    from reelabel.frames.look import IndexReader
+    from reelabel.sources.object_store import ObjectInfo
+    from tasks.domain import DescribeSpec, Job
+    from tasks.embedding.batches import FrameBatcher
+    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.protocol import TowersInfo
+
+# What of a video is decoded at once, whatever its length.
+PIECE_BYTES = 128 * 1024**2
+_MAX_FRAMES = 512  # of one sampling
+_CHANNELS = 3
+_MS = 1000
+# A piece ends before the next one begins, as the ends of segments are inclusive.
+_BEFORE_S = 1e-3
+_ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
+_KEPT_FAULTS = 1024
+_CUT = "cut short"  # in the note of a file whose last bytes are missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedVideo:
+    """The embeddings of one video, and what they cost.
+
+    Attributes:
+        info: The version of the video.
+        identity: What its embedding file was asked for by.
+        embeddings: Of its frames.
+        remade: Which cached files must not be used and were made again, and why; empty if there were none.
+        was_cached: Whether the embedding file was there.
+        decode_method: How its frames were located; empty if they were not looked for.
+        cost: What it cost.
+    """
+
+    info: ObjectInfo
+    identity: EmbeddingIdentity
+    embeddings: Embeddings
+    was_cached: bool
+    remade: str = ""
+    decode_method: str = ""
+    cost: DescriptionCost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoEmbedder:
+    """Embeds videos. Thread-safe.
+
+    Attributes:
+        extractor: Prepares their frames.
+        reader: Reads how long they are.
+        cache: Keeps their embeddings.
+        frames: Embeds frames.
+        spec: How frames are chosen, and the model.
+        info: What the model's towers report.
+        turns: Decides who embeds if several threads want one video.
+    """
+
+    extractor: FrameExtractor
+    reader: IndexReader
+    cache: EmbeddingCache
+    frames: FrameBatcher
+    spec: DescribeSpec
+    info: TowersInfo
+    turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
+
+    @property
+    def frame_pixels(self) -> int:
+        """Most pixels of a frame: twice the model's square, so that neither side of a wide frame is enlarged."""
+        return 2 * self.info.size_px**2
+
+    def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
+        """Return the embeddings of a job's video, or of the segment that the job is about.
+
+        Args:
+            job: The job.
+            info: Size and fingerprint of its video, if known; None looks them up.
+
+        Raises:
+            VideoError: The video cannot be used; see its code.
+            InferenceError: The towers die on its frames.
+            EngineLostError: The towers die.
+            TransientError: The store is unavailable.
+        """
+        extractor, started = self.extractor, time.perf_counter()
+        info = info or stat_video(extractor.objects, job.video_uri, allow_roots=extractor.allow_roots)
+        identity = self._identity(job, info)
+        with self.turns.at(identity.key):
+            found = self.cache.find(identity)
+            if found is not None:
+                read_ms = (time.perf_counter() - started) * 1e3
+                cost = DescriptionCost(cache_read_ms=read_ms)
+                return EmbeddedVideo(info=info, identity=identity, embeddings=found, was_cached=True, cost=cost)
+            try:
+                return self._make(info, identity)
+            except VideoError as error:
+                error.fingerprint = error.fingerprint or info.fingerprint
+                raise
+
+    def _identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
+        return EmbeddingIdentity(
+            source_uri=info.uri,
+            fingerprint=info.fingerprint,
+            sampling=self.spec.sampling(max_pixels=self.frame_pixels),
+            segment=Segment.of(job.start_s, job.end_s),
+            model=self.spec.model,
+            dimensions=self.info.dimensions,
+            size_px=self.info.size_px,
+            versions=self.info.versions,
+            chunk_s=self.spec.seconds_per_chunk,
+        )
+
+    def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
+        length_s = self._length_s(info, identity.segment)
+        taken = _Taken()
+        for segment, chunks in self._pieces(identity.segment, length_s):
+            try:
+                self._take(info, segment, chunks, taken)
+            except _ENDED as error:
+                if not taken.vectors:
+                    raise
+                taken.end(segment.start_s or 0.0, error.message)
+                break
+        embeddings = taken.joined(identity.segment.start_s or 0.0, length_s)
+        started = time.perf_counter()
+        refused = self.cache.write(identity, embeddings)
+        if refused:
+            taken.remade[f"embedding file made again: {refused}"] = None
+        write_ms = (time.perf_counter() - started) * 1e3
+        return EmbeddedVideo(
+            info=info,
+            identity=identity,
+            embeddings=embeddings,
+            was_cached=False,
+            remade="; ".join(taken.remade),
+            decode_method=taken.method,
+            cost=replace(taken.cost, cache_write_ms=taken.cost.cache_write_ms + write_ms),
+        )
+
+    def _length_s(self, info: ObjectInfo, segment: Segment) -> float:
+        """Return how long a video, or a segment of it, says it is; 0 if it does not."""
+        facts = self.reader.look(info.uri, info).facts
+        length_s = facts.duration_s
+        if length_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
+            length_s = float(facts.times_ms[-1] - (facts.first_ms or 0)) / _MS
+        if length_s <= 0:
+            return 0.0
+        end_s = length_s if segment.end_s is None else min(segment.end_s, length_s)
+        return max(0.0, end_s - (segment.start_s or 0.0))
+
+    def _pieces(self, segment: Segment, length_s: float) -> Iterator[tuple[Segment, int]]:
+        """Yield the pieces that are decoded at once, and how many chunks of frames to take of each.
+
+        Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. A video
+        of unknown length, or of one chunk, is one piece.
+        """
+        most = max(1, self._most_frames // self.spec.frames_per_chunk)
+        if length_s <= 0:
+            yield segment, most
+            return
+        start_s, chunk_s = segment.start_s or 0.0, self.spec.seconds_per_chunk
+        chunks = cut_chunks(length_s, chunk_s=chunk_s, start_s=start_s)
+        whole = len(chunks) if chunks[-1].duration_s >= chunk_s - _BEFORE_S else len(chunks) - 1
+        counts = [min(most, whole - first) for first in range(0, whole, most)]
+        counts += [1] if whole < len(chunks) else []
+        first = 0
+        for count in counts:
+            is_last = first + count == len(chunks)
+            end_s = segment.end_s if is_last else chunks[first + count - 1].end_s - _BEFORE_S
+            begins_s = segment.start_s if first == 0 else chunks[first].start_s
+            yield Segment.of(begins_s, end_s), count
+            first += count
+
+    @property
+    def _most_frames(self) -> int:
+        return min(_MAX_FRAMES, PIECE_BYTES // (_CHANNELS * self.frame_pixels))
+
+    def _take(self, info: ObjectInfo, segment: Segment, chunks: int, taken: _Taken) -> None:
+        sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)
+        extractor = replace(self.extractor, sampling=sampling)
+        video, file, read_ms = _extract(extractor, info, segment)
+        started = time.perf_counter()
+        vectors = self.frames.embed(file.images)
+        embed_ms = (time.perf_counter() - started) * 1e3
+        taken.add(video, file, vectors, segment.start_s or 0.0, read_ms=read_ms, embed_ms=embed_ms)
+
+
+def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> tuple[ExtractedVideo, FrameFile, float]:
+    """Prepare and read a frame file; one that was removed or altered in between is made again once."""
+    for attempt in (1, 2):
+        video = extractor.prepare(info.uri, info, segment=segment)
+        started = time.perf_counter()
+        try:
+            file = extractor.cache.read(video.identity)
+            file = decode_frame_file(with_pixels(file, extractor.pool, extractor.limits)) if _is_packed(file) else file
+            return video, file, (time.perf_counter() - started) * 1e3
+        except (FrameFileError, ObjectMissingError) as error:
+            refused = error.message
+            if attempt == 1:
+                continue
+    uri = extractor.cache.uri_of(video.identity.key)
+    raise FrameFileError(f"The frame file {uri} was made again, but cannot be used either: {refused}")
+
+
+def _is_packed(file: FrameFile) -> bool:
+    return file.encoding == "packets"
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What the pieces of one video have given so far."""
+
+    vectors: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    pts_ms: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    remade: dict[str, None] = field(default_factory=dict)
+    method: str = ""
+    cost: DescriptionCost = field(default_factory=DescriptionCost)
+    first_ms: int | None = None
+    is_cut: bool = False
+
+    def add(
+        self,
+        video: ExtractedVideo,
+        file: FrameFile,
+        vectors: npt.NDArray[np.float32],
+        start_s: float,
+        *,
+        read_ms: float,
+        embed_ms: float,
+    ) -> None:
+        """Add the frames of a piece, but for those that an earlier piece has given."""
+        if self.first_ms is None:
+            self.first_ms = int(file.facts["first_ms"] or 0)
+        times_ms = np.round(file.time_s * _MS).astype(np.int64) - self.first_ms
+        last_ms = self.pts_ms[-1][-1] if self.pts_ms else None
+        is_new = np.diff(times_ms, prepend=times_ms[:1] - 1) > 0
+        if last_ms is not None:  # a piece without a frame of its own shows the last one before it
+            is_new &= (times_ms > last_ms) & (times_ms >= round(start_s * _MS) - 1)
+        if is_new.any():
+            self.vectors.append(vectors[is_new])
+            self.pts_ms.append(times_ms[is_new])
+        seen = video.provenance
+        self.method = self.method or seen.decode_method
+        self.notes |= dict.fromkeys(filter(None, [seen.decode_note]))
+        self.is_cut |= _CUT in seen.decode_note
+        self.remade |= dict.fromkeys(filter(None, [video.remade]))
+        more = DescriptionCost(
+            frames_decoded=0 if video.was_cached else seen.frames_decoded,
+            frames_embedded=len(vectors),
+            bytes_fetched=seen.bytes_fetched,
+            fetch_ms=seen.fetch_ms,
+            decode_ms=seen.decode_ms,
+            cache_write_ms=seen.cache_write_ms,
+            cache_read_ms=read_ms + (video.lookup_ms if video.was_cached else 0.0),
+            embed_ms=embed_ms,
+        )
+        self.cost = self.cost + more
+
+    def end(self, start_s: float, why: str) -> None:
+        """Note that the video has no frames from a time on."""
+        self.is_cut = True
+        self.notes[f"no frames from {start_s:g} s on: {why.rstrip('.')}"] = None
+
+    def joined(self, start_s: float, length_s: float) -> Embeddings:
+        """Return the embeddings of the whole video, or segment."""
+        pts_ms = np.concatenate(self.pts_ms)
+        shown_s = max(0.0, float(pts_ms[-1]) / _MS - start_s)
+        return Embeddings(
+            vectors=np.concatenate(self.vectors),
+            pts_ms=pts_ms,
+            duration_s=shown_s if self.is_cut or length_s <= 0 else length_s,
+            note="; ".join(self.notes),
+        )
