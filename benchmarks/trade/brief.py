@@ -94,5 +94,3 @@ def _write(path: Path, subtask: str, answer: str, start_s: float, rng: np.random
 def _still(centre: tuple[float, float], rgb: tuple[int, int, int], rng: np.random.Generator) -> Actor:
     radius_px = rng.uniform(8, 12)
     return Actor(shape=str(rng.choice(SHAPES)), rgb=rgb, radius_px=radius_px, start=centre, end=centre)
-
-

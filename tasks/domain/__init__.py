@@ -8,7 +8,7 @@ from tasks.domain.cost import RunCost
 from tasks.domain.describe_spec import DescribeSpec, Spec
 from tasks.domain.job import MAX_JOBS, Job, Shard, View, group_by_view
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
-from tasks.domain.spec import ModelIdentity, RunSpec
+from tasks.domain.spec import EmbeddingSpec, ModelIdentity, RunSpec
 from tasks.domain.wall_clock import RunPhase, WallClockProfile
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "WHOLE",
     "Answer",
     "DescribeSpec",
+    "EmbeddingSpec",
     "Failure",
     "FirstAnswer",
     "Job",

@@ -62,8 +62,11 @@ class Job:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What frames are compared with, to find those that the question is about: it, and its choices."""
-        return self.prompt, *self.choices
+        """What frames are compared with, to find those that it asks about: each choice, before the question.
+
+        In this order, as models cut long texts at their end.
+        """
+        return tuple(f"{choice} {self.prompt}" for choice in self.choices)
 
     @cached_property
     def digest(self) -> str:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.look import IndexReader
     from reelabel.sources.object_store import ObjectInfo
-    from tasks.domain import DescribeSpec, Job
+    from tasks.domain import EmbeddingSpec, Job
     from tasks.embedding.batches import FrameBatcher
     from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.embedding.protocol import TowersInfo
@@ -92,7 +92,7 @@ class VideoEmbedder:
     reader: IndexReader
     cache: EmbeddingCache
     frames: FrameBatcher
-    spec: DescribeSpec
+    spec: EmbeddingSpec
     info: TowersInfo
     turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
 
@@ -102,11 +102,16 @@ class VideoEmbedder:
         return 2 * self.info.size_px**2
 
     def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
-        """Return the embeddings of a job's video, or of the segment that the job is about.
+        """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
+        return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info)
+
+    def embed_segment(self, uri: str, segment: Segment, info: ObjectInfo | None = None) -> EmbeddedVideo:
+        """Return the embeddings of a video, or of a segment of it.
 
         Args:
-            job: The job.
-            info: Size and fingerprint of its video, if known; None looks them up.
+            uri: URI of the video.
+            segment: The segment.
+            info: Size and fingerprint of the video, if known; None looks them up.
 
         Raises:
             VideoError: The video cannot be used; see its code.
@@ -115,8 +120,8 @@ class VideoEmbedder:
             TransientError: The store is unavailable.
         """
         extractor, started = self.extractor, time.perf_counter()
-        info = info or stat_video(extractor.objects, job.video_uri, allow_roots=extractor.allow_roots)
-        identity = self._identity(job, info)
+        info = info or stat_video(extractor.objects, uri, allow_roots=extractor.allow_roots)
+        identity = self._identity(info, segment)
         with self.turns.at(identity.key):
             found = self.cache.find(identity)
             if found is not None:
@@ -129,12 +134,12 @@ class VideoEmbedder:
                 error.fingerprint = error.fingerprint or info.fingerprint
                 raise
 
-    def _identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
+    def _identity(self, info: ObjectInfo, segment: Segment) -> EmbeddingIdentity:
         return EmbeddingIdentity(
             source_uri=info.uri,
             fingerprint=info.fingerprint,
             sampling=self.spec.sampling(max_pixels=self.frame_pixels),
-            segment=Segment.of(job.start_s, job.end_s),
+            segment=segment,
             model=self.spec.model,
             dimensions=self.info.dimensions,
             size_px=self.info.size_px,
@@ -301,6 +306,7 @@ class _Taken:
         return Embeddings(
             vectors=np.concatenate(self.vectors),
             pts_ms=pts_ms,
+            first_ms=self.first_ms or 0,
             duration_s=shown_s if self.is_cut or length_s <= 0 else length_s,
             note="; ".join(self.notes),
         )
