@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tasks.embedding.video import EmbeddedVideo, VideoEmbedder
     from tasks.relevance.texts import TextEmbedder
 
+_NEARLY = 0.75  # frames are up to half a frame's duration off the instants that they were chosen for
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelevantExtractor(FrameExtractor):
@@ -45,7 +47,12 @@ class RelevantExtractor(FrameExtractor):
         """
         embedded = self._embed(view, info)
         asked = self.texts.embed(view.texts)
-        chosen = choose_frames(embedded.embeddings, asked.vectors, self.sampling.num_frames)
+        chosen = choose_frames(
+            embedded.embeddings,
+            asked.vectors,
+            self.sampling.num_frames,
+            apart_ms=self._apart_ms(embedded.embeddings.duration_s),
+        )
         sampling = with_times(self.sampling, chosen.times_ms)
         video = self.prepare(embedded.info.uri, embedded.info, segment=view.segment, sampling=sampling)
         seen, cost = video.provenance, embedded.cost
@@ -63,6 +70,13 @@ class RelevantExtractor(FrameExtractor):
                 cache_write_ms=seen.cache_write_ms + cost.cache_write_ms,
             ),
         )
+
+    def _apart_ms(self, duration_s: float) -> float:
+        """Return how far apart frames must be: nearly as far as those of a whole chunk, if there is one."""
+        spec = self.embedder.spec
+        if duration_s <= spec.seconds_per_chunk:
+            return 0.0
+        return _NEARLY * spec.seconds_per_chunk * 1e3 / spec.frames_per_chunk
 
     def _embed(self, view: View, info: ObjectInfo | None) -> EmbeddedVideo:
         try:

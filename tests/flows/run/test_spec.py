@@ -327,7 +327,7 @@ def test_a_backfill_that_would_choose_by_another_model_is_refused(card):
 def test_a_sampler_by_the_question_is_refused_where_extraction_is_elsewhere(card):
     settings = Settings(run={"executor": "remote"})
 
-    with pytest.raises(ConfigurationError, match="extract flows load none; set run.executor to local"):
+    with pytest.raises(ConfigurationError, match="extract flows load none; set run"):
         make_spec(card, settings, sampled(sampler="relevant"))
     assert make_spec(card, settings).relevance is None
 
