@@ -45,10 +45,10 @@ def backfill(
     dataset: Dataset = None,
     overrides: Overrides = NO_OVERRIDES,
 ) -> State[str]:
-    """Answer selected jobs again; return the audit's sentence.
+    """Answer selected jobs again, or describe them again; return the audit's sentence.
 
     The spec is that of the manifest's last run, or of the named run. Overrides make a new spec, whose answers are
-    stored next to the earlier ones.
+    stored next to the earlier ones; descriptions keep theirs.
 
     Args:
         manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet.
@@ -72,6 +72,7 @@ def backfill(
         dataset=selector.earlier.dataset if selector.earlier.spec else dataset,
         overrides=overrides,
         base=selector.earlier.spec,
+        describes=selector.earlier.describes,
         selector=selector,
         force=force,
         keep_going=selector.earlier.keep_going,

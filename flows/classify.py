@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
 from prefect import State, flow
 from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -11,35 +9,22 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.run.arrival import broken_manifest_told
 from flows.run.execute import execute_run
 from flows.run.executors.local_executor import MAX_TASKS
-from flows.run.names import run_name
+from flows.run.naming import scheduled_run_name
 from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
-from flows.run.scheduled import empty_night, first_scheduled, render_scheduled
+from flows.run.scheduled import empty_night, render_scheduled
 from flows.run.sentence import failing_in_a_sentence
 from infra.errors import ManifestMissingError
 from infra.settings import load_settings
 from infra.settings.schedule import Timezone
-from tasks.manifest.dataset import dataset_name, nightly_dataset
-
-
-def scheduled_run_name() -> str:
-    """Return the name of the current flow run, from its dataset and the time for which it was scheduled."""
-    parameters = flow_run.parameters
-    manifest, timezone = parameters["manifest"], parameters.get("timezone") or "UTC"
-    dataset = parameters.get("dataset") or nightly_dataset(manifest) or dataset_name(manifest)
-    at = first_scheduled(flow_run.id)
-    try:
-        zone = ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):  # the run fails with the reason
-        return run_name("classify", dataset, at)
-    return run_name("classify", render_scheduled(dataset, timezone, flow_run.id), at.astimezone(zone))
+from tasks.manifest.dataset import nightly_dataset
 
 
 @flow(
     name="classify",
     description="Answer every job of a manifest that has no valid label yet.",
-    flow_run_name=scheduled_run_name,
+    flow_run_name=lambda: scheduled_run_name("classify"),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
     validate_parameters=False,
 )

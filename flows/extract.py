@@ -92,7 +92,7 @@ def _here(
 
         @lru_cache(CACHED_PLANS)
         def extractor_of(plan: Plan) -> FrameExtractor:
-            return open_extractor(settings, pool, spec_of(plan), keep_bytes=0)
+            return open_extractor(settings, pool, spec_of(plan).sampling, keep_bytes=0)
 
         yield from extract_ahead(
             source, lambda plan: partial(extractor_of, plan), ahead=ahead, start=start, threads=threads

@@ -116,7 +116,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
             @lru_cache(CACHED_PLANS)
             def context_of(plan: Plan) -> InferenceContext:
                 spec = scope.spec_of(plan)
-                extractor = open_extractor(settings, pool, spec, keep_bytes=0)
+                extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=0)
                 run = _run_key(plan, model=identity.name, info=info)
                 made = make_inference_context(
                     extractor, backend, run=run, spec=spec, settings=settings, database=scope.database

@@ -15,10 +15,18 @@ import typer
 from flows.cli.command_group import PANELS, ReelabelGroup, watch_interrupts
 from flows.cli.evaluation.commands import evaluation_app
 from flows.cli.groups import cache_app, database_app, manifest_app, route_app, worker_app
-from flows.cli.options import Dataset, example, with_overrides, with_sampling, with_selection
+from flows.cli.options import (
+    Dataset,
+    example,
+    with_describing,
+    with_overrides,
+    with_sampling,
+    with_selection,
+)
 from flows.cli.set_up.commands import set_up_app
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 from infra.settings import load_settings
+from infra.settings.describe import DescribeOptions  # noqa: TC001 - defines a command's options
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
@@ -115,6 +123,31 @@ def classify(
 
 
 @app.command(rich_help_panel=_RUN)
+@example("reelabel describe s3://videos/jobs/*.parquet --tags products.txt --dataset animals")
+@with_describing
+def describe(
+    manifest: Annotated[
+        str, typer.Argument(help="Parquet file of jobs, or a glob; only job_id and video_uri are needed.")
+    ],
+    dataset: Dataset = None,
+    *,
+    options: DescribeOptions,
+    force: Annotated[bool, typer.Option("--force", help="Also describe videos that have a valid description.")] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="Describe the valid rows, list the others in ./rejected.csv, and exit 1."),
+    ] = False,
+) -> None:
+    """Describe every video of a manifest that has no valid description yet: tags, caption, scenes.
+
+    With other banks or another method, embeddings of earlier runs are used again; nothing is decoded for them.
+    """
+    from flows.cli.run import run_describe  # noqa: PLC0415 - Prefect takes a second to import
+
+    raise typer.Exit(run_describe(manifest, options=options, dataset=dataset, force=force, keep_going=keep_going))
+
+
+@app.command(rich_help_panel=_RUN)
 @example("reelabel backfill --failed --code video_missing --dry-run")
 @with_selection
 @with_overrides
@@ -202,11 +235,11 @@ def results(
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
     chunks: Annotated[
-        bool, typer.Option("--chunks", help="Print the chunks of jobs that were cut by --chunk-s, instead of jobs.")
+        bool, typer.Option("--chunks", help="Print the chunks of cut jobs, or of described videos, instead of jobs.")
     ] = False,
     raw: Raw = False,
 ) -> None:
-    """Print the current labels and failures of a run's dataset and spec."""
+    """Print the current labels, or descriptions, and failures of a run's dataset and spec."""
     from flows.cli.results import print_results  # noqa: PLC0415
 
     print_results(run, form=form, with_calibrated=calibrated, raw=raw, chunks=chunks)

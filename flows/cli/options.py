@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from flows.run.parameters import SpecOverrides
 from infra.settings.base import title_of
+from infra.settings.describe import DescribeOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.fields import describe_samplers
@@ -146,6 +147,11 @@ def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
 def with_selection(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `Selection` to a command, which receives them as `selection`."""
     return with_option_group(command, "selection", Selection, panel="Job selection")
+
+
+def with_describing(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each field of `DescribeOptions` to a command, which receives them as `options`."""
+    return with_option_group(command, "options", DescribeOptions, panel="Descriptions")
 
 
 def _read_sampling(values: dict[str, Any]) -> dict[str, Any]:

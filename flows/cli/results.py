@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
-import pyarrow.parquet as pq
 from rich.table import Table
 
-from flows.cli.console import OUT, Sink, cell, print_line, require_parent_folder, text_sink
+from flows.cli.console import OUT, cell, print_line, require_parent_folder
 from flows.cli.context import open_database
+from flows.cli.descriptions import print_descriptions
+from flows.cli.row_formats import print_rows
 from flows.run.result import cost_lines
 from infra.embedded import ServiceName
-from infra.formulas import without_formulas
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
@@ -29,55 +28,14 @@ from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.calibrations import read_calibration
 from tasks.results.diff import compare_runs
 from tasks.results.read import count_outcomes, read_chunks, read_failures, read_outcomes, read_results
-from tasks.results.runs import find_run, is_partial_run
+from tasks.results.runs import describes, find_run, is_partial_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from sqlalchemy import Engine, RowMapping
 
     from tasks.results.diff import RunDiff
-
-
-def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: Sink, raw: bool = False) -> None:
-    """Write rows to a file, holding one part of them in memory.
-
-    Args:
-        parts: Frames with the same columns; the first may have no rows.
-        form: `json`, an array of objects; `csv`, with lists as space-separated numbers; or `parquet`.
-        sink: Open file; not closed here.
-        raw: Write texts to CSV as they are; otherwise none is a formula, see `without_formulas`.
-    """
-    shown = parts if raw or form != "csv" else map(without_formulas, parts)
-    {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet}[form](shown, sink)
-
-
-def _write_json(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
-    sink.write(b"[")
-    separator = b""
-    for part in parts:
-        if part.height:
-            sink.write(separator + part.write_json().encode()[1:-1])
-            separator = b",\n"
-    sink.write(b"]\n")
-
-
-def _write_csv(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
-    for number, part in enumerate(parts):
-        lists = part.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
-        sink.write(lists.write_csv(include_header=number == 0).encode())  # Polars raises pipe errors without an errno
-
-
-def _write_parquet(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
-    writer = None
-    for part in parts:
-        # Plain strings, not Polars' string views, for older readers of Parquet.
-        table = part.to_arrow(compat_level=pl.CompatLevel.oldest())
-        writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
-        if part.height:
-            writer.write_table(table)
-    if writer:
-        writer.close()
 
 
 _SHOWN_ROWS = 20
@@ -98,6 +56,11 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        if describes(engine, row["spec_id"]):
+            if with_calibrated:
+                raise ConfigurationError("--calibrated is for labels; this run has described videos.")
+            print_descriptions(engine, row, form=form, raw=raw, chunks=chunks)
+            return
         if chunks:
             if with_calibrated:
                 raise ConfigurationError(
@@ -107,7 +70,7 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
             return
         calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
         if form != "table":
-            _print_rows(map(calibrate, read_outcomes(engine, **key)), form=form, raw=raw)
+            print_rows(map(calibrate, read_outcomes(engine, **key)), form=form, raw=raw)
             return
         labels = calibrate(read_results(engine, **key, limit=_SHOWN_ROWS))
         failures = read_failures(engine, **key, limit=_SHOWN_ROWS)
@@ -119,16 +82,10 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
         print_line(f"This run is {row['state']}: {row['message']}")
 
 
-def _print_rows(parts: Iterable[pl.DataFrame], *, form: str, raw: bool) -> None:
-    sink = sys.stdout.buffer if form == "parquet" else text_sink()
-    write_rows(parts, form=form, sink=sink, raw=raw)
-    sys.stdout.flush()  # at exit, nobody would hear of a full disk
-
-
 def _print_chunks(engine: Engine, run: RowMapping, *, form: str, raw: bool) -> None:
     key = {"dataset": run["dataset"], "spec_id": run["spec_id"]}
     if form != "table":
-        _print_rows(read_chunks(engine, **key), form=form, raw=raw)
+        print_rows(read_chunks(engine, **key), form=form, raw=raw)
         return
     found = pl.concat(read_chunks(engine, **key, limit=_SHOWN_CHUNKS + 1))
     if found.is_empty():
@@ -158,8 +115,9 @@ def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = Fal
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
-        with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
-            key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        asks = not describes(engine, row["spec_id"])
+        with open_audited(row["manifest_uri"], objects, keep_going=keep_going, questions=asks) as read:
             target = Path(listing) if listing else None
             report = audit_jobs(engine, **key, jobs=read(), listing=target, raw=raw)
         is_whole = not is_partial_run(engine, row)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
+    from infra.settings.describe import DescribeOptions
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C
@@ -40,6 +41,14 @@ def run_classify(manifest: str, *, overrides: SpecOverrides, **parameters: Any) 
     return run_locally("classify", asked | parameters)
 
 
+def run_describe(manifest: str, *, options: DescribeOptions, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
+    """Describe the videos of a manifest in this process and print the summary; return the exit code."""
+    if not manifest:
+        raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
+    chosen = options.model_dump(mode="json", exclude_none=True)
+    return run_locally("describe", {"manifest": absolute_uri(manifest), "options": chosen} | parameters)
+
+
 def run_locally(kind: str, parameters: dict[str, Any]) -> int:
     """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
     with ready_to_run() as settings:
@@ -51,7 +60,7 @@ def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, 
     """Run a flow in this process; return the run's id.
 
     Args:
-        kind: `classify` or `backfill`.
+        kind: `classify`, `describe` or `backfill`.
         parameters: The flow's parameters.
         settings: With the addresses of running services.
         is_watched: Show progress on standard output.
@@ -61,9 +70,10 @@ def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, 
 
     from flows.backfill import backfill  # noqa: PLC0415
     from flows.classify import classify  # noqa: PLC0415
+    from flows.describe import describe  # noqa: PLC0415
 
     with get_client(sync_client=True) as client:
-        flow: Any = {"classify": classify, "backfill": backfill}[kind]
+        flow: Any = {"classify": classify, "describe": describe, "backfill": backfill}[kind]
         flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
     engine = connect(settings.database)
     try:

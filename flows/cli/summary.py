@@ -21,8 +21,9 @@ from tasks.manifest.rejects import REJECTED_FILE
 from tasks.manifest.table import open_audited
 from tasks.report.run_key import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
+from tasks.results.descriptions import count_frames
 from tasks.results.routing import read_routing
-from tasks.results.runs import read_run
+from tasks.results.runs import describes, read_run
 from tasks.results.summary import summarize_results
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ def download_report(settings: Settings, run_id: UUID) -> str | None:
     return str(target.absolute())
 
 
+_DESCRIBE_STAGES = (
+    *("engine start", "fetch", "decode", "cache write", "cache read"),
+    *("embed", "scenes", "describe", "database"),
+)
 _STAGES = ("engine start", "fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database")
 
 
@@ -70,13 +75,15 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         assert row is not None
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
-        with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
+        asks = not describes(engine, row["spec_id"])
+        with open_audited(row["manifest_uri"], objects, keep_going=keep_going, questions=asks) as read:
             report = audit_jobs(engine, **key, jobs=read())
             summary = summarize_results(engine, **key, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill")
-        routing = read_routing(engine, **key, run_id=run_id)
+        routing = read_routing(engine, **key, run_id=run_id) if asks else None
+        frames = None if asks else count_frames(engine, run_id)
     finally:
         engine.dispose()
-    OUT.print(_table(row, report, summary, routing))
+    OUT.print(_table(row, report, summary, routing, frames=frames))
     print_line(f"Results: reelabel results {str(run_id)[:8]}")
     page = download_report(settings, run_id)
     if page:
@@ -129,20 +136,33 @@ def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:
             yield name, f"{score.accuracy:.3f} ({score.correct:,} of {score.known:,})"
 
 
-def _table(row: RowMapping, report: AuditReport, summary: Summary, routing: Routing | None) -> Table:
+def _table(
+    row: RowMapping,
+    report: AuditReport,
+    summary: Summary,
+    routing: Routing | None,
+    *,
+    frames: tuple[int, int] | None,
+) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     asked = row["jobs_labelled"] + row["jobs_failed"]
-    reason = "already ended" if row["kind"] == "classify" else "not selected, or already ended"
+    reason = "not selected, or already ended" if row["kind"] == "backfill" else "already ended"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
-    outcomes = f"{pluralize(row['jobs_labelled'], 'label')}, {pluralize(row['jobs_failed'], 'failure')}"
+    what, done, made = (
+        ("label", "answered", "extracted") if frames is None else ("description", "described", "embedded")
+    )
+    outcomes = f"{pluralize(row['jobs_labelled'], what)}, {pluralize(row['jobs_failed'], 'failure')}"
     lines = [
         ("jobs", f"{row['jobs_total']:,}{skipped}"),
-        ("answered in this run", f"{asked:,} ({outcomes})"),
-        ("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache"),
+        (f"{done} in this run", f"{asked:,} ({outcomes})"),
+        ("videos", f"{row['videos_extracted']:,} {made}, {row['videos_cached']:,} from the cache"),
     ]
+    if frames is not None:
+        lines.append(("frames", f"{frames[0]:,} decoded, {frames[1]:,} embedded"))
     lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]
     lines += routing.lines() if routing else []
-    lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in _STAGES if asked]
+    stages = _STAGES if frames is None else _DESCRIBE_STAGES
+    lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in stages if asked]
     lines.append(("seconds: total", f"{seconds:.1f}"))
     lines += cost_lines(row)
     for group in summary.failures:
@@ -160,7 +180,7 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary, routing: Rout
     lines += [("keyframes", f"{line}.") for line in said]
     if said:
         lines.append(("read more", DOCS_PAGE))
-    lines.append(("audit", str(report) if row["kind"] == "classify" else f"selected jobs only: {row['message']}"))
+    lines.append(("audit", str(report) if row["kind"] != "backfill" else f"selected jobs only: {row['message']}"))
     table = Table(title=cell(f"{row['kind']} of {row['dataset']}"), show_header=False)
     for name, value in lines:
         table.add_row(cell(name), cell(value))

@@ -12,21 +12,17 @@ from uuid import UUID, uuid4
 from prefect import get_run_logger
 from prefect.runtime import flow_run
 
-from flows.run.request import resolve_spec
-from flows.run.spec import native_warning
+from flows.run.purposes.choose import purpose_of
 from infra.database.connect import connect
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
-from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.location import manifest_fingerprint
 from tasks.manifest.table import open_jobs
-from tasks.model.backend import backend_of
 from tasks.results.annotate import refresh_annotations
 from tasks.results.pending import count_reused_ids
-from tasks.results.routes import escalation_margin
 from tasks.results.runs import close_lost_runs
 from tasks.results.write import RunKey
 
@@ -35,9 +31,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from flows.run.purposes.purpose import Execute, Purpose
     from flows.run.request import RunRequest
     from infra.settings import Settings
-    from tasks.domain import RunSpec
+    from tasks.domain import Spec
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
 
@@ -51,18 +48,22 @@ class RunContext:
         card: The model.
         jobs: The manifest's jobs, or those that can be selected.
         manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
+        purpose: What the run does with the jobs.
+        execute: Executes its plans.
         warnings: What was found doubtful before the run, without final periods.
     """
 
     request: RunRequest
     run: RunKey
-    spec: RunSpec
+    spec: Spec
     card: ModelCard
     jobs: JobTable
     manifest_fingerprint: str
     settings: Settings = field(repr=False)
     objects: ObjectStore
     database: Engine
+    purpose: Purpose
+    execute: Execute
     warnings: tuple[str, ...] = ()
 
 
@@ -79,55 +80,60 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
     next(objects.list(_required_store(settings)), None)  # raises if the bucket is missing or refuses access
     # Read first: if the manifest is replaced meanwhile, its jobs must not be recorded under the new version.
     fingerprint = manifest_fingerprint(request.manifest, objects)
-    with open_jobs(request.manifest, objects, only=request.only, keep_going=request.keep_going) as jobs:
-        card, spec = resolve_spec(request, settings)
-        require_cuttable(jobs, spec, manifest=request.manifest)
-        if settings.run.executor == "local":
-            backend_of(settings).check(card, settings)
+    purpose = purpose_of(request)
+    with open_jobs(
+        request.manifest,
+        objects,
+        only=request.only,
+        keep_going=request.keep_going,
+        questions=purpose.has_questions,
+    ) as jobs:
+        card, spec = purpose.resolve(request, settings)
+        purpose.check_jobs(jobs, spec, manifest=request.manifest)
+        purpose.check_backend(card, settings)
         run = _run_key(request, spec, model=card.identity.name)
         prepare_database(settings.database)
         database = connect(settings.database)
         try:
             if request.dataset is None:
-                _reject_reused_ids(database, dataset=run.dataset, manifest_uri=request.manifest, jobs=jobs)
+                _reject_reused_ids(database, run, purpose, manifest_uri=request.manifest, jobs=jobs)
             refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
             close_lost_runs(database)
-            escalation_margin(database, spec)  # raises if the margin was never fitted
-            yield RunContext(
-                request=request,
-                run=run,
-                spec=spec,
-                card=card,
-                jobs=jobs,
-                manifest_fingerprint=fingerprint,
-                settings=settings,
-                objects=objects,
-                database=database,
-                warnings=_warn_of_native(request, card, settings),
-            )
+            with purpose.ready(settings, card=card, spec=spec, database=database) as execute:
+                yield RunContext(
+                    request=request,
+                    run=run,
+                    spec=spec,
+                    card=card,
+                    jobs=jobs,
+                    manifest_fingerprint=fingerprint,
+                    settings=settings,
+                    objects=objects,
+                    database=database,
+                    purpose=purpose,
+                    execute=execute,
+                    warnings=_warn(purpose.doubts(request, settings, card)),
+                )
         finally:
             database.dispose()
 
 
-def _warn_of_native(request: RunRequest, card: ModelCard, settings: Settings) -> tuple[str, ...]:
-    """Log a warning if the run takes a native sampler that is not known; return it."""
-    warning = native_warning(card, settings, request.overrides, base=request.base)
-    if not warning:
-        return ()
-    get_run_logger().warning("%s.", warning)
-    return (warning,)
+def _warn(doubts: tuple[str, ...]) -> tuple[str, ...]:
+    for doubt in doubts:
+        get_run_logger().warning("%s.", doubt)
+    return doubts
 
 
 def _required_store(settings: Settings) -> str:
     if settings.database.url is None or settings.store.uri is None:
         raise ConfigurationError(
             "No database or store is configured; set REELABEL_DATABASE_URL and REELABEL_STORE_URI, "
-            "or start the run with `reelabel classify`, which starts embedded ones.",
+            "or start the run with `reelabel classify` or `reelabel describe`, which start embedded ones.",
         )
     return settings.store.uri
 
 
-def _run_key(request: RunRequest, spec: RunSpec, *, model: str) -> RunKey:
+def _run_key(request: RunRequest, spec: Spec, *, model: str) -> RunKey:
     return RunKey(
         run_id=UUID(flow_run.id) if flow_run.id else uuid4(),
         dataset=request.dataset or dataset_name(request.manifest),
@@ -138,11 +144,12 @@ def _run_key(request: RunRequest, spec: RunSpec, *, model: str) -> RunKey:
     )
 
 
-def _reject_reused_ids(database: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> None:
-    """Reject a manifest whose default dataset holds the labels of another one with the same file name."""
-    count = count_reused_ids(database, dataset=dataset, manifest_uri=manifest_uri, jobs=jobs)
+def _reject_reused_ids(database: Engine, run: RunKey, purpose: Purpose, *, manifest_uri: str, jobs: JobTable) -> None:
+    """Reject a manifest whose default dataset holds the rows of another one with the same file name."""
+    describes = not purpose.has_questions
+    count = count_reused_ids(database, dataset=run.dataset, manifest_uri=manifest_uri, jobs=jobs, describes=describes)
     if count:
         raise ConfigurationError(
-            f"Dataset {dataset} holds labels of another manifest for {count:,} of these job ids; "
-            f"name another dataset, or name {dataset} to replace them.",
+            f"Dataset {run.dataset} holds {'descriptions' if describes else 'labels'} of another manifest for "
+            f"{count:,} of these job ids; name another dataset, or name {run.dataset} to replace them.",
         )

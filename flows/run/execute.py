@@ -1,4 +1,4 @@
-"""A run from manifest to audit, as shared by `classify` and `backfill`."""
+"""A run from manifest to audit, as shared by `classify`, `describe` and `backfill`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from prefect import get_run_logger
 
 from flows.run.artifacts import publish_results
 from flows.run.context import open_run_context
-from flows.run.executors.local_executor import execute_locally
-from flows.run.executors.remote_executor import execute_remotely
 from flows.run.heartbeat import heartbeat
 from flows.run.plan import Planner, finish_plan
 from flows.run.progress import Progress
@@ -130,28 +128,13 @@ def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
 
 
 def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
-    """Execute a plan until it is drained, with the local or the remote executor."""
-    settings, database, run, request = context.settings, context.database, context.run, context.request
-    is_local = settings.run.executor == "local"
+    """Execute a plan until it is drained."""
+    database = context.database
     try:
-        if is_local:
-            execute_locally(
-                plan, progress, run=run, spec=context.spec, card=context.card, settings=settings, database=database
-            )
-        else:
-            execute_remotely(
-                plan,
-                progress,
-                done_before=done_before,
-                run_id=run.run_id,
-                model=request.overrides.model,
-                needed=context.spec.model,
-                settings=settings,
-                database=database,
-            )
+        context.execute(plan, progress, context, done_before=done_before)
     except BaseException as error:
         # A shared plan is kept for the next run, but workers must not continue a run that its user has stopped.
-        is_stopped = not is_local and not isinstance(error, Exception)
+        is_stopped = not context.purpose.is_local(context.settings) and not isinstance(error, Exception)
         if is_stopped or not plan.shared:
             with suppress(TransientError):
                 finish_plan(database, context.objects, plan, state="dropped")
@@ -174,19 +157,20 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
     Raises:
         NotReconciledError: Some jobs have no row.
     """
+    asks = context.purpose.has_questions
     get_run_logger().info("%s", " ".join(filter(None, (str(report), columns["bottleneck"]))))
     publish_results(
         context.run.run_id,
         dataset=context.run.dataset,
         report=report,
-        cost=[*_routing_lines(context), *cost_lines(columns)],
+        cost=[*(_routing_lines(context) if asks else ()), *cost_lines(columns)],
         warnings=[
             *context.warnings,
             *_report_rejects(context),
-            *_warn_of_positions(context),
+            *(_warn_of_positions(context) if asks else ()),
             *warn_of_coverage(columns["coverage"]),
         ],
-        page=write_report_page(context.database, context.run.run_id, context.settings),
+        page=write_report_page(context.database, context.run.run_id, context.settings) if asks else None,
         failures=retry_outage(partial(failures_of_run, context.database, context.run.run_id, limit=_FAILURES_SHOWN)),
     )
     if not report.is_reconciled:

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flows.run.request import RunRequest, resolve_spec
+from flows.run.purposes.choose import purpose_of
+from flows.run.request import RunRequest
 from flows.run.selection import describe_unknown_ids
 from infra.database.connect import Login, connect
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
 from tasks.frame_cache.pool import video_store
-from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.table import open_jobs
-from tasks.model.backend import backend_of
 from tasks.results.forecast import Pace, past_pace
 from tasks.results.pending import pending_jobs
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides
     from flows.run.selection import JobSelector
     from infra.settings import Settings
-    from tasks.domain import RunSpec
+    from tasks.domain import Spec
     from tasks.manifest.table import JobTable
 
 _MINUTE_S = 60
@@ -56,13 +55,17 @@ def forecast(
         ConfigurationError: The selection is invalid, or the options conflict.
     """
     settings = choosing.settings
-    request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, overrides=overrides)
-    card, spec = resolve_spec(request, choosing.earlier.restored(settings))
-    if settings.run.executor == "local" and host is not None:
-        backend_of(settings).check(card, settings)
-    objects = ObjectStore(settings.store, settings.web)
-    with open_jobs(manifest, objects, only=choosing.only, keep_going=choosing.earlier.keep_going) as jobs:
-        require_cuttable(jobs, spec, manifest=manifest)
+    earlier = choosing.earlier
+    request = RunRequest(
+        kind="backfill", manifest=manifest, base=earlier.spec, overrides=overrides, describes=earlier.describes
+    )
+    purpose = purpose_of(request)
+    card, spec = purpose.resolve(request, earlier.restored(settings))
+    if host is not None:
+        purpose.check_backend(card, settings)
+    objects, asks = ObjectStore(settings.store, settings.web), purpose.has_questions
+    with open_jobs(manifest, objects, only=choosing.only, keep_going=earlier.keep_going, questions=asks) as jobs:
+        purpose.check_jobs(jobs, spec, manifest=manifest)
         found = choosing.resolve(jobs, spec)
         wanted = _wanted(found.jobs, choosing, spec, force=force)
         asked = wanted.first(choosing.selection.limit)
@@ -113,7 +116,7 @@ class _Amount:
         return f"{pluralize(self.jobs, 'job')} on {pluralize(self.videos, 'video')}"
 
 
-def _wanted(chosen: JobTable, choosing: JobSelector, spec: RunSpec, *, force: bool) -> JobTable:
+def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool) -> JobTable:
     """Return the jobs that the run would ask about, as its planner chooses them."""
     reader, dataset = connect(choosing.settings.database, Login.READER), choosing.earlier.dataset
     try:
@@ -142,7 +145,7 @@ def _counts(reasons: dict[str, int], *, standing: int, over: int) -> Iterator[st
         yield f"Leaving out {pluralize(over, 'job')} beyond the limit."
 
 
-def _expectation(choosing: JobSelector, spec: RunSpec, amount: _Amount, *, host: str | None) -> str:
+def _expectation(choosing: JobSelector, spec: Spec, amount: _Amount, *, host: str | None) -> str:
     """Estimate minutes and bytes from past runs of the spec; for a new spec, from those of the earlier one."""
     specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
     where = f"on {host}" if host else "on any host"

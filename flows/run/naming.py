@@ -7,14 +7,16 @@ import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from prefect.runtime import flow_run
 
 from flows.run.names import run_name
+from flows.run.scheduled import first_scheduled, render_scheduled
 from infra.database.connect import connect
 from infra.settings import load_settings
 from reelabel.errors import ReelabelError
-from tasks.manifest.dataset import dataset_name
+from tasks.manifest.dataset import dataset_name, nightly_dataset
 from tasks.plans.plan import plan_dataset
 
 
@@ -23,6 +25,23 @@ def name_of_current(kind: str) -> str:
     parameters = flow_run.parameters
     manifest = parameters.get("manifest")
     return run_name(kind, parameters.get("dataset") or (dataset_name(manifest) if manifest else ""), _started_at())
+
+
+def scheduled_run_name(kind: str) -> str:
+    """Return the name of the current flow run, from its dataset and the time for which it was scheduled.
+
+    Args:
+        kind: `classify` or `describe`.
+    """
+    parameters = flow_run.parameters
+    manifest, timezone = parameters["manifest"], parameters.get("timezone") or "UTC"
+    dataset = parameters.get("dataset") or nightly_dataset(manifest) or dataset_name(manifest)
+    at = first_scheduled(flow_run.id)
+    try:
+        zone = ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # the run fails with the reason
+        return run_name(kind, dataset, at)
+    return run_name(kind, render_scheduled(dataset, timezone, flow_run.id), at.astimezone(zone))
 
 
 def name_of_worker(stage: str) -> str:

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from infra.settings import PromptOptions, VideoPruningRate
 from infra.settings.base import SettingsSection
 from infra.settings.chunks import ChunkOptions
+from infra.settings.describe import DescribeOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.validation import PLAIN_WORDS
 from tasks.results.selection import Selection
@@ -59,3 +60,5 @@ NO_OVERRIDES = SpecOverrides()
 # As parameters of flows.
 Overrides = Annotated[SpecOverrides, PLAIN_WORDS]
 Jobs = Annotated[Selection, PLAIN_WORDS]
+NO_DESCRIBE_OPTIONS = DescribeOptions()
+DescribeParameters = Annotated[DescribeOptions, PLAIN_WORDS]

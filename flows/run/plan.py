@@ -17,7 +17,6 @@ from tasks.frame_cache.pool import video_store
 from tasks.manifest.chunks import with_chunks
 from tasks.manifest.plan_file import PlanWriter, read_shard
 from tasks.manifest.shard import split_into_shards
-from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
 from tasks.plans.plan import (
     Plan,
     close_plan,
@@ -120,7 +119,7 @@ class Planner:
         selected = self._select_jobs()
         if self.context.request.selector:
             self.audited_jobs = selected
-        self._open_run(jobs=len(selected), message=self._warn_of_ambiguous(selected))
+        self._open_run(jobs=len(selected), message=self.context.purpose.warn_of_jobs(self.context, selected))
         plan, shard_jobs = self._write(selected)
         self._record_size(jobs=plan.jobs, shards=plan.shards)
         if not plan.shards:
@@ -171,15 +170,6 @@ class Planner:
             force=context.request.force,
         )
 
-    def _warn_of_ambiguous(self, selected: JobTable) -> str:
-        """Warn of jobs whose choices cannot be told apart, before any work; empty if there are none."""
-        encode = load_tokenizer(self.context.card) if len(selected) else None
-        scoring = self.context.spec.choice_scoring
-        found = find_ambiguous_jobs(selected.parts(), scoring=scoring, encode=encode) if encode else None
-        if found:
-            get_run_logger().warning("%s", found)
-        return str(found or "")
-
     def _write(self, selected: JobTable) -> tuple[Plan, list[int]]:
         """Write the shards' files; return the plan, and the number of jobs of each shard."""
         context, plan_id = self.context, uuid4()
@@ -220,7 +210,7 @@ class Planner:
             "dataset": context.run.dataset,
             "manifest_uri": context.request.manifest,
             "kind": context.request.kind,
-            "native_sampler": "" if context.card.native_doubt else context.card.native_sampler,
+            "native_sampler": context.card.native_sampler if _is_native_known(context) else "",
             "jobs_total": total,
             "jobs_rejected": len(context.jobs.rejects),
             "jobs_skipped": total - jobs,
@@ -246,6 +236,10 @@ class Planner:
             f"{shards:,}",
             run.model,
         )
+
+
+def _is_native_known(context: RunContext) -> bool:
+    return context.purpose.has_questions and not context.card.native_doubt
 
 
 def finish_plan(database: Engine, objects: ObjectStore, plan: Plan, *, state: str) -> None:

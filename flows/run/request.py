@@ -1,4 +1,4 @@
-"""A run request, and its resolved spec."""
+"""A run request, and its resolved spec, if it asks questions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from flows.run.selection import JobSelector
     from infra.settings import Settings
+    from infra.settings.describe import DescribeOptions
+    from tasks.domain import Spec
     from tasks.model.identity import ModelCard
 
 
@@ -23,10 +25,11 @@ class RunRequest:
     """A run request.
 
     Attributes:
-        kind: `classify` or `backfill`.
+        kind: `classify`, `describe` or `backfill`.
         overrides: Changes to the spec from the settings or `base`.
         shared: Whether runs with the same manifest and spec share a plan.
         base: Spec of an earlier run; None uses the settings.
+        describes: How videos are described; None if the run answers questions.
         selector: Selects among the manifest's jobs; None selects all of them.
         force: Also answer jobs that have a valid label.
         keep_going: Reject invalid rows of the manifest instead of all of it.
@@ -38,7 +41,8 @@ class RunRequest:
     dataset: str | None = None
     overrides: SpecOverrides = NO_OVERRIDES
     shared: bool = False
-    base: RunSpec | None = None
+    base: Spec | None = None
+    describes: DescribeOptions | None = None
     selector: JobSelector | None = None
     force: bool = False
     keep_going: bool = False
@@ -48,6 +52,11 @@ class RunRequest:
     def only(self) -> pl.Series | None:
         """Ids of the only jobs that can be selected; None if any job can."""
         return self.selector.only if self.selector else None
+
+    @property
+    def questions_base(self) -> RunSpec | None:
+        """The earlier spec, if it asks questions."""
+        return self.base if isinstance(self.base, RunSpec) else None
 
     @property
     def kept(self) -> set[str]:
@@ -64,7 +73,7 @@ def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
         ModelError: The model cannot be used.
         ConfigurationError: The options conflict, or the earlier spec cannot be reproduced.
     """
-    base = request.base
+    base = request.questions_base
     # The spec does not include a folder's path, so a folder other than that in the settings must be named.
     backend = backend_of(settings)
     on_hub = base is not None and base.model.revision is not None and backend.takes_hub_models

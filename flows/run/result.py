@@ -45,7 +45,8 @@ class RunResult:
         if self.chosen == 0:
             return ": no job matches the selection"
         have, them = ("has", "it") if self.chosen == 1 else ("have", "them")
-        return f": {pluralize(self.chosen, 'chosen job')} {have} a valid label; turn on force to ask {them} again"
+        what, ask = ("description", "describe") if self.report.describes else ("label", "ask")
+        return f": {pluralize(self.chosen, 'chosen job')} {have} a valid {what}; turn on force to {ask} {them} again"
 
 
 def completed_state(sentence: object) -> State[str]:
@@ -67,8 +68,9 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
     lines = [
         ("jobs per second", f"{cost.jobs_per_s:.1f} after engine start; {_per_hour(cost)}"),
         ("engine", _engine(cost)),
-        ("tokens", _tokens(cost)),
     ]
+    if cost.prompt_tokens:
+        lines.append(("tokens", _tokens(cost)))
     if run["bottleneck"]:
         lines.append(("bottleneck", run["bottleneck"]))
     if run["videos_remade"]:

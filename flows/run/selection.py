@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.database.connect import Login, connect
+from infra.settings.describe import DescribeOptions
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.wording import pluralize
+from tasks.domain import DescribeSpec
 from tasks.domain.chunks import split_chunk_id
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
@@ -20,7 +22,7 @@ from tasks.results.choose import ChosenJobs, Scope, choose_jobs
 from tasks.results.chunks import chunks_to_ask
 from tasks.results.pending import changed_jobs
 from tasks.results.read import count_labels
-from tasks.results.runs import find_run, newest_run, read_spec
+from tasks.results.runs import find_run, newest_run, read_any_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.sources.object_store import ObjectStore
-    from tasks.domain import RunSpec
+    from tasks.domain import Spec
     from tasks.manifest.table import JobTable
     from tasks.results.selection import Selection
 
@@ -52,9 +54,14 @@ class BaseRun:
     """
 
     dataset: str
-    spec: RunSpec | None
+    spec: Spec | None
     run_id: UUID | None = None
     keep_going: bool = False
+
+    @property
+    def describes(self) -> DescribeOptions | None:
+        """How videos are described: as before; None if the run asked questions."""
+        return DescribeOptions() if isinstance(self.spec, DescribeSpec) else None
 
     def restored(self, settings: Settings) -> Settings:
         """Return the settings with the earlier run's numeric type, the only setting that its spec depends on."""
@@ -88,7 +95,7 @@ def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run
 
 
 def _base_run(reader: Engine, row: RowMapping) -> BaseRun:
-    spec = read_spec(reader, row["spec_id"])
+    spec = read_any_spec(reader, row["spec_id"])
     return BaseRun(dataset=row["dataset"], spec=spec, keep_going=bool(row["jobs_rejected"]))
 
 
@@ -122,7 +129,7 @@ class JobSelector:
             return None
         return pl.Series("job_id", [*self.named, *(split_chunk_id(name)[0] for name in self.named)])
 
-    def named_chunks(self, spec: RunSpec) -> dict[str, set[int]]:
+    def named_chunks(self, spec: Spec) -> dict[str, set[int]]:
         """Return the numbers of the named chunks, by the id of their job; jobs that are also named whole are left out.
 
         Args:
@@ -135,7 +142,7 @@ class JobSelector:
         return {job_id: numbers for job_id, numbers in chunks.items() if job_id not in set(self.named)}
 
     def choose_chunks(
-        self, database: Engine, dataset: str, spec: RunSpec, *, selected: JobTable, pending: JobTable, force: bool
+        self, database: Engine, dataset: str, spec: Spec, *, selected: JobTable, pending: JobTable, force: bool
     ) -> tuple[dict[str, list[int]], JobTable]:
         """Choose among the chunks that the user named; a job that was never cut is asked about as a whole.
 
@@ -161,12 +168,12 @@ class JobSelector:
         asked = selected.with_ids([job_id for job_id, numbers in chosen.items() if numbers])
         return chosen, selected.chosen((pending.here & ~by_chunk.here) | asked.here)
 
-    def _named_jobs(self, spec: RunSpec) -> list[str]:
+    def _named_jobs(self, spec: Spec) -> list[str]:
         if spec.chunk_s is None:
             return [*self.named]
         return list(dict.fromkeys(split_chunk_id(name)[0] for name in self.named))
 
-    def resolve(self, jobs: JobTable, spec: RunSpec) -> ChosenJobs:
+    def resolve(self, jobs: JobTable, spec: Spec) -> ChosenJobs:
         """Select jobs, and also return unknown ids.
 
         Args:
@@ -215,7 +222,7 @@ class JobSelector:
         )
         return [job_id for part in changed.parts() for job_id in part["job_id"]]
 
-    def choose(self, jobs: JobTable, spec: RunSpec) -> JobTable:
+    def choose(self, jobs: JobTable, spec: Spec) -> JobTable:
         """Select jobs, and reject unknown ids unless `skip_unknown` is set.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reelabel.frames.extractor import ExtractedVideo
+    from tasks.description.described import DescribedVideo
     from tasks.domain import Failure, JobResult
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -106,6 +108,34 @@ def record_results(
         _record_step("inference", answer.inference_ms)
     for ms in read_ms:
         _record_step("cache read", ms)
+    _record_step("database", write_ms)
+
+
+def record_descriptions(
+    described: Sequence[DescribedVideo], failures: Sequence[Failure], *, dataset: str, write_ms: float
+) -> None:
+    """Count the described videos of a shard, and its failures.
+
+    Args:
+        described: Descriptions.
+        failures: Failures.
+        dataset: The run's dataset.
+        write_ms: Milliseconds spent writing the rows.
+    """
+    _jobs.add(len(described), {"outcome": "described", "dataset": dataset, **_INFER})
+    _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset, **_INFER})
+    for failure in failures:
+        stage = _EXTRACT if failure.stage in _EXTRACTING else _INFER
+        _failures.add(1, {"code": failure.code, "step": str(failure.stage), "dataset": dataset, **stage})
+    sources = Counter("cache" if video.was_cached else "remade" if video.remade else "video" for video in described)
+    for source, count in sources.items():
+        _videos.add(count, {"source": source, **_EXTRACT})
+    for cost in (video.cost for video in described):
+        _bytes.add(cost.bytes_fetched, {"kind": "video", **_EXTRACT})
+        for step in ("fetch", "decode", "cache write"):
+            _steps.record(getattr(cost, f"{step.replace(' ', '_')}_ms") / 1e3, {"step": step, **_EXTRACT})
+        for step in ("embed", "scenes", "describe"):
+            _record_step(step, getattr(cost, f"{step}_ms"))
     _record_step("database", write_ms)
 
 

@@ -16,7 +16,7 @@ from infra.database.connect import connect
 from reelabel.errors import ConfigurationError
 from tasks.database.schema import check_schema
 from tasks.plans.plan import Plan, is_drained, open_plans
-from tasks.results.runs import read_spec
+from tasks.results.runs import describes, read_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,6 +105,8 @@ class PlanScope:
         return retry_outage(partial(_read_spec, self.database, plan.spec_id))
 
     def _is_readable(self, plan: Plan) -> bool:
+        if plan.kind == "describe" or retry_outage(partial(describes, self.database, plan.spec_id)):
+            return False  # its run describes its videos itself
         try:
             self.spec_of(plan)
         except ConfigurationError as error:

@@ -23,7 +23,7 @@ from reelabel.errors import StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flows.shard.infer import InferenceContext
     from flows.shard.report import ShardReport
     from reelabel.frames.extractor import FrameExtractor
-    from tasks.domain import Shard, View
+    from tasks.domain import Failure, Shard, View
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.lease import Lease
     from tasks.results.write import RunKey
@@ -151,6 +151,11 @@ def _record_results(ended: EndedJobs, read_ms: Mapping[View, float], run: RunKey
         read_ms=read_ms.values(),
         write_ms=write_ms,
     )
-    for failure in ended.failures:
+    log_failures(ended.failures, run)
+
+
+def log_failures(failures: Sequence[Failure], run: RunKey) -> None:
+    """Log the failures of a shard, once its rows are written."""
+    for failure in failures:
         known = {"run": str(run.run_id), "job": failure.job.job_id, "code": failure.code}
         _LOG.warning("Job %s failed: %s", failure.job.job_id, failure.message, extra=known)

@@ -81,8 +81,9 @@ class DescribeSettings(DescribeOptions):
         str, Field(min_length=1, max_length=100, description="What embeds frames and texts: transformers.")
     ] = "transformers"
     revision: Annotated[str | None, Field(max_length=200, description="Hub revision of the model.")] = None
-    devices: Annotated[
-        tuple[str, ...], Field(description='GPUs, each with towers of its own, such as ["0", "1"]; if empty, one.')
-    ] = ()
+    engines: Annotated[
+        Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
+        Field(description="Towers to run in parallel, each on its own GPU; auto uses all visible GPUs."),
+    ] = 1
     batch_frames: Annotated[int, Field(ge=1, le=4096, description="Frames that the model is given at once.")] = 128
     concurrent_shards: Annotated[int, Field(ge=1, le=64, description="Shards that are described at the same time.")] = 3

@@ -5,4 +5,4 @@ DROP TABLE reelabel.arrival, reelabel.evaluation, reelabel.route, reelabel.calib
 DROP TABLE reelabel.shard, reelabel.plan;
 DROP SEQUENCE reelabel.fence;
 DROP VIEW reelabel.job_state;
-DROP TABLE reelabel.chunk, reelabel.failure, reelabel.result_history, reelabel.result, reelabel.run_spec, reelabel.run, reelabel.spec;
+DROP TABLE reelabel.description_chunk, reelabel.description, reelabel.chunk, reelabel.failure, reelabel.result_history, reelabel.result, reelabel.run_spec, reelabel.run, reelabel.spec;

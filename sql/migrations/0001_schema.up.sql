@@ -20,7 +20,7 @@ CREATE TABLE reelabel.run (
     spec_id            text NOT NULL REFERENCES reelabel.spec,
     manifest_uri       text NOT NULL,
     native_sampler     text NOT NULL DEFAULT '',
-    kind               text NOT NULL CHECK (kind IN ('classify', 'backfill')),
+    kind               text NOT NULL CHECK (kind IN ('classify', 'describe', 'backfill')),
     state              text NOT NULL CHECK (state IN ('running', 'done', 'failed', 'cancelled', 'lost')),
     message            text NOT NULL DEFAULT '',
     started_at         timestamptz NOT NULL DEFAULT now(),
@@ -214,8 +214,74 @@ CREATE TABLE reelabel.chunk (
 );
 CREATE INDEX chunk_by_run ON reelabel.chunk (run_id);
 
--- The outcome of each job, labels and failures together, from which a backfill selects. Columns of the other kind are
--- null.
+-- Descriptions of videos: one row per job and spec of a describe run, in place of a label. tags is a list, best first,
+-- of objects with text, score and probability; scenes one of objects with start_s, end_s and shots. Times are in
+-- seconds since the video's first frame. Costs are those of the run that wrote the row: 0 for what was in the cache.
+CREATE TABLE reelabel.description (
+    dataset             text NOT NULL,
+    job_id              text NOT NULL,
+    spec_id             text NOT NULL,
+    job_digest          text NOT NULL,
+    source_fingerprint  text NOT NULL,
+    duration_s          double precision NOT NULL CHECK (duration_s >= 0),
+    tags                jsonb NOT NULL,
+    caption             text,
+    caption_score       double precision,
+    caption_probability double precision,
+    scenes              jsonb NOT NULL,
+    scene_changes       integer NOT NULL CHECK (scene_changes >= 0),
+    scene_method        text NOT NULL,
+    scene_note          text NOT NULL DEFAULT '',
+    chunks              integer NOT NULL CHECK (chunks > 0),
+    frames_used         integer NOT NULL,
+    task                text,
+    subtask             text,
+    decode_method       text,
+    decode_note         text,
+    frames_decoded      integer NOT NULL,
+    frames_embedded     integer NOT NULL,
+    bytes_fetched       bigint NOT NULL,
+    fetch_ms            double precision NOT NULL,
+    decode_ms           double precision NOT NULL,
+    cache_write_ms      double precision NOT NULL,
+    cache_read_ms       double precision NOT NULL,
+    embed_ms            double precision NOT NULL,
+    scenes_ms           double precision NOT NULL,
+    describe_ms         double precision NOT NULL,
+    run_id              uuid NOT NULL,
+    shard_index         integer NOT NULL,
+    fence               bigint NOT NULL DEFAULT 0,
+    model               text NOT NULL,
+    versions            jsonb NOT NULL,
+    host                text NOT NULL,
+    created_at          timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (dataset, job_id, spec_id),
+    FOREIGN KEY (run_id, spec_id) REFERENCES reelabel.run_spec,
+    CHECK ((caption IS NULL) = (caption_score IS NULL))
+);
+CREATE INDEX description_by_run ON reelabel.description (run_id);
+
+-- The chunks of a described video. changes are the times at which scenes change in it; a chunk without frames has no
+-- tags and no caption.
+CREATE TABLE reelabel.description_chunk (
+    dataset             text NOT NULL,
+    job_id              text NOT NULL,
+    spec_id             text NOT NULL,
+    chunk               integer NOT NULL CHECK (chunk >= 0),
+    start_s             double precision NOT NULL,
+    end_s               double precision NOT NULL,
+    frames_used         integer NOT NULL,
+    tags                jsonb NOT NULL,
+    caption             text,
+    caption_score       double precision,
+    caption_probability double precision,
+    changes             double precision[] NOT NULL,
+    PRIMARY KEY (dataset, job_id, spec_id, chunk),
+    FOREIGN KEY (dataset, job_id, spec_id) REFERENCES reelabel.description ON DELETE CASCADE
+);
+
+-- The outcome of each job, labels, descriptions and failures together, from which a backfill selects. Columns of the
+-- other kinds are null.
 CREATE VIEW reelabel.job_state AS
 SELECT
     dataset, job_id, spec_id, job_digest, source_fingerprint, 'labelled'::text AS state,
@@ -225,9 +291,23 @@ SELECT
     task, subtask, model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
     fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
     decode_method, decode_note, run_id, host, created_at,
-    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chosen_ms,
-    chunks, chunks_answered
+    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered,
+    NULL::jsonb AS tags, NULL::text AS caption, NULL::double precision AS caption_score,
+    NULL::double precision AS duration_s, NULL::jsonb AS scenes, NULL::integer AS scene_changes,
+    NULL::text AS scene_method, NULL::text AS scene_note, chosen_ms
 FROM reelabel.result
+UNION ALL
+SELECT
+    dataset, job_id, spec_id, job_digest, source_fingerprint, 'described'::text,
+    NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL,
+    task, subtask, model, NULL, frames_used, NULL, NULL,
+    fetch_ms, decode_ms, cache_write_ms, cache_read_ms, NULL, NULL,
+    decode_method, decode_note, run_id, host, created_at,
+    NULL, frames_decoded, bytes_fetched, NULL, NULL, NULL, chunks, NULL,
+    tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, NULL
+FROM reelabel.description
 UNION ALL
 SELECT
     dataset, job_id, spec_id, job_digest, source_fingerprint, 'failed'::text,
@@ -237,8 +317,8 @@ SELECT
     task, subtask, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, run_id, host, created_at,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    chunks, chunks_answered
+    NULL, NULL, NULL, NULL, NULL, NULL, chunks, chunks_answered,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM reelabel.failure;
 
 -- Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.
@@ -252,7 +332,7 @@ CREATE TABLE reelabel.plan (
     spec_id              text NOT NULL REFERENCES reelabel.spec,
     manifest_uri         text NOT NULL,
     manifest_fingerprint text NOT NULL,
-    kind                 text NOT NULL CHECK (kind IN ('classify', 'backfill')),
+    kind                 text NOT NULL CHECK (kind IN ('classify', 'describe', 'backfill')),
     shared               boolean NOT NULL,
     plan_uri             text NOT NULL,
     shards               integer NOT NULL CHECK (shards > 0),

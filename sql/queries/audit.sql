@@ -1,11 +1,13 @@
 -- Find the outcome of each job in the temporary table `asked` (job_id, job_digest), and rows that belong to none of
--- these jobs; jobs with a valid label are omitted. A single statement, hence a single snapshot: a job whose failure is
+-- these jobs; jobs with a valid label or description are omitted. A single statement, hence a single snapshot: a job whose failure is
 -- replaced by a label meanwhile is counted once.
 -- Parameters: dataset, spec_id.
 -- Fills the temporary table `judged`: job_id, the failure's code, ending.
 INSERT INTO judged
 WITH label AS (
     SELECT job_id, job_digest FROM reelabel.result WHERE dataset = :dataset AND spec_id = :spec_id
+    UNION ALL
+    SELECT job_id, job_digest FROM reelabel.description WHERE dataset = :dataset AND spec_id = :spec_id
 ), failure AS (
     SELECT job_id, job_digest, code FROM reelabel.failure WHERE dataset = :dataset AND spec_id = :spec_id
 ), ended AS (

@@ -21,6 +21,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import columns_of
+from tasks.description.cost import DescriptionCost
 from tasks.domain import Answer
 
 if TYPE_CHECKING:
@@ -187,6 +188,42 @@ CHUNK = Table(
     Column("shard_index", Integer),
     Column("host", Text),
     Column("created_at", DateTime(timezone=True)),
+)
+
+_CAPTION = (("caption", Text), ("caption_score", Double), ("caption_probability", Double))
+DESCRIPTION = Table(
+    "description",
+    METADATA,
+    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
+    *(Column(name, Text) for name in ("job_digest", "source_fingerprint", "task", "subtask")),
+    Column("duration_s", Double),
+    Column("tags", JSONB),
+    *(Column(name, kind) for name, kind in _CAPTION),
+    Column("scenes", JSONB),
+    Column("scene_changes", Integer),
+    *(Column(name, Text) for name in ("scene_method", "scene_note")),
+    *(Column(name, Integer) for name in ("chunks", "frames_used")),
+    *(Column(name, Text) for name in ("decode_method", "decode_note")),
+    *record_columns(DescriptionCost),
+    Column("run_id", Uuid),
+    Column("shard_index", Integer),
+    Column("fence", BigInteger),
+    Column("model", Text),
+    Column("versions", JSONB),
+    Column("host", Text),
+    Column("created_at", DateTime(timezone=True)),
+)
+
+DESCRIPTION_CHUNK = Table(
+    "description_chunk",
+    METADATA,
+    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
+    Column("chunk", Integer, primary_key=True),
+    *(Column(name, Double) for name in ("start_s", "end_s")),
+    Column("frames_used", Integer),
+    Column("tags", JSONB),
+    *(Column(name, kind) for name, kind in _CAPTION),
+    Column("changes", ARRAY(Double)),
 )
 
 PLAN = Table(

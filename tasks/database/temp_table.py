@@ -10,7 +10,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text, or_, select, text
 
 from infra.database.connect import database_errors
 from infra.prefetch import prefetch
-from tasks.database.tables import FAILURE, RESULT
+from tasks.database.tables import DESCRIPTION, FAILURE, RESULT
 from tasks.domain import Job
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.schema import ROW
@@ -75,7 +75,7 @@ _MEMORY = text("SET LOCAL work_mem = '256MB'")
 
 def has_rows(engine: Engine, *, dataset: str, spec_id: str) -> bool:
     """Check whether a dataset has any row under a spec; without one, there is nothing to compare with."""
-    tables = (RESULT, FAILURE)
+    tables = (RESULT, DESCRIPTION, FAILURE)
     some = (select(each).where(each.c.dataset == dataset, each.c.spec_id == spec_id).exists() for each in tables)
     with database_errors(), engine.connect() as connection:
         return connection.execute(select(or_(*some))).scalar_one()

@@ -36,6 +36,8 @@ class DescribedVideo:
         description: Tags and captions.
         changes: Changes of scene.
         scenes: The scenes, without gaps from the start to the end.
+        was_cached: Whether the frames were embedded before.
+        remade: Which cached files must not be used and were made again, and why; empty if there were none.
         decode_method: How the frames were located; empty if they were embedded before.
         decode_note: What limits them; empty if nothing does.
         cost: What it cost in this run.
@@ -49,6 +51,8 @@ class DescribedVideo:
     description: Description = field(repr=False)
     changes: SceneChanges = field(repr=False)
     scenes: tuple[Scene, ...] = field(repr=False)
+    was_cached: bool = False
+    remade: str = ""
     decode_method: str = ""
     decode_note: str = ""
     cost: DescriptionCost = field(default_factory=DescriptionCost)

@@ -80,6 +80,8 @@ class VideoDescriber:
             description=described,
             changes=changes,
             scenes=scenes,
+            was_cached=embedded.was_cached,
+            remade=embedded.remade,
             decode_method=embedded.decode_method,
             decode_note="; ".join(filter(None, [embedded.info.note, embeddings.note, embedded.remade])),
             cost=embedded.cost + cost + more,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import numpy as np
 from infra.errors import EngineLostError, InferenceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     import numpy.typing as npt
@@ -33,11 +35,13 @@ class FrameBatcher:
     Attributes:
         towers: What embeds them.
         batch_frames: Frames after which a request takes no more videos.
+        charge: Measures the time in which they work.
         turns: Limits the requests at a time.
     """
 
     towers: EmbeddingBackend
     batch_frames: int
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext
     turns: AbstractContextManager[object] = field(default_factory=lambda: threading.Semaphore(REQUESTS_PER_TOWERS))
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -77,7 +81,8 @@ class FrameBatcher:
 
     def _answer(self, group: list[_Waiting]) -> None:
         try:
-            vectors = self.towers.embed_frames([frames for frames, _ in group])
+            with self.charge():
+                vectors = self.towers.embed_frames([frames for frames, _ in group])
         except EngineLostError:
             self._answer_alone(group)
         except BaseException as error:  # noqa: BLE001 - raised in the waiting threads

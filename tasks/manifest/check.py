@@ -12,6 +12,7 @@ from tasks.manifest.messages import fill_from_messages, messages_as_json
 from tasks.manifest.schema import (
     COLUMNS,
     LONGEST_ID_BYTES,
+    QUESTION,
     REPLACED_BY_MESSAGES,
     REQUIRED,
     ROW,
@@ -22,17 +23,23 @@ from tasks.manifest.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
-def conform_columns(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
+def conform_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
     """Convert a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
+
+    Args:
+        frame: Rows of a manifest.
+        questions: Whether its jobs have questions; otherwise only their videos are read.
 
     Returns:
         The frame with every column of the schema, absent ones filled with null, and the faults of its columns.
     """
     # Rows with messages have their video and question there.
     needed = [name for name in REQUIRED if not ("messages" in frame.columns and name in REPLACED_BY_MESSAGES)]
+    if not questions:
+        frame, needed = frame.drop(QUESTION, strict=False), [name for name in needed if name not in QUESTION]
     if _holds_structs(frame):
         frame = frame.with_columns(messages_as_json(frame["messages"]))
     faults = [Fault(rule=f"Column {name} is missing.") for name in needed if name not in frame.columns]
@@ -77,17 +84,26 @@ def check_manifest(frame: pl.DataFrame) -> list[Fault]:
     return [*faults, *find_duplicate_ids(numbered)]
 
 
-def check_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
+def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
     """Check each row by itself.
 
     Args:
         frame: Conformed rows, with their numbers in the manifest as `ROW`.
+        questions: Whether its jobs have questions.
 
     Returns:
         The rows with their messages resolved, and their faults.
     """
     resolved, faults = fill_from_messages(frame)
+    if not questions:
+        return without_questions(resolved), [*faults, *_row_faults(resolved, _of_videos)]
     return resolved, [*faults, *_row_faults(resolved), *_template_faults(resolved)]
+
+
+def without_questions(frame: pl.DataFrame) -> pl.DataFrame:
+    """Empty all columns of resolved rows but those of their videos, so that equal videos have equal digests."""
+    empty = [pl.lit(value, dtype=COLUMNS[name]).alias(name) for name, value in QUESTION.items()]
+    return frame.with_columns(*empty, pl.lit(None, dtype=pl.String).alias("messages"))
 
 
 def find_duplicate_ids(frame: pl.DataFrame) -> list[Fault]:
@@ -105,8 +121,16 @@ def _id_faults(frame: pl.DataFrame, rule: str, broken: pl.Expr) -> list[Fault]:
     return [] if rows.is_empty() else [row_fault(rule, "job_id", rows.select(ROW, "job_id").rows())]
 
 
-def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
-    rules = list(_rules())
+def _of_videos() -> Iterator[tuple[str, str, pl.Expr]]:
+    """Yield the rules of jobs without questions, as `_rules` does."""
+    yield from (rule for rule in (*_presence_rules(), *_storage_rules()) if rule[1] not in QUESTION)
+    yield from _video_rules()
+
+
+def _row_faults(
+    frame: pl.DataFrame, rules_of: Callable[[], Iterator[tuple[str, str, pl.Expr]]] | None = None
+) -> Iterator[Fault]:
+    rules = list((rules_of or _rules)())
     # Evaluate all rules in parallel first; look for rows only where a rule is broken.
     any_broken = frame.select(broken.any().alias(rule) for rule, _, broken in rules).row(0)
     for (rule, shown, broken), is_broken in zip(rules, any_broken, strict=True):

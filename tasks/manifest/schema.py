@@ -32,6 +32,9 @@ OPTIONAL: dict[str, pl.DataType] = {
     "subtask": pl.String(),
 }
 COLUMNS = REQUIRED | OPTIONAL
+# What a job that only describes its video lacks, with what stands in its place.
+QUESTION: dict[str, object] = {"prompt": "", "choices": [], "system_prompt": None, "template": None}
+QUESTION |= {"examples": None, "answer": None}
 # Additional column: a row's number in the manifest, from 0.
 ROW = "row"
 

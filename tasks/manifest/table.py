@@ -14,7 +14,7 @@ import polars as pl
 from infra.errors import ManifestError
 from infra.spill import Spill
 from reelabel.temporary import temporary_folder
-from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids
+from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids, without_questions
 from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
 from tasks.manifest.messages import fill_from_messages
 from tasks.manifest.parquet import open_manifest
@@ -109,7 +109,12 @@ class JobTable:
 
 @contextmanager
 def open_jobs(
-    uri: str, objects: ObjectStore, *, only: pl.Series | None = None, keep_going: bool = False
+    uri: str,
+    objects: ObjectStore,
+    *,
+    only: pl.Series | None = None,
+    keep_going: bool = False,
+    questions: bool = True,
 ) -> Iterator[JobTable]:
     """Read and validate a manifest into a temporary folder; memory grows only by a few bytes per row.
 
@@ -118,6 +123,7 @@ def open_jobs(
         objects: Store for `s3://`.
         only: Ids of the jobs to read and validate; None reads all. Ids that are not in the manifest are ignored.
         keep_going: Reject invalid rows instead of the manifest, unless all are; of rows with one id, keep the first.
+        questions: Whether its jobs have questions; otherwise only their ids and videos are read.
 
     Raises:
         ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
@@ -127,8 +133,8 @@ def open_jobs(
             chosen = None if only is None else _rows_with_ids(files, only)
             most = files.rows if chosen is None else int(chosen.sum())
             spill = Spill(folder, parts=1 + most // _ROWS_PER_PART)
-            batches = partial(read_numbered_batches, files, only=chosen)
-            jobs, faults, rejects = _check_into(spill, batches(), keep_going=keep_going)
+            batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
+            jobs, faults, rejects = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
             if keep_going:
                 repeated = _rows_of_repeated_ids(batches(), jobs, rejects)
                 rejects = pl.concat([rejects, reject_repeated(repeated)])
@@ -148,17 +154,20 @@ def job_table(jobs: Sequence[Job]) -> JobTable:
     return JobTable(here=np.ones(len(jobs), np.bool_), _parts=(lambda: frame,))
 
 
-def read_numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
+def read_numbered_batches(
+    files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None = None, questions: bool = True
+) -> Iterator[pl.DataFrame]:
     """Yield a manifest's rows in order, with only the manifest's columns and `row`.
 
     Args:
         files: The manifest.
         only: Whether each row is wanted; shape (files.rows,).
+        questions: Whether its jobs have questions.
 
     Raises:
         ManifestError: A column is missing or has the wrong type, there are no rows, or a file is damaged.
     """
-    _, faults = conform_columns(files.empty)
+    _, faults = conform_columns(files.empty, questions=questions)
     if not (faults or files.rows):
         faults = [Fault(rule="The manifest has no rows.")]
     _raise_faults(files.uri, faults)
@@ -167,38 +176,46 @@ def read_numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] |
     for batch in files.batches(only=only):
         stop = start + len(batch)
         rows = np.arange(start, stop) if chosen is None else chosen[start:stop]
-        yield conform_columns(batch)[0].insert_column(0, pl.Series(ROW, rows, dtype=pl.UInt32))
+        conformed, _ = conform_columns(batch, questions=questions)
+        yield conformed.insert_column(0, pl.Series(ROW, rows, dtype=pl.UInt32))
         start = stop
 
 
-def read_unchecked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
+def read_unchecked_batches(files: ManifestFiles, *, questions: bool = True) -> Iterator[pl.DataFrame]:
     """Yield a manifest's rows without validating them, with their messages resolved, `row` and `job_digest`.
+
+    Without `questions`, they are those of `open_jobs`.
 
     Raises:
         ManifestError: As for `read_numbered_batches`.
     """
-    for batch in read_numbered_batches(files):
+    for batch in read_numbered_batches(files, questions=questions):
         resolved, _ = fill_from_messages(batch)
+        resolved = resolved if questions else without_questions(resolved)
         yield resolved.with_columns(job_digests(resolved))
 
 
 @contextmanager
-def open_audited(uri: str, objects: ObjectStore, *, keep_going: bool) -> Iterator[Callable[[], Iterator[pl.DataFrame]]]:
+def open_audited(
+    uri: str, objects: ObjectStore, *, keep_going: bool, questions: bool = True
+) -> Iterator[Callable[[], Iterator[pl.DataFrame]]]:
     """Open a manifest for audits, and yield a function that reads its rows with `row` and `job_digest`.
 
     Args:
         uri: Parquet file, or a glob of Parquet files, local or `s3://`.
         objects: Store for `s3://`.
         keep_going: Leave out the rows that `open_jobs` rejects; else read all without validating them.
+        questions: Whether its jobs have questions.
 
     Raises:
         ManifestError: The manifest cannot be read.
     """
     with ExitStack() as stack:
         if keep_going:
-            yield stack.enter_context(open_jobs(uri, objects, keep_going=True)).parts
+            yield stack.enter_context(open_jobs(uri, objects, keep_going=True, questions=questions)).parts
         else:
-            yield partial(read_unchecked_batches, stack.enter_context(open_manifest(uri, objects)))
+            files = stack.enter_context(open_manifest(uri, objects))
+            yield partial(read_unchecked_batches, files, questions=questions)
 
 
 def _raise_faults(uri: str, faults: Collection[Fault]) -> None:
@@ -214,7 +231,7 @@ def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_
 
 
 def _check_into(
-    spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool
+    spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool, questions: bool
 ) -> tuple[pl.DataFrame, list[Fault], pl.DataFrame]:
     """Validate rows, and spill them by their videos' neighbourhood.
 
@@ -226,7 +243,7 @@ def _check_into(
     rejects = [pl.DataFrame(schema=REJECTS)]
     with spill:
         for batch in batches:
-            checked, found = check_rows(batch)
+            checked, found = check_rows(batch, questions=questions)
             for fault in found:
                 faults[fault.rule] = faults[fault.rule] + fault if fault.rule in faults else fault
             jobs.append(batch.select(ROW, hash=pl.col("job_id").hash()))

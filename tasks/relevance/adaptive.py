@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # By how much the mean of the best frames must exceed that of all for them to be enough, of the range of all scores; and
 # how often a video is halved at most. Both as in the authors' code.
-STANDS_OUT = 0.8
+STANDS_OUT = 0.5
 HALVINGS = 5
 # Scores that differ by less are equal: vectors are stored in half precision.
 _FLAT = 1e-3

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import or_, update
 
-from tasks.database.tables import FAILURE, RESULT
+from tasks.database.tables import DESCRIPTION, FAILURE, RESULT
 from tasks.database.temp_table import ASKED, has_rows, temp_job_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def refresh_annotations(engine: Engine, *, dataset: str, spec_id: str, jobs: Job
     if not has_rows(engine, dataset=dataset, spec_id=spec_id):
         return
     with temp_job_table(engine, jobs.parts()) as connection:
-        for table in (RESULT, FAILURE):
+        for table in (RESULT, DESCRIPTION, FAILURE):
             names = [name for name in _ANNOTATIONS if name in table.c]
             statement = update(table).where(
                 table.c.dataset == dataset,

@@ -1,4 +1,4 @@
-"""Audit that every job of a manifest has exactly one label or one failure."""
+"""Audit that every job of a manifest has exactly one label, or description, or one failure."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ _SHOWN = 3
 _JUDGED = text("CREATE TEMPORARY TABLE judged (job_id text, code text, ending text) ON COMMIT DROP")
 _AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audit_repeated", "audit_counts"))
 _CUTS = text("SELECT body ? 'chunk_s' FROM reelabel.spec WHERE spec_id = :spec_id")
+_DESCRIBES = text("SELECT body ? 'job' FROM reelabel.spec WHERE spec_id = :spec_id")
 _CHUNKS = text(read_query("audit_chunks"))
 
 
@@ -83,7 +84,7 @@ class AuditReport:
 
     Attributes:
         jobs: Rows of the manifest.
-        labels: Jobs with a current label and no failure.
+        labels: Jobs with a current label, or description, and no failure.
         failures: Jobs with a current failure and no label.
         missing: Jobs with neither.
         doubled: Jobs with both.
@@ -96,6 +97,7 @@ class AuditReport:
         chunks: Chunks of the jobs that were cut.
         chunks_failed: Those of them without an answer.
         torn: Jobs whose row tells of other chunks than there are.
+        describes: Whether jobs are described, so that `labels` counts descriptions.
     """
 
     jobs: int
@@ -111,6 +113,7 @@ class AuditReport:
     chunks: int = 0
     chunks_failed: int = 0
     torn: int = 0
+    describes: bool = False
 
     @property
     def is_reconciled(self) -> bool:
@@ -124,8 +127,8 @@ class AuditReport:
 
     def __str__(self) -> str:
         """Describe the result in one sentence."""
-        outcomes = f"{pluralize(self.labels, 'label')} + {pluralize(self.failures, 'failure')}"
-        counts = f"{pluralize(self.jobs, 'job')} = {outcomes}"
+        ended = pluralize(self.labels, "description" if self.describes else "label")
+        counts = f"{pluralize(self.jobs, 'job')} = {ended} + {pluralize(self.failures, 'failure')}"
         if self.chunks:
             counts += f", from {pluralize(self.chunks, 'chunk')}, {self.chunks_failed:,} of them without an answer"
         if self.is_reconciled:
@@ -136,7 +139,8 @@ class AuditReport:
         if self.torn:
             faults += f", {self.torn:,} with other chunks than their row tells of"
         examples = ", ".join(map(printable, self.examples))
-        return f"Not reconciled: {counts}, but {faults}, such as {examples}; run `reelabel classify` again."
+        again = "describe" if self.describes else "classify"
+        return f"Not reconciled: {counts}, but {faults}, such as {examples}; run `reelabel {again}` again."
 
 
 def audit_jobs(
@@ -169,9 +173,10 @@ def audit_jobs(
             connection.execute(_REPEATED)
         rows = connection.execute(_COUNTS).all()
         chunks = _count_chunks(connection, dataset, spec_id)
+        describes = bool(connection.execute(_DESCRIBES, {"spec_id": spec_id}).scalar())
         if listing:
             write_listing(connection, listing, raw=raw)
-    return _with_chunks(_report(seen.count, rows), chunks)
+    return replace(_with_chunks(_report(seen.count, rows), chunks), describes=describes)
 
 
 def _count_chunks(connection: Connection, dataset: str, spec_id: str) -> Row[Any] | None:

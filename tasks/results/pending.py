@@ -13,7 +13,7 @@ from sqlalchemy import and_, func, or_, select, true
 from infra.database.connect import database_errors
 from infra.database.copy_out import copy_query
 from reelabel.errors import VideoUnavailableError
-from tasks.database.tables import FAILURE, RESULT, RUN
+from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
 from tasks.domain import Stage
 from tasks.manifest.schema import ROW
@@ -45,7 +45,7 @@ def pending_jobs(
     retry_failures: bool = False,
     run_id: UUID | None = None,
 ) -> JobTable:
-    """Select the jobs that have neither a valid label nor a lasting failure.
+    """Select the jobs that have neither a valid label or description nor a lasting failure.
 
     A row is valid while the job's digest and the video's fingerprint are those it was written for. A label stays valid
     when its video is removed. Failures of a frame file or a web server are not lasting, since another attempt may
@@ -71,8 +71,9 @@ def pending_jobs(
         if not retry_failures:
             for rows in copy_query(connection, _failed(dataset, spec_id, run_id), _ENDED):
                 outcomes.record(rows, _FAILED)
-        for rows in copy_query(connection, _same_job(RESULT, dataset, spec_id), _ENDED):
-            outcomes.record(rows, _LABELLED)
+        for table in (RESULT, DESCRIPTION):
+            for rows in copy_query(connection, _same_job(table, dataset, spec_id), _ENDED):
+                outcomes.record(rows, _LABELLED)
     return jobs.chosen(outcomes.pending(jobs.parts(), fingerprints_of))
 
 
@@ -93,7 +94,7 @@ def changed_jobs(
     """
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         outcomes = _Outcomes.of(jobs.rows)
-        for table, state in ((FAILURE, _FAILED), (RESULT, _LABELLED)):
+        for table, state in ((FAILURE, _FAILED), (RESULT, _LABELLED), (DESCRIPTION, _LABELLED)):
             for rows in copy_query(connection, _same_job(table, dataset, spec_id), _ENDED):
                 outcomes.record(rows, state)
     has_row = outcomes.state != _NO_ROW
@@ -165,17 +166,20 @@ def _failed(dataset: str, spec_id: str, run_id: UUID | None) -> Select[tuple[int
     return _same_job(FAILURE, dataset, spec_id).where(is_ended)
 
 
-def count_reused_ids(engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> int:
-    """Count the jobs whose id another manifest used in the same dataset for another question."""
+def count_reused_ids(
+    engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable, describes: bool = False
+) -> int:
+    """Count the jobs whose id another manifest used in the same dataset for another question, or another video."""
     others = select(RUN.c.run_id).where(RUN.c.dataset == dataset, RUN.c.manifest_uri != manifest_uri)
-    other = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest != ASKED.c.job_digest)
-    query = (
-        select(func.count(RESULT.c.job_id.distinct()))
-        .join(ASKED, other)
-        .where(RESULT.c.dataset == dataset, RESULT.c.run_id.in_(others))
-    )
     with database_errors(), engine.connect() as connection:
         if connection.execute(others.limit(1)).first() is None:
             return 0
+    table = DESCRIPTION if describes else RESULT
+    other = (table.c.job_id == ASKED.c.job_id) & (table.c.job_digest != ASKED.c.job_digest)
+    query = (
+        select(func.count(table.c.job_id.distinct()))
+        .join(ASKED, other)
+        .where(table.c.dataset == dataset, table.c.run_id.in_(others))
+    )
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         return connection.execute(query).scalar_one()

@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from infra.database.connect import database_errors
-from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
+from tasks.database.tables import CHUNK, DESCRIPTION, DESCRIPTION_CHUNK, FAILURE, RESULT, RUN
 from tasks.domain.chunks import MARK
 
 if TYPE_CHECKING:
@@ -64,6 +64,21 @@ def read_failures(engine: Engine, *, dataset: str, spec_id: str, limit: int | No
     return _read(engine, FAILURE, dataset, spec_id, limit)
 
 
+def read_descriptions(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> pl.DataFrame:
+    """Read the descriptions of a dataset under a spec in the order of job ids, optionally only the first."""
+    return _read(engine, DESCRIPTION, dataset, spec_id, limit)
+
+
+def read_description_chunks(
+    engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None
+) -> Iterator[pl.DataFrame]:
+    """Read the chunks of described videos under a spec, in parts, in order; the first part has no rows."""
+    schema, table = _schema(DESCRIPTION_CHUNK), DESCRIPTION_CHUNK
+    query = _select(table, schema, dataset, spec_id).order_by(table.c.job_id, table.c.chunk).limit(limit)
+    yield pl.DataFrame(schema=schema)
+    yield from _parts(engine, query, schema)
+
+
 def read_chunks(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> Iterator[pl.DataFrame]:
     """Read the chunks of a dataset's jobs under a spec, in parts, in order; the first part has no rows.
 
@@ -84,27 +99,29 @@ def failures_of_run(engine: Engine, run_id: UUID, *, limit: int) -> list[dict[st
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def read_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.DataFrame]:
+def read_outcomes(engine: Engine, *, dataset: str, spec_id: str, describes: bool = False) -> Iterator[pl.DataFrame]:
     """Yield labels and failures in the order of job ids, in parts; the first part has columns but no rows.
 
-    Columns that only labels have are null for failures, and vice versa.
+    Columns that only labels have are null for failures, and vice versa. With `describes`, there are descriptions in
+    place of labels.
     """
-    schema = _schema(RESULT, FAILURE)
+    ended = DESCRIPTION if describes else RESULT
+    schema = _schema(ended, FAILURE)
     yield pl.DataFrame(schema=schema)
-    both = (_select(table, schema, dataset, spec_id) for table in (RESULT, FAILURE))
+    both = (_select(table, schema, dataset, spec_id) for table in (ended, FAILURE))
     yield from _parts(engine, union_all(*both).order_by("job_id"), schema)
 
 
 def count_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, int]:
-    """Count the labels and the failures of a dataset under a spec."""
+    """Count the labels, or descriptions, and the failures of a dataset under a spec."""
     with database_errors(), engine.connect() as connection:
-        labels, failures = (
+        labels, descriptions, failures = (
             connection.execute(
                 select(func.count()).where(table.c.dataset == dataset, table.c.spec_id == spec_id)
             ).scalar_one()
-            for table in (RESULT, FAILURE)
+            for table in (RESULT, DESCRIPTION, FAILURE)
         )
-    return labels, failures
+    return labels + descriptions, failures
 
 
 def count_labels(engine: Engine, *, dataset: str, spec_id: str) -> dict[str, int]:
@@ -116,7 +133,7 @@ def count_labels(engine: Engine, *, dataset: str, spec_id: str) -> dict[str, int
 
 
 def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, int]:
-    """Count how many of these job ids have a label or a failure in each dataset that has any."""
+    """Count how many of these job ids have a label, a description or a failure in each dataset that has any."""
     with database_errors(), engine.connect() as connection:
         # Naming the datasets lets Postgres use the primary keys, which begin with the dataset.
         datasets = [*connection.execute(select(RUN.c.dataset.distinct())).scalars()]
@@ -125,7 +142,7 @@ def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, in
                 select(table.c.dataset, table.c.job_id).where(
                     table.c.dataset == func.any(datasets), table.c.job_id == func.any(list(job_ids))
                 )
-                for table in (RESULT, FAILURE)
+                for table in (RESULT, DESCRIPTION, FAILURE)
             )
         ).subquery()
         rows = connection.execute(select(found.c.dataset, func.count()).group_by(found.c.dataset).order_by("dataset"))

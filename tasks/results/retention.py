@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import delete, exists, func, not_, or_, select, tuple_
 
 from infra.database.connect import database_errors
-from tasks.database.tables import CHUNK, FAILURE, PLAN, RESULT, RESULT_HISTORY, RUN, SHARD
+from tasks.database.tables import CHUNK, DESCRIPTION, FAILURE, PLAN, RESULT, RESULT_HISTORY, RUN, SHARD
 from tasks.results.runs import IS_UNDER_WAY
 
 if TYPE_CHECKING:
@@ -101,13 +101,14 @@ def _is_old(info: ObjectInfo, before: datetime) -> bool:
 
 # Rows per transaction, few enough that writers never wait for long.
 _BATCH_ROWS = 20_000
-_ROWS = (RESULT, FAILURE, RESULT_HISTORY)
+_ROWS = (RESULT, DESCRIPTION, FAILURE, RESULT_HISTORY)  # the chunks of a description go with it
 
 
 def remove_old_rows(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
-    """Remove labels, replaced labels and failures older than `age` by the database's clock; return their number.
+    """Remove labels, replaced labels, descriptions and failures older than `age`; return their number.
 
-    The next run of a manifest answers their jobs again. Datasets with a run in progress are skipped.
+    Ages are by the database's clock. The next run of a manifest answers their jobs again. Datasets with a run in
+    progress are skipped.
     """
     removed = sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in _ROWS)
     _remove(engine, CHUNK, _is_left_over(), dry_run)

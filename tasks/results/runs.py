@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from infra.process_identity import has_ended, own_process
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.spec import EVERY
 from tasks.database.tables import RUN, RUN_SPEC, SPEC
-from tasks.domain import RunSpec
+from tasks.domain import DescribeSpec, RunSpec, Spec
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,7 +30,7 @@ _UNSEEN = (RUN.c.state == "running") & (RUN.c.seen_at < func.now() - LOST_AFTER)
 IS_UNDER_WAY = (RUN.c.state == "running") & ~_UNSEEN
 
 
-def open_run(engine: Engine, *, run_id: UUID, spec: RunSpec, facts: dict[str, Any]) -> None:
+def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any]) -> None:
     """Record a run's start and its spec; a run restarted under the same id continues its row.
 
     Args:
@@ -195,32 +196,50 @@ def newest_run(engine: Engine, *, manifest_uri: str | None, dataset: str | None)
 
 
 def is_partial_run(engine: Engine, run: RowMapping) -> bool:
-    """Check whether a run covers only some jobs of its manifest: a backfill under a spec that no classify run used."""
+    """Check whether a run covers only some jobs of its manifest: a backfill under a spec that no other run used."""
     query = select(RUN.c.run_id).where(
-        RUN.c.kind == "classify", RUN.c.dataset == run["dataset"], RUN.c.spec_id == run["spec_id"]
+        RUN.c.kind != "backfill", RUN.c.dataset == run["dataset"], RUN.c.spec_id == run["spec_id"]
     )
     with database_errors(), engine.connect() as connection:
         return run["kind"] == "backfill" and connection.execute(query.limit(1)).first() is None
 
 
 def read_spec(engine: Engine, spec_id: str) -> RunSpec:
-    """Read a spec.
+    """Read the spec of a run that asks questions.
 
     Raises:
-        ConfigurationError: This version of Reelabel cannot reproduce the spec.
+        ConfigurationError: It describes videos, or this version of Reelabel cannot reproduce it.
+    """
+    spec = read_any_spec(engine, spec_id)
+    if isinstance(spec, DescribeSpec):
+        raise ConfigurationError(f"Spec {spec_id} is of a run that describes videos, and asks no questions.")
+    return spec
+
+
+def read_any_spec(engine: Engine, spec_id: str) -> Spec:
+    """Read a spec, of questions or of descriptions.
+
+    Raises:
+        ConfigurationError: This version of Reelabel cannot reproduce it.
     """
     with database_errors(), engine.connect() as connection:
         body = connection.execute(select(SPEC.c.body).where(SPEC.c.spec_id == spec_id)).scalar_one()
-    try:
-        spec = RunSpec.model_validate(body)
-    except ValidationError:
-        spec = None
+    spec: Spec | None = None
+    with suppress(ValidationError):
+        spec = DescribeSpec.model_validate(body) if "job" in body else RunSpec.model_validate(body)
     if spec is None or spec.spec_id != spec_id:
         raise ConfigurationError(
             f"Spec {spec_id} was created by another version of Reelabel, and this version cannot reproduce it; "
             "use that version, or set the options explicitly."
         )
     return spec
+
+
+def describes(engine: Engine, spec_id: str) -> bool:
+    """Return whether a spec is of a run that describes videos."""
+    query = select(SPEC.c.body.has_key("job")).where(SPEC.c.spec_id == spec_id)
+    with database_errors(), engine.connect() as connection:
+        return bool(connection.execute(query).scalar_one())
 
 
 def _newest() -> Select[Any]:

@@ -1,4 +1,4 @@
-"""Write the results and failures of shards, in one transaction."""
+"""Write the results, descriptions and failures of shards, in one transaction."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from infra.database.connect import database_errors
 from reelabel.errors import TransientError
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
-from tasks.database.tables import FAILURE, RESULT, RESULT_HISTORY
+from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows, storable
 from tasks.domain import MAX_JOBS, Answer
 from tasks.plans.lease import finish
 from tasks.results.chunks import replace_chunks
+from tasks.results.descriptions import write_descriptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Engine, Row, Table
 
+    from tasks.description.described import DescribedVideo
     from tasks.domain import Failure, Job, JobResult
     from tasks.domain.chunks import ChunkOutcome
     from tasks.plans.lease import Lease
@@ -66,6 +68,7 @@ class EndedShard:
     Attributes:
         results: Labels.
         failures: Failures, of other jobs.
+        descriptions: Descriptions, of a shard that asks no questions.
         lease: Lease of the shard; None outside of a plan, which counts as older than every lease.
         report: Report of the shard, for its row.
         chunks: The chunks that were asked about, of the jobs that were cut.
@@ -74,6 +77,7 @@ class EndedShard:
     results: Sequence[JobResult]
     failures: Sequence[Failure]
     chunks: Sequence[ChunkOutcome] = ()
+    descriptions: Sequence[DescribedVideo] = ()
     lease: Lease | None = None
     report: dict[str, Any] | None = None
 
@@ -84,11 +88,11 @@ class EndedShard:
 
 
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
-    """Write labels and failures, and mark their shards as done, in one transaction.
+    """Write labels, or descriptions, and failures, and mark their shards as done, in one transaction.
 
-    A job has one label or one failure: the new row replaces the old one, and a replaced label is kept in the history.
-    Two exceptions: a failure does not replace a label for the same question about the same video, or about a video that
-    cannot be reached; and no row replaces one that was written under a newer lease.
+    A job has one label, or one description, or one failure: the new row replaces the old one, and a replaced label is
+    kept in the history. Two exceptions: a failure does not replace a label for the same question about the same video,
+    or about a video that cannot be reached; and no row replaces one that was written under a newer lease.
 
     Idempotent, except that a failure counts its attempts.
 
@@ -116,14 +120,18 @@ def _finish(connection: Connection, shard: EndedShard) -> bool:
 def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
     results = [(result, shard.fence) for shard in shards for result in shard.results]
     failures = [(failure, shard.fence) for shard in shards for failure in shard.failures]
-    written: list[tuple[JobResult | Failure, int]] = [*results, *failures]
+    videos = [(video, shard.fence) for shard in shards for video in shard.descriptions]
+    written: list[tuple[JobResult | DescribedVideo | Failure, int]] = [*results, *videos, *failures]
     current = _CurrentRows.locked(connection, run, [outcome.job.job_id for outcome, _ in written])
     labelled = [(result, fence) for result, fence in results if current.newest.get(result.job.job_id, 0) <= fence]
+    described = [(video, fence) for video, fence in videos if current.newest.get(video.job.job_id, 0) <= fence]
     recorded = [(failure, fence) for failure, fence in failures if current.are_replaced_by(failure, fence)]
     # Old rows are deleted first, so that one COPY, which cannot update, writes the new ones.
-    ended = {result.job.job_id for result, _ in labelled} | {failure.job.job_id for failure, _ in recorded}
+    new: list[tuple[JobResult | DescribedVideo | Failure, int]] = [*labelled, *described, *recorded]
+    ended = {outcome.job.job_id for outcome, _ in new}
     _keep(connection, run, current.labels.keys() & ended)
     _drop(connection, RESULT, run, current.labels.keys() & ended)
+    _drop(connection, DESCRIPTION, run, current.labels.keys() & ended)
     _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
     chunks = [chunk for shard in shards for chunk in shard.chunks if chunk.job.job_id in ended]
@@ -133,6 +141,8 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
         kind: type = type(labelled[0][0].provenance)
         names = _result_columns(kind)
         copy_rows(connection, RESULT, names, rows, shared=shared)
+    if described:
+        write_descriptions(connection, described, shared=shared)
     if recorded:
         rows = ((fence, *_failure_row(each, attempts=1 + current.attempts_of(each.job))) for each, fence in recorded)
         copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
@@ -143,6 +153,7 @@ class _CurrentRows:
     """The rows of some jobs before a write, by job id.
 
     Attributes:
+        labels: Labels, or descriptions.
         newest: Token of the newest lease under which a row was written.
         cut: Ids of the jobs that have rows of chunks.
     """
@@ -272,6 +283,7 @@ class ShardWriter:
         lease: Lease | None = None,
         report: dict[str, Any] | None = None,
         chunks: Sequence[ChunkOutcome] = (),
+        descriptions: Sequence[DescribedVideo] = (),
     ) -> None:
         """Write the outcomes of a shard's jobs, and mark it as done; see `write_shards`.
 
@@ -280,7 +292,9 @@ class ShardWriter:
             DatabaseUnavailableError: Nothing of it was written.
         """
         done = Future[None]()
-        ended = EndedShard(results=results, failures=failures, chunks=chunks, lease=lease, report=report)
+        ended = EndedShard(
+            results=results, failures=failures, chunks=chunks, descriptions=descriptions, lease=lease, report=report
+        )
         self._gathered.append((ended, done))
         with self._turn:
             while not done.done():
@@ -311,4 +325,4 @@ class ShardWriter:
 
 def _jobs(waiting: _Waiting) -> int:
     shard, _ = waiting
-    return len(shard.results) + len(shard.failures)
+    return len(shard.results) + len(shard.descriptions) + len(shard.failures)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from prefect import get_run_logger
 from prefect.context import FlowRunContext
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from flows.shard.report import ShardReport
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampling.options import Sampling
     from tasks.domain import RunSpec, Shard, WallClockProfile
     from tasks.model.backend import InferenceBackend
     from tasks.model.identity import ModelCard
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     MakeExtractor = Callable[[], FrameExtractor]
     # Starts the extraction of a shard with an extractor and a stream; returns a function that waits for its end.
     StartExtraction = Callable[[Shard, MakeExtractor, ViewStream], Callable[[], ExtractedShard]]
+
+Item = TypeVar("Item")
+Submitted = TypeVar("Submitted")
 
 # Threads are created on demand, for shards extracted ahead and for those at the engine.
 MAX_TASKS = 96
@@ -104,7 +108,7 @@ def execute_locally(
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             answering = engine_settings(settings, spec)
             backend = stack.enter_context(backend_of(settings).open(card, answering, sampling=spec.sampling))
-            extractor = open_extractor(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
+            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=settings.model.batch_mib * 1024**2)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(ends_soon())
             source = ShardQueue(
@@ -154,11 +158,16 @@ def infer_shards(
 ) -> Iterator[ShardReport]:
     """Answer shards, several at once, so that the engine has work while results are written."""
     spent_ms = Counter[RunPhase]()
-    in_progress: deque[tuple[ShardInExtraction, PrefectFuture[ShardReport | None]]] = deque()
 
-    def settle() -> Iterator[ShardReport]:
-        each, future = in_progress.popleft()
-        _forget_results()
+    def submit(each: ShardInExtraction) -> PrefectFuture[ShardReport | None]:
+        leased, context = each.leased, context_of(each.leased.plan)
+        arguments = (quote(leased.shard), quote(each.stream), quote(leased.lease), quote(context))
+        with shard_logged(leased, "infer"):
+            future: PrefectFuture[ShardReport | None] = infer_shard.submit(leased.shard.index, *arguments)  # type: ignore[call-overload]
+        return future
+
+    def settle(each: ShardInExtraction, future: PrefectFuture[ShardReport | None]) -> Iterator[ShardReport]:
+        forget_results()
         extracted = each.wait()
         if extracted is None:
             future.wait()
@@ -172,21 +181,36 @@ def infer_shards(
                 get_run_logger().info("%s", report)
             yield report
 
-    for each in extracting:
-        if each:
-            leased, context = each.leased, context_of(each.leased.plan)
-            arguments = (quote(leased.shard), quote(each.stream), quote(leased.lease), quote(context))
-            with shard_logged(leased, "infer"):
-                future = infer_shard.submit(leased.shard.index, *arguments)  # type: ignore[call-overload]
-            in_progress.append((each, future))
+    return work_ahead(extracting, submit, settle, max_concurrent=max_concurrent)
+
+
+def work_ahead(
+    items: Iterable[Item | None],
+    submit: Callable[[Item], Submitted],
+    settle: Callable[[Item, Submitted], Iterator[ShardReport]],
+    *,
+    max_concurrent: int,
+) -> Iterator[ShardReport]:
+    """Work on items, several at once, and yield what the oldest ones give.
+
+    Args:
+        items: What to work on; None if there is nothing at the moment.
+        submit: Starts work on an item.
+        settle: Waits for its end, and yields its report, if it has one.
+        max_concurrent: Most items in progress.
+    """
+    in_progress: deque[tuple[Item, Submitted]] = deque()
+    for each in items:
+        if each is not None:
+            in_progress.append((each, submit(each)))
         # With nothing left to lease, the shards in progress here may be all that the plan waits for.
         if in_progress and (each is None or len(in_progress) == max_concurrent):
-            yield from settle()
+            yield from settle(*in_progress.popleft())
     while in_progress:
-        yield from settle()
+        yield from settle(*in_progress.popleft())
 
 
-def _forget_results() -> None:
+def forget_results() -> None:
     """Have Prefect forget the states of earlier tasks, which it keeps to the end of the flow to link their results.
 
     Nothing here passes a result from task to task, and a run of a million jobs has twenty thousand tasks.
@@ -218,7 +242,7 @@ def extract_ahead(
     in_progress: deque[ShardInExtraction] = deque()
     shards = source if threads is None else _lease_as_needed(source, in_progress, threads=threads)
     for leased in shards:
-        _forget_results()
+        forget_results()
         if leased:
             stream = ViewStream()
             with shard_logged(leased, "extract"):
@@ -298,16 +322,16 @@ def make_inference_context(
     )
 
 
-def open_extractor(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_bytes: int) -> FrameExtractor:
-    """Return the extractor of videos for a spec, which keeps up to `keep_bytes` of frame files in memory."""
+def open_extractor(settings: Settings, pool: DecodePool, sampling: Sampling, *, keep_bytes: int) -> FrameExtractor:
+    """Return the extractor of videos by a sampling, which keeps up to `keep_bytes` of frame files in memory."""
     return FrameExtractor(
         objects=video_store(settings),
         cache=frame_cache(settings, keep_bytes=keep_bytes),
         pool=pool,
-        sampling=spec.sampling,
+        sampling=sampling,
         limits=video_limits(settings),
         pixel_encoding=settings.store.encoding,
         allow_roots=settings.extract.allow_roots,
-        thresholds=CoverageThresholds.of(spec.sampling if spec.sampling.sampler == "auto" else settings.sampling),
+        thresholds=CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling),
         turns=Turns(keep_faults=_KEPT_FAULTS),
     )

@@ -42,7 +42,8 @@ def remote_extractor(spec: str, processes: int) -> FrameExtractor:
         spec: Spec of the run, as JSON.
         processes: Number of decoding processes.
     """
-    return open_extractor(load_settings(), _pool_there(processes), RunSpec.model_validate_json(spec), keep_bytes=0)
+    sampling = RunSpec.model_validate_json(spec).sampling
+    return open_extractor(load_settings(), _pool_there(processes), sampling, keep_bytes=0)
 
 
 @lru_cache(1)

@@ -5,9 +5,8 @@ from functools import partial
 import pytest
 from prefect.runtime import flow_run
 
-from flows.classify import scheduled_run_name
 from flows.run.artifacts import _plain
-from flows.run.naming import name_of_current, name_of_worker
+from flows.run.naming import name_of_current, name_of_worker, scheduled_run_name
 from flows.run.result import completed_state
 from flows.watch import watch_run_name
 from tests.hostile import HOSTILE, SHOWN, hidden_in
@@ -23,7 +22,9 @@ def test_a_state_message_shows_invisible_characters():
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        pytest.param(scheduled_run_name, {"manifest": "a.parquet", "dataset": HOSTILE}, id="classify"),
+        pytest.param(
+            partial(scheduled_run_name, "classify"), {"manifest": "a.parquet", "dataset": HOSTILE}, id="classify"
+        ),
         pytest.param(
             partial(name_of_current, "backfill"), {"manifest": "a.parquet", "dataset": HOSTILE}, id="backfill"
         ),

@@ -76,7 +76,7 @@ def settings_of(store, **changes):
 
 def test_videos_are_read_with_their_own_key_and_frame_files_written_with_the_stores(store, videos, pool):
     settings = settings_of(store, **login("videos", "video_"))
-    extractor = open_extractor(settings, pool, SPEC, keep_bytes=0)
+    extractor = open_extractor(settings, pool, SPEC.sampling, keep_bytes=0)
 
     extractor.check_stores(videos)
     known = extractor.stat_many(videos)
@@ -95,7 +95,7 @@ def test_videos_are_read_with_their_own_key_and_frame_files_written_with_the_sto
 
 
 def test_without_a_key_for_videos_the_stores_key_needs_both_rights(store, videos, pool):
-    extractor = open_extractor(settings_of(store), pool, SPEC, keep_bytes=0)
+    extractor = open_extractor(settings_of(store), pool, SPEC.sampling, keep_bytes=0)
 
     with pytest.raises(VideoRefusedError, match=r"denies access.*store\.access_key_id.*video_access_key_id"):
         extractor.prepare(videos[0])
@@ -103,7 +103,7 @@ def test_without_a_key_for_videos_the_stores_key_needs_both_rights(store, videos
 
 def test_only_listed_buckets_are_read(store, videos, pool):
     settings = settings_of(store, read_buckets=["videos"], **login("administrator"))
-    extractor = open_extractor(settings, pool, SPEC, keep_bytes=0)
+    extractor = open_extractor(settings, pool, SPEC.sampling, keep_bytes=0)
     elsewhere = "s3://frames/clip.mp4"
 
     assert set(

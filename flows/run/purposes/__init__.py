@@ -1,0 +1,1 @@
+"""What runs are for: answering questions about videos, or describing videos."""

@@ -1,0 +1,169 @@
+"""The Prefect task that describes a shard: from its videos to the rows of their descriptions."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from flows.shard.metrics import record_descriptions, shard_in_progress
+from flows.shard.report import ShardReport
+from flows.shard.retry import RETRY_DELAYS_S, await_recovery, retry_faults
+from flows.shard.tasks import is_transient, log_failures
+from infra.database.connect import require_writes
+from infra.errors import EngineLostError
+from reelabel.errors import JobError, StoreUnavailableError, VideoError
+from tasks.domain import Failure, RunPhase, Stage, WallClockProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
+
+    from reelabel.errors import TransientError
+    from reelabel.sources.object_store import ObjectInfo
+    from tasks.description.described import DescribedVideo
+    from tasks.description.describer import VideoDescriber
+    from tasks.domain import Job, Shard
+    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.plans.lease import Lease
+    from tasks.results.write import ShardWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptionContext:
+    """What descriptions need besides the shard.
+
+    Attributes:
+        describer: Describes videos.
+        towers: Embed their frames.
+        writer: Writes the rows of shards.
+        workers: Threads, each of which describes a video.
+        ledger: Wall-clock profile.
+        gpus: GPUs that the towers hold.
+        spent_ms: Milliseconds so far that `RunPhase.DECODE` is made of.
+    """
+
+    describer: VideoDescriber
+    towers: EmbeddingBackend
+    writer: ShardWriter
+    workers: Executor
+    ledger: WallClockProfile = field(default_factory=WallClockProfile)
+    gpus: int = 0
+    spent_ms: Counter[RunPhase] = field(default_factory=Counter, repr=False)
+
+    def lap(self) -> dict[str, float]:
+        """Return milliseconds by part since the last lap."""
+        self.ledger.split(RunPhase.DECODE, dict(self.spent_ms))
+        return self.ledger.lap()
+
+
+@task(
+    task_run_name="describe-shard-{index}",
+    retries=len(RETRY_DELAYS_S),
+    retry_delay_seconds=[*RETRY_DELAYS_S],
+    retry_condition_fn=is_transient,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def describe_shard(
+    index: int,  # noqa: ARG001
+    shard: Shard,
+    lease: Lease,
+    context: DescriptionContext,
+) -> ShardReport:
+    """Describe the videos of a shard, and write the rows of its jobs and the end of the shard in one transaction.
+
+    A bad video fails its own jobs, not the shard. Safe to run again: videos that are embedded are not embedded again.
+
+    Raises:
+        LeaseLostError: Another worker has the shard; nothing was written.
+    """
+    extractor = context.describer.embedder.extractor
+    services: dict[type[TransientError], Callable[[], object]] = {
+        StoreUnavailableError: partial(extractor.check_stores, shard.video_uris),
+        EngineLostError: context.towers.wait_ready,
+    }
+    with shard_in_progress("infer"), await_recovery(services):
+        began_s = time.time()
+        with context.ledger.doing(RunPhase.DECODE):
+            known = extractor.stat_many(shard.video_uris)
+            describe = partial(_describe, context.describer, shard.index, known)
+            ended = list(context.workers.map(describe, shard.jobs))
+        described = [each for each in ended if not isinstance(each, Failure)]
+        failures = [each for each in ended if isinstance(each, Failure)]
+        report = _report(shard, described, failures, between_s=(began_s, time.time()))
+        context.spent_ms.update(_phases(described))
+        started = time.perf_counter()
+        with context.ledger.doing(RunPhase.DATABASE):
+            lap_ms = context.lap()
+            stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
+            write = partial(context.writer.write, (), failures, descriptions=described, lease=lease, report=stored)
+            try:
+                retry_faults(write, partial(require_writes, context.writer.engine))
+            except BaseException:
+                context.ledger.give_back(lap_ms)
+                raise
+    write_ms = (time.perf_counter() - started) * 1e3
+    record_descriptions(described, failures, dataset=context.writer.run.dataset, write_ms=write_ms)
+    log_failures(failures, context.writer.run)
+    return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+
+
+def _describe(
+    describer: VideoDescriber, shard_index: int, known: dict[str, ObjectInfo], job: Job
+) -> DescribedVideo | Failure:
+    try:
+        return describer.describe(job, shard_index, known.get(job.video_uri))
+    except JobError as error:
+        fingerprint = error.fingerprint if isinstance(error, VideoError) else None
+        return Failure(
+            job=job,
+            stage=Stage(error.stage),
+            code=error.code,
+            message=error.message,
+            shard_index=shard_index,
+            source_fingerprint=fingerprint,
+        )
+
+
+def _report(
+    shard: Shard, described: Sequence[DescribedVideo], failures: Sequence[Failure], *, between_s: tuple[float, float]
+) -> ShardReport:
+    costs = [video.cost for video in described]
+    return ShardReport(
+        index=shard.index,
+        labels=len(described),
+        failures=len(failures),
+        videos_extracted=sum(not video.was_cached for video in described),
+        videos_cached=sum(video.was_cached for video in described),
+        videos_remade=sum(bool(video.remade) for video in described),
+        stage_ms={
+            "fetch": sum(cost.fetch_ms for cost in costs),
+            "decode": sum(cost.decode_ms for cost in costs),
+            "cache write": sum(cost.cache_write_ms for cost in costs),
+            "cache read": sum(cost.cache_read_ms for cost in costs),
+            "embed": sum(cost.embed_ms for cost in costs),
+            "scenes": sum(cost.scenes_ms for cost in costs),
+            "describe": sum(cost.describe_ms for cost in costs),
+            "database": 0.0,
+        },
+        prompt_tokens=0,
+        cached_tokens=0,
+        between_s={"infer": between_s},
+    )
+
+
+def _phases(described: Sequence[DescribedVideo]) -> Counter[RunPhase]:
+    """Return what the waits for frames are made of."""
+    spent_ms = Counter[RunPhase]()
+    for cost in (video.cost for video in described):
+        spent_ms[RunPhase.FETCH] += round(cost.fetch_ms)
+        spent_ms[RunPhase.DECODE] += round(cost.decode_ms + cost.scenes_ms + cost.describe_ms)
+        spent_ms[RunPhase.CACHE_WRITE] += round(cost.cache_write_ms)
+        spent_ms[RunPhase.CACHE_READ] += round(cost.cache_read_ms)
+    return spent_ms

@@ -1,0 +1,52 @@
+"""An image-text model without weights: a frame's vector is its mean colour, and colours are the texts that it knows."""
+
+import threading
+
+import numpy as np
+
+from infra.errors import EngineLostError
+from tasks.description.embeddings import normalize
+from tasks.description.pooling import EmbeddedBank
+from tasks.embedding.protocol import TowersInfo
+
+COLOURS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
+INFO = TowersInfo(
+    device="cpu",
+    gpus=0,
+    dtype="float32",
+    dimensions=3,
+    size_px=32,
+    max_tokens=4,
+    scale=10.0,
+    bias=-5.0,
+    start_ms=1.0,
+    versions={"colours": "1"},
+)
+
+
+class ColourTowers:
+    """Frames with a white first pixel kill it, as those of a hostile video might; `is_dead` makes all do so."""
+
+    def __init__(self):
+        self.requests, self.is_dead, self._lock = [], False, threading.Lock()
+
+    @property
+    def images_embedded(self):
+        return sum(map(sum, self.requests))
+
+    def wait_ready(self):
+        return INFO
+
+    def embed_frames(self, videos):
+        with self._lock:
+            self.requests.append([len(frames) for frames in videos])
+        if self.is_dead or any((frames[:, 0, 0] > 250).all(axis=-1).any() for frames in videos):
+            raise EngineLostError("The towers failed: their process died; see the log towers.log.")
+        return normalize(np.concatenate(videos).mean(axis=(1, 2)) + 1e-3)
+
+    def embed_texts(self, texts):
+        return np.array([COLOURS[text] for text in texts], np.float32)
+
+
+def bank_of(*texts):
+    return EmbeddedBank(texts=texts, vectors=ColourTowers().embed_texts(texts))

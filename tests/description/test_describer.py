@@ -1,0 +1,262 @@
+"""Videos from their files to their descriptions, by a model of colours."""
+
+from dataclasses import replace
+
+import av
+import numpy as np
+import pytest
+
+from infra.errors import EngineLostError, InferenceError
+from infra.settings import StoreSettings
+from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.look import IndexReader
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sources.object_store import ObjectStore
+from tasks.description.describer import VideoDescriber
+from tasks.description.scene_file import SceneFiles
+from tasks.domain import DescribeSpec, Job, ModelIdentity
+from tasks.embedding import video
+from tasks.embedding.batches import FrameBatcher
+from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.video import VideoEmbedder
+from tests.description.colours import INFO, ColourTowers, bank_of
+
+FPS = 8
+SPEC = DescribeSpec(
+    model=ModelIdentity(name="colours"),
+    seconds_per_chunk=2,
+    frames_per_chunk=4,
+    tags="t",
+    captions="c",
+    top_k=2,
+    scene_threshold=10.0,
+)
+RGB = {"red": (200, 10, 10), "green": (10, 200, 10), "blue": (10, 10, 200), "white": (255, 255, 255)}
+
+
+def film(path, *scenes, **options):
+    """Write scenes, each a colour and seconds, as a video."""
+    with av.open(str(path), "w", options=options) as container:
+        stream = container.add_stream("libx264", rate=FPS, options={"g": str(FPS), "bf": "0", "crf": "10"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for colour, seconds in scenes:
+            for _ in range(round(seconds * FPS)):
+                pixels = np.full((48, 64, 3), RGB[colour], np.uint8)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+def job(path, **changed):
+    return Job(job_id="film", video_uri=str(path), prompt="", choices=(), **changed)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
+        yield pool
+
+
+@pytest.fixture
+def towers():
+    return ColourTowers()
+
+
+@pytest.fixture
+def describer_of(tmp_path, pool, towers):
+    objects, root = ObjectStore(StoreSettings()), f"file://{tmp_path}/cache"
+    extractor = FrameExtractor(
+        objects=objects,
+        cache=FrameCache(objects, root),
+        pool=pool,
+        sampling=SPEC.sampling(max_pixels=2048),
+        limits=Limits(),
+    )
+
+    def make(spec=SPEC, tags=("red", "green", "blue")):
+        embedder = VideoEmbedder(
+            extractor=extractor,
+            reader=IndexReader(objects=objects, pool=pool, limits=Limits(), cache=extractor.cache),
+            cache=EmbeddingCache(objects, root),
+            frames=FrameBatcher(towers=towers, batch_frames=128),
+            spec=spec,
+            info=INFO,
+        )
+        files = SceneFiles(objects=objects, root_uri=root)
+        return VideoDescriber(
+            embedder=embedder, scene_files=files, spec=spec, tags=bank_of(*tags), captions=bank_of("green", "red")
+        )
+
+    return make
+
+
+def test_a_film_is_tagged_chunk_by_chunk_and_its_cut_is_found(describer_of, tmp_path):
+    found = describer_of().describe(job(film(tmp_path / "a.mp4", ("red", 4), ("blue", 5))), 3)
+
+    parts = found.description.chunks
+    assert [(part.chunk.start_s, part.chunk.end_s, part.frames) for part in parts] == [
+        (0, 2, 4),
+        (2, 4, 4),
+        (4, 6, 4),
+        (6, 8, 4),
+        (8, 9, 4),
+    ]
+    assert [part.tags[0].text for part in parts] == ["red", "red", "blue", "blue", "blue"]
+    assert [tag.text for tag in found.description.tags] == ["blue", "red"]
+    assert found.description.tags[0].probability == pytest.approx(
+        1 / (1 + np.exp(5 - 10 * found.description.tags[0].score))
+    )
+    assert found.description.caption.text == "red"
+    [change] = found.changes.changes
+    assert change.since_ms < 4000 <= change.pts_ms
+    assert [(scene.start_ms, scene.end_ms) for scene in found.scenes] == [(0, change.pts_ms), (change.pts_ms, 9000)]
+    assert [len(found.changes_in(part.chunk)) for part in parts] == [0, 0, 1, 0, 0]
+    assert (found.duration_s, found.frames, found.shard_index, found.was_cached) == (9, 20, 3, False)
+
+
+def test_frames_are_the_middles_of_equal_parts_at_their_true_times(describer_of, tmp_path):
+    embedded = describer_of().embedder.embed(job(film(tmp_path / "a.mp4", ("red", 4))))
+
+    assert embedded.embeddings.pts_ms.tolist() == [250, 750, 1250, 1750, 2250, 2750, 3250, 3750]
+
+
+def test_a_segment_is_described_alone_and_its_times_are_those_of_the_video(describer_of, tmp_path):
+    clip = film(tmp_path / "a.mp4", ("red", 4.5), ("green", 1.5), ("blue", 4))
+
+    found = describer_of().describe(job(clip, start_s=3.0, end_s=5.5), 0)
+
+    assert [(part.chunk.start_s, part.chunk.end_s, part.tags[0].text) for part in found.description.chunks] == [
+        (3, 5, "red"),
+        (5, 5.5, "green"),
+    ]
+    [change] = found.changes.changes
+    assert change.since_ms < 4500 <= change.pts_ms
+    assert [(scene.start_ms, scene.end_ms) for scene in found.scenes] == [
+        (3000, change.pts_ms),
+        (change.pts_ms, 5500),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({}, id="another bank"),
+        pytest.param({"top_k": 1}, id="top k"),
+        pytest.param({"method": "published", "scene_method": "published", "scene_threshold": 0.15}, id="published"),
+        pytest.param({"scene_method": "ema", "scene_threshold": 0.3}, id="another threshold of ema"),
+    ],
+)
+def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_path, pool, monkeypatch, changed):
+    clip = job(film(tmp_path / "a.mp4", ("red", 4), ("blue", 4)))
+    first = describer_of().describe(clip, 0)
+    assert (first.cost.frames_embedded, towers.images_embedded) == (16, 16)
+    assert first.cost.frames_decoded > 0
+
+    def refuse(*_arguments, **_options):
+        raise AssertionError("a video was read")
+
+    for name in ("extract", "extract_by_ranges", "read_packets", "read_facts"):
+        monkeypatch.setattr(pool, name, refuse, raising=True)
+    again = describer_of(SPEC.model_copy(update=changed), tags=("blue", "green")).describe(clip, 0)
+
+    assert towers.images_embedded == 16
+    assert (again.cost.frames_decoded, again.cost.frames_embedded, again.was_cached) == (0, 0, True)
+    assert again.description.tags[0].text == "blue"
+    assert len(again.changes.changes) >= 1
+
+
+def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, towers, tmp_path, monkeypatch):
+    clip = film(tmp_path / "a.mp4", ("red", 10), ("green", 10), ("blue", 5))
+    whole = describer_of().describe(job(clip), 0)
+    monkeypatch.setattr(video, "PIECE_BYTES", 3 * 8 * 2048)
+    towers.requests.clear()
+
+    pieces = describer_of(SPEC.model_copy(update={"model": ModelIdentity(name="another")})).describe(job(clip), 0)
+
+    assert towers.requests == [[8], [8], [8], [8], [8], [8], [4]]
+    assert pieces.description == whole.description
+    # Each piece begins at a keyframe here, so that no frame is decoded twice.
+    assert pieces.cost.frames_decoded <= 25 * FPS + 50
+
+
+def test_keyframes_alone_are_an_option(describer_of, tmp_path):
+    spec = SPEC.model_copy(update={"sampler": "keyframes"})
+
+    embedded = describer_of(spec).embedder.embed(job(film(tmp_path / "a.mp4", ("red", 4), ("blue", 3))))
+
+    assert embedded.embeddings.pts_ms.tolist() == [0, 1000, 2000, 3000, 4000, 5000, 6000]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1 / FPS])
+def test_a_video_shorter_than_a_chunk_or_of_one_frame_is_one_chunk(describer_of, tmp_path, seconds):
+    found = describer_of().describe(job(film(tmp_path / "a.mp4", ("green", seconds))), 0)
+
+    assert [part.frames for part in found.description.chunks] == [min(4, round(seconds * FPS))]
+    assert found.description.tags[0].text == "green"
+    assert found.duration_s == pytest.approx(seconds, abs=0.01)
+    assert found.changes.changes == ()
+
+
+def test_a_video_that_is_cut_in_its_middle_is_described_up_to_there(describer_of, tmp_path):
+    clip = film(tmp_path / "a.mp4", ("red", 6), ("blue", 6), movflags="+faststart")
+    clip.write_bytes(clip.read_bytes()[: clip.stat().st_size * 6 // 10])
+
+    found = describer_of().describe(job(clip), 0)
+
+    assert "cut short" in found.decode_note
+    assert found.duration_s < 12
+    assert all(part.frames for part in found.description.chunks)
+    assert found.description.chunks[0].tags[0].text == "red"
+
+
+def test_a_segment_past_the_end_fails_with_a_sentence(describer_of, tmp_path):
+    with pytest.raises(SamplingRefusedError, match="starts at 30 s, but the video ends at 4 s"):
+        describer_of().describe(job(film(tmp_path / "a.mp4", ("red", 4)), start_s=30.0), 0)
+
+
+def test_a_file_that_is_no_video_or_is_gone_fails_with_a_sentence(describer_of, tmp_path):
+    (tmp_path / "text.mp4").write_text("no video")
+
+    with pytest.raises(VideoUnreadableError):
+        describer_of().describe(job(tmp_path / "text.mp4"), 0)
+    with pytest.raises(VideoMissingError, match="There is no video at"):
+        describer_of().describe(job(tmp_path / "gone.mp4"), 0)
+
+
+def test_a_video_without_frames_fails_with_a_sentence(describer_of, tmp_path):
+    clip = film(tmp_path / "a.mp4", ("red", 1))
+    data = clip.read_bytes()
+    at = data.index(b"mdat") + 4
+    clip.write_bytes(data[:at] + bytes(400) + data[at + 400 :])
+
+    with pytest.raises((NoFramesError, VideoUnreadableError)):
+        describer_of().describe(job(clip), 0)
+
+
+def test_frames_that_kill_the_towers_fail_their_own_video(describer_of, towers, tmp_path):
+    describer = describer_of()
+
+    with pytest.raises(InferenceError, match="dies on the frames of this video"):
+        describer.describe(job(film(tmp_path / "white.mp4", ("white", 2))), 0)
+    assert describer.describe(job(film(tmp_path / "a.mp4", ("red", 2))), 0).frames == 4
+
+    towers.is_dead = True
+    with pytest.raises(EngineLostError):
+        describer.describe(job(film(tmp_path / "b.mp4", ("red", 3))), 0)
+
+
+def test_an_altered_embedding_file_is_made_again_and_told(describer_of, towers, tmp_path):
+    describer, clip = describer_of(), job(film(tmp_path / "a.mp4", ("red", 2)))
+    key = describer.embedder.embed(clip).identity.key
+    path = tmp_path / "cache" / key
+    path.write_bytes(path.read_bytes()[:-9])
+
+    again = describer.describe(clip, 0)
+
+    assert "embedding file made again" in again.decode_note
+    assert again.remade
+    assert towers.images_embedded == 8
+    assert replace(again, cost=describer.describe(clip, 0).cost).frames == 4
