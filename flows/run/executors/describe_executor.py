@@ -15,23 +15,17 @@ from prefect.utilities.annotations import quote
 from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.local_executor import forget_results, open_extractor, work_ahead
 from flows.run.executors.termination import ends_soon
+from flows.run.executors.towers import open_embedder
 from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.logged import shard_logged
 from flows.shard.queue import ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from infra.telemetry import start_metrics
-from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, RunPhase
-from tasks.embedding.backend import TowersOptions, towers_backend
-from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.fleet import TowersFleet
-from tasks.embedding.video import VideoEmbedder
 from tasks.frame_cache.pool import decode_pool
-from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
 from tasks.results.runs import update_run
@@ -46,39 +40,12 @@ if TYPE_CHECKING:
     from flows.run.progress import Progress
     from flows.shard.queue import LeasedShard
     from flows.shard.report import ShardReport
-    from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from tasks.description.pooling import EmbeddedBank
     from tasks.domain import WallClockProfile
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.embedding.protocol import TowersInfo
-    from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
-
-
-def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
-    """Create the towers of a model, without starting them.
-
-    Raises:
-        ConfigurationError: There are fewer GPUs than towers, or no such backend.
-    """
-    backend, chosen = towers_backend(settings.describe.backend), settings.describe
-    shares = assign_gpus(visible_gpus(), engines=chosen.engines, tensor_parallel_size=1)
-    members = [
-        backend.open(
-            card,
-            TowersOptions(
-                log_path=settings.home / "logs" / ("towers.log" if len(shares) == 1 else f"towers-{number}.log"),
-                log_as_json=settings.log.format == "json",
-                start_timeout_s=settings.model.start_timeout_s,
-                answer_timeout_s=settings.model.answer_timeout_s,
-                batch_frames=chosen.batch_frames,
-                devices=devices,
-            ),
-        )
-        for number, devices in enumerate(shares)
-    ]
-    return members[0] if len(members) == 1 else TowersFleet(members)
 
 
 def describe_locally(
@@ -191,25 +158,7 @@ def _describer(
     assert settings.store.uri is not None
     objects, seal = ObjectStore(settings.store), settings.store.seal
     extractor = open_extractor(settings, pool, spec.sampling(max_pixels=2 * info.size_px**2), keep_bytes=0)
-    reader = IndexReader(
-        objects=extractor.objects,
-        pool=pool,
-        limits=extractor.limits,
-        cache=extractor.cache,
-        ranges_min_bytes=extractor.ranges_min_bytes,
-        allow_roots=extractor.allow_roots,
-    )
-    embedder = VideoEmbedder(
-        extractor=extractor,
-        reader=reader,
-        cache=EmbeddingCache(objects, settings.store.uri, seal=seal),
-        frames=FrameBatcher(
-            towers=towers,
-            batch_frames=settings.describe.batch_frames,
-            charge=partial(ledger.doing, RunPhase.ANSWER),
-        ),
-        spec=spec,
-        info=info,
-    )
+    charge = partial(ledger.doing, RunPhase.ANSWER)
+    embedder = open_embedder(settings, extractor, towers, info, spec=spec, charge=charge)
     scene_files = SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal)
     return VideoDescriber(embedder=embedder, scene_files=scene_files, spec=spec, tags=tags, captions=captions)

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.run.executors.describe_executor import describe_locally, open_towers
+from flows.run.executors.describe_executor import describe_locally
+from flows.run.executors.towers import open_towers
 from flows.run.purposes.purpose import Execute, Purpose
 from infra.settings.describe import DescribeOptions
 from reelabel.errors import ConfigurationError, ObjectError
