@@ -234,6 +234,7 @@ CREATE TABLE reelabel.description (
     scene_note          text NOT NULL DEFAULT '',
     chunks              integer NOT NULL CHECK (chunks > 0),
     frames_used         integer NOT NULL,
+    frame_pixels        integer NOT NULL DEFAULT 0,
     task                text,
     subtask             text,
     decode_method       text,

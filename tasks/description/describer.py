@@ -77,6 +77,7 @@ class VideoDescriber:
             shard_index=shard_index,
             duration_s=embeddings.duration_s,
             frames=len(embeddings.pts_ms),
+            frame_pixels=self.embedder.frame_pixels,
             description=described,
             changes=changes,
             scenes=scenes,

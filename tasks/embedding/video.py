@@ -20,14 +20,12 @@ from reelabel.frames.extractor import Turns, stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
 from reelabel.segment import Segment
-from tasks.description.chunks import cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.embedding_file import EmbeddingIdentity
+from tasks.embedding.pieces import cut_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy.typing as npt
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
@@ -39,13 +37,7 @@ if TYPE_CHECKING:
     from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.embedding.protocol import TowersInfo
 
-# What of a video is decoded at once, whatever its length.
-PIECE_BYTES = 128 * 1024**2
-_MAX_FRAMES = 512  # of one sampling
-_CHANNELS = 3
 _MS = 1000
-# A piece ends before the next one begins, as the ends of segments are inclusive.
-_BEFORE_S = 1e-3
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
 _CUT = "cut short"  # in the note of a file whose last bytes are missing
@@ -150,7 +142,7 @@ class VideoEmbedder:
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
         taken = _Taken()
-        for segment, chunks in self._pieces(identity.segment, length_s):
+        for segment, chunks in cut_pieces(identity.segment, length_s, self.spec, frame_pixels=self.frame_pixels):
             try:
                 self._take(info, segment, chunks, taken)
             except _ENDED as error:
@@ -184,33 +176,6 @@ class VideoEmbedder:
             return 0.0
         end_s = length_s if segment.end_s is None else min(segment.end_s, length_s)
         return max(0.0, end_s - (segment.start_s or 0.0))
-
-    def _pieces(self, segment: Segment, length_s: float) -> Iterator[tuple[Segment, int]]:
-        """Yield the pieces that are decoded at once, and how many chunks of frames to take of each.
-
-        Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. A video
-        of unknown length, or of one chunk, is one piece.
-        """
-        most = max(1, self._most_frames // self.spec.frames_per_chunk)
-        if length_s <= 0:
-            yield segment, most
-            return
-        start_s, chunk_s = segment.start_s or 0.0, self.spec.seconds_per_chunk
-        chunks = cut_chunks(length_s, chunk_s=chunk_s, start_s=start_s)
-        whole = len(chunks) if chunks[-1].duration_s >= chunk_s - _BEFORE_S else len(chunks) - 1
-        counts = [min(most, whole - first) for first in range(0, whole, most)]
-        counts += [1] if whole < len(chunks) else []
-        first = 0
-        for count in counts:
-            is_last = first + count == len(chunks)
-            end_s = segment.end_s if is_last else chunks[first + count - 1].end_s - _BEFORE_S
-            begins_s = segment.start_s if first == 0 else chunks[first].start_s
-            yield Segment.of(begins_s, end_s), count
-            first += count
-
-    @property
-    def _most_frames(self) -> int:
-        return min(_MAX_FRAMES, PIECE_BYTES // (_CHANNELS * self.frame_pixels))
 
     def _take(self, info: ObjectInfo, segment: Segment, chunks: int, taken: _Taken) -> None:
         sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)

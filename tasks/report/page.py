@@ -13,8 +13,8 @@ from markupsafe import Markup
 from reelabel.coverage import DOCS_PAGE
 from reelabel.sampling.options import DEFAULT_NUM_FRAMES, estimate_frames
 from reelabel.wording import pluralize
-from tasks.report.html import MAX_BYTES, duration, environment, page_value, policy, read, scripts_of
 from tasks.report.jobs import drop_strips
+from tasks.report.rendering import MAX_BYTES, duration, environment, page_value, policy, read, scripts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
