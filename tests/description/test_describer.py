@@ -18,7 +18,6 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, Job, ModelIdentity
-from tasks.embedding import pieces
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.video import VideoEmbedder
@@ -171,7 +170,7 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
 def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, towers, tmp_path, monkeypatch):
     clip = film(tmp_path / "a.mp4", ("red", 10), ("green", 10), ("blue", 5))
     whole = describer_of().describe(job(clip), 0)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 3 * 8 * 2048)
+    monkeypatch.setattr("tasks.embedding.pieces.PIECE_BYTES", 3 * 8 * 2048)
     towers.requests.clear()
 
     pieces = describer_of(SPEC.model_copy(update={"model": ModelIdentity(name="another")})).describe(job(clip), 0)

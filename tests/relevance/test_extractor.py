@@ -22,7 +22,8 @@ from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.video import VideoEmbedder
 from tasks.relevance.extractor import RelevantExtractor
 from tasks.relevance.texts import TextEmbedder
-from tests.relevance.colours import INFO, ColourTowers
+from tests.description.colours import INFO
+from tests.relevance.colours import ReadingTowers
 
 SAMPLING = Sampling(sampler="relevant", num_frames=4, max_pixels=3136)
 LENGTH_S, RED_S, GREEN_S = 24, (13, 17), (5, 8)
@@ -50,7 +51,7 @@ def clips(tmp_path_factory):
 
 @pytest.fixture
 def towers():
-    return ColourTowers()
+    return ReadingTowers()
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def extractor(tmp_path, pool, towers):
     return replace(plain, embedder=embedder, texts=texts)
 
 
-def asked(uri, *choices, prompt="Is there something?", **segment):
+def asked(uri, *choices, prompt="Is it there?", **segment):
     job = Job(job_id="a", video_uri=uri, prompt=prompt, choices=choices, **segment)
     return View.of(job, SAMPLING)
 
@@ -106,12 +107,12 @@ def test_how_many_of_how_many_were_chosen_is_told_and_how_long_there_is_none(ext
 
 def test_a_second_question_embeds_no_frame_and_equal_ones_share_a_frame_file(extractor, clips, towers):
     first = prepare_view(extractor, asked(clips["mp4"], "red"))
-    embedded = towers.images
+    embedded = towers.images_embedded
 
     other = prepare_view(extractor, asked(clips["mp4"], "green"))
     again = prepare_view(extractor, asked(clips["mp4"], "red", prompt="And now?"))
 
-    assert embedded == towers.images == 48
+    assert embedded == towers.images_embedded == 48
     assert all(GREEN_S[0] <= time_s < GREEN_S[1] for time_s in shown_s(other))
     assert again.was_cached
     assert again.identity == first.identity != other.identity
@@ -122,7 +123,7 @@ def test_what_was_asked_before_is_not_embedded_again(extractor, clips, towers):
     for _ in range(2):
         prepare_view(extractor, asked(clips["mp4"], "red", "blue"))
 
-    assert towers.texts == ["red Is there something?", "blue Is there something?"]
+    assert towers.texts == ["red Is it there?", "blue Is it there?"]
 
 
 def test_only_frames_of_the_segment_are_shown(extractor, clips):
@@ -134,14 +135,15 @@ def test_only_frames_of_the_segment_are_shown(extractor, clips):
 def test_a_question_that_the_model_cannot_read_whole_is_told(extractor, clips):
     note = prepare_view(extractor, asked(clips["mp4"], "red", prompt="a b c d e f")).provenance.decode_note
 
-    assert "the question has 7 tokens, of which the image-text model reads the first 6" in note
+    assert "the question has 7 tokens, of which the image-text model reads the first 4" in note
 
 
-def test_frames_that_kill_the_towers_fail_their_video_in_a_sentence(extractor, clips, towers):
-    towers.deadly = "green"
+def test_frames_that_kill_the_towers_fail_their_video_in_a_sentence(extractor, tmp_path):
+    white = np.full((FPS, 32, 32, 3), 255, np.uint8)
+    write_clip(tmp_path / "white.mp4", white, Encoding(container="mp4", codec="libx264", gop=FPS))
 
     with pytest.raises(SamplingRefusedError, match="The sampler relevant cannot look at the frames of this video"):
-        prepare_view(extractor, asked(clips["mp4"], "red"))
+        prepare_view(extractor, asked(str(tmp_path / "white.mp4"), "red"))
 
 
 def test_a_video_that_is_gone_fails_as_ever(extractor, tmp_path):
