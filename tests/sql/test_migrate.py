@@ -15,7 +15,7 @@ from tests.results.rows import FACTS, SPEC, failure, job, result
 __all__ = ["run"]
 
 _ABOUT_RUNS = {"spec", "run", "run_spec", "plan", "shard", "arrival"}
-_ROWS = {"result", "result_history", "failure", "chunk"}
+_ROWS = {"result", "result_history", "failure", "chunk", "description", "description_chunk"}
 TABLES = _ABOUT_RUNS | _ROWS | {"route", "calibration", "evaluation", "worker"}
 _OTHERS = sqlalchemy.text(
     "SELECT relname FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace AND relkind IN ('v', 'S')"

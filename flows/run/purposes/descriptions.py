@@ -53,6 +53,10 @@ class Descriptions(Purpose):
 
     has_questions = False
 
+    def __init__(self) -> None:
+        """Start without banks."""
+        self._banks: dict[str, Bank] = {}
+
     def resolve(self, request: RunRequest, settings: Settings) -> tuple[ModelCard, Spec]:
         """Resolve the spec from the options and the settings; a backfill has that of the earlier run."""
         assert request.describes is not None
@@ -67,7 +71,9 @@ class Descriptions(Purpose):
         scene_detectors()  # registers them
         detector = find(method)
         objects, files = ObjectStore(settings.store, settings.web), bank_files(settings)
-        tags, captions = (files.keep_texts(_read(path, objects).texts) for path in (options.tags, options.captions))
+        banks = [_read(path, objects) for path in (options.tags, options.captions)]
+        tags, captions = (files.keep_texts(bank.texts) for bank in banks)
+        self._banks = {tags: banks[0], captions: banks[1]}
         spec = DescribeSpec(
             model=card.identity,
             sampler=options.sampler or "dense",
@@ -98,7 +104,8 @@ class Descriptions(Purpose):
         """Embed the banks, unless an earlier run has; the towers stay loaded for the plan."""
         del database
         described, files = description_spec(spec), bank_files(settings)
-        banks = [files.read_texts(digest) for digest in (described.tags, described.captions)]
+        digests = (described.tags, described.captions)
+        banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
         with closing(open_towers(settings, card)) as towers:
             tags, captions = (
                 files.find_vectors(bank.texts, described.model) or _embed(bank, towers, files, described.model)

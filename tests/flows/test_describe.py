@@ -1,0 +1,173 @@
+"""Whole runs that describe videos, by the tiny image-text model."""
+
+import io
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from sqlalchemy import select
+
+from infra.database.connect import connect
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import DESCRIPTION, RUN
+from tasks.demo.captions import SHAPE_BANK
+from tasks.demo.clips import ENCODINGS, FPS, Encoding, draw_clip, write_clip
+from tasks.demo.shapes import draw_shape, render_frames
+from tests.command_line import reelabel as run_command
+
+SCENE_S = 4
+CLIPS = 6
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_describe")]
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory, own_services):
+    """Clips of one shape each, a film of two, a file that is no video, and one that is gone; by id, what is shown."""
+    folder, rng = tmp_path_factory.mktemp("videos"), np.random.default_rng(90_000)
+    objects, root = ObjectStore(own_services.store), f"{own_services.store.uri}/videos"
+    truths = {}
+    for number, encoding in enumerate(ENCODINGS[:CLIPS]):
+        shape, frames = draw_clip(rng)
+        truths[f"clip-{number}"] = [f"a {shape.colour} {shape.shape}"]
+        write_clip(folder / f"clip-{number}.{encoding.container}", frames, encoding)
+    shapes = draw_shape(rng), draw_shape(rng)
+    scenes = [render_frames(shape, np.linspace(0, 1, SCENE_S * FPS), rng) for shape in shapes]
+    truths["film"] = [f"a {shape.colour} {shape.shape}" for shape in shapes]
+    write_clip(folder / "film.mp4", np.concatenate(scenes), Encoding(container="mp4", codec="libx264", gop=FPS))
+    (folder / "text.mp4").write_text("no video")
+    for path in folder.iterdir():
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    names = {path.stem: path.name for path in sorted(folder.iterdir())} | {"gone": "gone.mp4"}
+    rows = {"job_id": [*names], "video_uri": [f"{root}/{name}" for name in names.values()]}
+    pl.DataFrame(rows).write_parquet(folder / "manifest.parquet")
+    objects.replace(f"{root}/manifest.parquet", (folder / "manifest.parquet").read_bytes())
+    (folder / "shapes.txt").write_text("\n".join(SHAPE_BANK))
+    return f"{root}/manifest.parquet", folder / "shapes.txt", truths
+
+
+@pytest.fixture(scope="module")
+def reelabel(own_environment):
+    return lambda *arguments: run_command(own_environment | {"COLUMNS": "200"}, *map(str, arguments))
+
+
+@pytest.fixture(scope="module")
+def engine(own_services):
+    engine = connect(own_services.database)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def describe(reelabel, videos):
+    manifest, bank, _ = videos
+    return lambda *options: reelabel(
+        "describe", manifest, "--dataset", "videos", "--tags", bank, "--chunk-s", 4, *options
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def described(describe):
+    run = describe()
+    assert run.returncode == 1, run.stderr  # two videos cannot be described
+    return run
+
+
+def spoken(run):
+    """What a summary says, by its first column."""
+    cells = [line.strip("│").split("│") for line in run.stdout.splitlines() if line.startswith("│")]
+    return {name.strip(): value.strip() for name, value in cells if name.strip()}
+
+
+def test_every_video_ends_as_one_description_or_one_explained_failure(described, reelabel):
+    said = spoken(described)
+
+    assert said["described in this run"] == f"{CLIPS + 3} ({CLIPS + 1} descriptions, 2 failures)"
+    assert said["audit"] == f"Reconciled: {CLIPS + 3} jobs = {CLIPS + 1} descriptions + 2 failures."
+    assert reelabel("audit", "last").returncode == 0
+    found = json.loads(reelabel("results", "last", "--format", "json").stdout)
+    assert {row["job_id"]: row["code"] for row in found if row["code"]} == {
+        "gone": "video_missing",
+        "text": "video_unreadable",
+    }
+
+
+def test_videos_are_tagged_by_what_they_show(reelabel, videos):
+    _, _, truths = videos
+    rows = pl.read_csv(io.StringIO(reelabel("results", "last", "--format", "csv").stdout)).drop_nulls("tags")
+    firsts = {row["job_id"]: json.loads(row["tags"])[0]["text"] for row in rows.iter_rows(named=True)}
+
+    right = [firsts[name] in truth for name, truth in truths.items()]
+
+    assert sum(right) >= len(right) - 1
+
+
+def test_each_chunk_of_a_film_is_described_and_its_cut_is_found(reelabel, videos):
+    _, _, truths = videos
+    chunks = pl.DataFrame(json.loads(reelabel("results", "last", "--chunks", "--format", "json").stdout))
+    film = chunks.filter(pl.col("job_id") == "film")
+
+    assert film["start_s"].to_list() == [0, SCENE_S]
+    assert [json.loads(tags)[0]["text"] for tags in film["tags"]] == truths["film"]
+    [[], [change]] = film["changes"].to_list()
+    assert change == pytest.approx(SCENE_S, abs=0.3)
+
+
+@pytest.mark.parametrize("options", [("--top-k", 2), ("--method", "published"), ("--scene-method", "ema")])
+def test_another_bank_top_k_or_method_decodes_and_embeds_nothing(describe, engine, options):
+    run = describe(*options)
+
+    said = spoken(run)
+    assert said["frames"] == "0 decoded, 0 embedded"
+    assert said["videos"] == f"0 embedded, {CLIPS + 1} from the cache"
+    with engine.connect() as connection:
+        assert len(set(connection.execute(select(DESCRIPTION.c.spec_id)).scalars())) > 1
+
+
+def test_a_second_run_has_nothing_to_do(describe):
+    run = describe()
+
+    assert spoken(run)["described in this run"] == "0 (0 descriptions, 0 failures)"
+
+
+def test_a_backfill_describes_chosen_videos_again(reelabel, describe, engine):
+    describe()
+
+    run = reelabel("backfill", "--ids", "clip-1,film", "--force", "--dataset", "videos")
+
+    assert run.returncode == 0, run.stderr
+    assert spoken(run)["described in this run"] == "2 (2 descriptions, 0 failures)"
+    failed = reelabel("backfill", "--failed", "--dataset", "videos")
+    assert spoken(failed)["described in this run"] == "2 (0 descriptions, 2 failures)"
+    where = reelabel("backfill", "--where", "duration_s > 7", "--force", "--dataset", "videos", "--dry-run")
+    assert "Would answer 1 job on 1 video of videos" in where.stdout
+    refused = reelabel("backfill", "--failed", "--dataset", "videos", "--num-frames", "4")
+    assert (refused.returncode, "keeps the options of the earlier run" in refused.stderr) == (2, True)
+    with engine.connect() as connection:
+        assert "backfill" in set(connection.execute(select(RUN.c.kind)).scalars())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a red circle\n\na blue square\n", "line 2 is empty"),
+        ("a red circle\nA red CIRCLE\n", "line 2 repeats line 1"),
+        (
+            "a circle\n" + "a long text about a circle " * 9,
+            "line 2: 117 tokens, but the model takes at most 16; shorten it",
+        ),
+    ],
+)
+def test_a_faulty_bank_is_refused_by_line_before_any_row(reelabel, engine, videos, tmp_path, text, sentence):
+    bank = tmp_path / "bank.txt"
+    bank.write_text(text)
+    with engine.connect() as connection:
+        before = len(connection.execute(select(RUN.c.run_id)).all())
+
+    run = reelabel("describe", videos[0], "--dataset", "faulty", "--tags", bank)
+
+    assert run.returncode == 2
+    assert f"The bank {bank} cannot be used: {sentence}" in run.stderr
+    with engine.connect() as connection:
+        assert len(connection.execute(select(RUN.c.run_id)).all()) == before
