@@ -16,7 +16,8 @@ from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE
-from tasks.manifest.table import open_jobs, rows_to_jobs
+from tasks.manifest.digests import rows_to_jobs
+from tasks.manifest.table import open_jobs
 from tasks.report.findings import group_failures
 from tasks.report.glance import summarize
 from tasks.report.run_key import ReportKey
