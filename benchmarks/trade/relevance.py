@@ -22,6 +22,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import with_times
 from reelabel.segment import WHOLE
 from reelabel.sources.object_store import ObjectStore
+from reelabel.temporary import temporary_folder
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.embedding.backend import TowersOptions, towers_backend
@@ -163,9 +164,11 @@ def measure_relevance(
 @contextmanager
 def _embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
     """Open the demo's towers, and what embeds clips by them as a run does."""
-    backend, objects, root = towers_backend(), ObjectStore(StoreSettings()), f"file://{folder.resolve()}/cache"
+    backend, objects = towers_backend(), ObjectStore(StoreSettings())
     card, options = backend.card(None), TowersOptions(log_path=folder / "towers.log")
-    with backend.open(card, options) as towers:
+    # Not kept with the clips: what embedding costs is counted each time.
+    with backend.open(card, options) as towers, temporary_folder("embeddings") as kept:
+        root = f"file://{kept}"
         yield VideoEmbedder(
             extractor=FrameExtractor(
                 objects=objects, cache=FrameCache(objects, root), pool=pool, sampling=Sampling(), limits=Limits()
