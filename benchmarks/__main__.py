@@ -318,6 +318,32 @@ def scenes(
     raise typer.Exit(run(folder, (*wanted, *LIBRARIES), rounds=rounds, sizes=kept, as_json=json))
 
 
+@app.command(epilog="Example: python -m benchmarks search --vectors 100000 --peers faiss")
+def search(
+    vectors: Annotated[
+        str, typer.Option(help="Numbers of vectors, comma-separated; ten million of 768 take 30 GB of disk.")
+    ] = "1000000",
+    folder: ClipFolder = _FOLDER,
+    dimensions: Annotated[int, typer.Option(min=136, max=4096, help="Size of a vector.")] = 768,
+    queries: Annotated[int, typer.Option(min=2, max=1000, help="Queries of each kind.")] = 100,
+    *,
+    peers: Annotated[
+        str, typer.Option(help="Libraries to compare with, which this command installs: any of faiss,lancedb, or none.")
+    ] = "none",
+    json: AsJson = False,
+) -> None:
+    """Search made embeddings by the index: time, memory, and how many of the best frames are found.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.search.peers import PEERS  # noqa: PLC0415
+    from benchmarks.search.report import run  # noqa: PLC0415
+
+    wanted = () if peers == "none" else _names(peers, PEERS, "--peers")
+    counts = _numbers(vectors, "--vectors")
+    raise typer.Exit(run(folder, counts, dimensions=dimensions, queries=queries, peers=wanted, as_json=json))
+
+
 @app.command(epilog="Example: python -m benchmarks fuzz --count 5000 --seed 7")
 def fuzz(
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,

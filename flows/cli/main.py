@@ -328,6 +328,50 @@ def frames(  # noqa: PLR0913 - a command's options
 
 
 @app.command(rich_help_panel=_INSPECT)
+@example('reelabel search "people at a whiteboard" --top 20 --sheet found.png')
+def search(  # noqa: PLR0913 - a command's options
+    text: Annotated[str | None, typer.Argument(help="What is to be seen, in a few words.")] = None,
+    *,
+    image: Annotated[str | None, typer.Option(help="Search for what looks like this picture, instead.")] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="JOB_ID@SECONDS", help="Search for what looks like this moment, such as film-7@12.5."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Most moments to show.")] = 10,
+    dataset: Annotated[str | None, typer.Option(help="Search only the videos of this dataset.")] = None,
+    task: Annotated[str | None, typer.Option(help="Search only the videos of jobs of this task.")] = None,
+    min_score: Annotated[float | None, typer.Option(min=-1, max=1, help="Least cosine.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or hub name of the model of the embeddings. Default: describe.model.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Read all embedding files instead of the index; slow, and the reference.")
+    ] = False,
+    sheet: Annotated[str | None, typer.Option(help="Save the frames to this image file, such as x.png.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    raw: Raw = False,
+) -> None:
+    """Find the moments of all described videos that fit a text, a picture or another moment best; exit 1 if none."""
+    from flows.cli.search import SearchOptions, run_search  # noqa: PLC0415
+
+    options = SearchOptions(
+        text=text,
+        image=image,
+        like=like,
+        top=top,
+        dataset=dataset,
+        task=task,
+        min_score=min_score,
+        model=model,
+        exact=exact,
+        sheet=sheet,
+        form=form,
+        raw=raw,
+    )
+    raise typer.Exit(run_search(options))
+
+
+@app.command(rich_help_panel=_INSPECT)
 @example("reelabel prompt clip-7-colour --manifest jobs.parquet")
 @with_overrides
 def prompt(

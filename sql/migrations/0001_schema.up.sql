@@ -217,12 +217,16 @@ CREATE INDEX chunk_by_run ON reelabel.chunk (run_id);
 -- Descriptions of videos: one row per job and spec of a describe run, in place of a label. tags is a list, best first,
 -- of objects with text, score and probability; scenes one of objects with start_s, end_s and shots. Times are in
 -- seconds since the video's first frame. Costs are those of the run that wrote the row: 0 for what was in the cache.
+-- video_uri is without signatures and embedded videos; embedding_key and dimensions name the vectors of its frames.
 CREATE TABLE reelabel.description (
     dataset             text NOT NULL,
     job_id              text NOT NULL,
     spec_id             text NOT NULL,
     job_digest          text NOT NULL,
+    video_uri           text NOT NULL,
     source_fingerprint  text NOT NULL,
+    embedding_key       text NOT NULL,
+    dimensions          integer NOT NULL CHECK (dimensions > 0),
     duration_s          double precision NOT NULL CHECK (duration_s >= 0),
     tags                jsonb NOT NULL,
     caption             text,

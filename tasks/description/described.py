@@ -30,6 +30,8 @@ class DescribedVideo:
 
     Attributes:
         fingerprint: Version of the video.
+        embedding_key: Key of the file of its frames' vectors.
+        dimensions: Size of a vector.
         shard_index: The shard of the job.
         duration_s: Length of the video, or of the segment.
         frames: Frames that it is described by.
@@ -46,6 +48,8 @@ class DescribedVideo:
 
     job: Job
     fingerprint: str
+    embedding_key: str
+    dimensions: int
     shard_index: int
     duration_s: float
     frames: int

@@ -74,6 +74,8 @@ class VideoDescriber:
         return DescribedVideo(
             job=job,
             fingerprint=embedded.info.fingerprint,
+            embedding_key=embedded.identity.key,
+            dimensions=embedded.identity.dimensions,
             shard_index=shard_index,
             duration_s=embeddings.duration_s,
             frames=len(embeddings.pts_ms),

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import ValidationError
 
 from reelabel import arrow as pa
 from reelabel.digest import json_digest
@@ -22,6 +23,7 @@ from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, embed_checksum, embed_sea
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 from tasks.description.embeddings import Embeddings, normalize
+from tasks.domain import ModelIdentity
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from reelabel.seal import Seal
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectStore
-    from tasks.domain import ModelIdentity
 
 Precision = Literal["float16", "float32"]
 # Half the bytes; what it costs is held by a test: a cosine of at least 0.999999 with the vector that was embedded.
@@ -123,23 +124,55 @@ def encode_embeddings(embeddings: Embeddings, identity: EmbeddingIdentity, seal:
     return embed_seal(embed_checksum(sink.getvalue().to_pybytes()), seal, identity.key)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEmbeddings:
+    """What an embedding file holds, for who knows only its key.
+
+    Attributes:
+        embeddings: Of the video's frames.
+        model: Whose vectors they are.
+    """
+
+    embeddings: Embeddings
+    model: ModelIdentity
+
+
 def decode_embeddings(data: bytes, identity: EmbeddingIdentity, seal: Seal = NO_KEY) -> Embeddings:
     """Verify an embedding file, and that it is the one asked for, and read it.
 
     Raises:
         FrameFileError: The bytes are damaged or altered, were sealed with another key, or are of something else.
     """
-    verify_seal(data, seal, identity.key)
+    embeddings, facts = _decode(data, identity.key, seal)
+    if different := [name for name, value in identity.facts().items() if facts.get(name) != value]:
+        raise FrameFileError(f"It was made for something else: {', '.join(different)} differ from what is asked for.")
+    return embeddings
+
+
+def decode_stored(data: bytes, key: str, seal: Seal = NO_KEY) -> StoredEmbeddings:
+    """Verify an embedding file by its key alone, and read it; whose vectors they are is what the file says.
+
+    Raises:
+        FrameFileError: The bytes are damaged or altered, were sealed with another key, or belong under another key.
+    """
+    embeddings, facts = _decode(data, key, seal)
+    if facts.get("key") != key or facts.get("dimensions") != embeddings.vectors.shape[1]:
+        raise FrameFileError("The embedding file contradicts itself: it is not of the key or the size that it names.")
+    try:
+        return StoredEmbeddings(embeddings=embeddings, model=ModelIdentity.model_validate(facts.get("model")))
+    except ValidationError:
+        raise FrameFileError("The embedding file does not say whose vectors it holds.") from None
+
+
+def _decode(data: bytes, key: str, seal: Seal) -> tuple[Embeddings, dict[str, Any]]:
+    verify_seal(data, seal, key)
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        table.validate(full=True)
         metadata = table.schema.metadata or {}
-        facts, video = json.loads(metadata[_FACTS_KEY]), json.loads(metadata[_VIDEO_KEY])
-        if different := [name for name, value in identity.facts().items() if facts.get(name) != value]:
-            raise FrameFileError(
-                f"It was made for something else: {', '.join(different)} differ from what is asked for."
-            )
-        return Embeddings(
-            vectors=_read_vectors(table, identity),
+        facts, video = dict(json.loads(metadata[_FACTS_KEY])), json.loads(metadata[_VIDEO_KEY])
+        embeddings = Embeddings(
+            vectors=_read_vectors(table),
             pts_ms=table["pts_ms"].to_numpy().astype(np.int64),
             first_ms=int(video["first_ms"]),
             duration_s=float(video["duration_s"]),
@@ -147,13 +180,14 @@ def decode_embeddings(data: bytes, identity: EmbeddingIdentity, seal: Seal = NO_
         )
     except (pa.ArrowException, OSError, KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
         raise FrameFileError(f"The embedding file is damaged ({type(error).__name__}).") from None
+    return embeddings, facts
 
 
-def _read_vectors(table: Any, identity: EmbeddingIdentity) -> npt.NDArray[np.float32]:  # noqa: ANN401 - pyarrow
+def _read_vectors(table: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - pyarrow
     column = table["vector"].combine_chunks()
     values = column.flatten().to_numpy(zero_copy_only=False)
     # Rounding changes lengths in the fourth digit: they are made 1 again.
-    return normalize(values.reshape(len(table), identity.dimensions).astype(np.float32))
+    return normalize(values.reshape(len(table), column.type.list_size).astype(np.float32))
 
 
 class EmbeddingCache:
@@ -183,6 +217,15 @@ class EmbeddingCache:
             FrameFileError: It is damaged or altered, or is not the one asked for.
         """
         return decode_embeddings(self._objects.read(self.uri_of(identity)), identity, self._seal)
+
+    def read_stored(self, key: str) -> StoredEmbeddings:
+        """Read a file by its key alone.
+
+        Raises:
+            ObjectMissingError: It does not exist.
+            FrameFileError: It is damaged or altered, or belongs under another key.
+        """
+        return decode_stored(self._objects.read(f"{self._root_uri}/{key}"), key, self._seal)
 
     def find(self, identity: EmbeddingIdentity) -> Embeddings | None:
         """Look up a file; return None if it is missing or must not be used, and must be made."""

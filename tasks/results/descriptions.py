@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from infra.database.connect import database_errors
 from reelabel.record import columns_of, reader_of
+from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK
 from tasks.database.temp_table import array_literal, copy_rows, storable
 from tasks.description.cost import DescriptionCost
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 _MS = 1000
 _COLUMNS = (
-    *("fence", "job_id", "job_digest", "task", "subtask", "source_fingerprint", "shard_index"),
+    *("fence", "job_id", "job_digest", "task", "subtask", "video_uri", "source_fingerprint"),
+    *("embedding_key", "dimensions", "shard_index"),
     *("duration_s", "tags", "caption", "caption_score", "caption_probability"),
     *("scenes", "scene_changes", "scene_method", "scene_note", "chunks", "frames_used", "frame_pixels"),
     *("decode_method", "decode_note", *(column.name for column in columns_of(DescriptionCost))),
@@ -61,7 +63,8 @@ def _row(video: DescribedVideo) -> tuple[Any, ...]:
         {"start_s": each.start_ms / _MS, "end_s": each.end_ms / _MS, "shots": each.shots} for each in video.scenes
     ]
     return (
-        *(*_job_values(video.job), video.fingerprint, video.shard_index, video.duration_s),
+        *(*_job_values(video.job), storable(redact_uri(video.job.video_uri)), video.fingerprint),
+        *(video.embedding_key, video.dimensions, video.shard_index, video.duration_s),
         *(_as_json(described.tags), *_caption(described.caption)),
         *(json.dumps(scenes), len(video.changes.changes), video.changes.method, storable(video.changes.note)),
         *(len(described.chunks), video.frames, video.frame_pixels, video.decode_method, storable(video.decode_note)),

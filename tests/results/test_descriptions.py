@@ -30,8 +30,10 @@ from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
 from tasks.results.read import count_outcomes, read_description_chunks, read_descriptions, read_outcomes
 from tasks.results.retention import remove_old_rows
 from tasks.results.runs import describes, open_run, read_any_spec, read_spec
+from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
 from tasks.results.write import RunKey, ShardWriter
+from tasks.search.catalogue import VectorSpace
 from tests.results.rows import FACTS, failure, ids_of, job
 
 SPEC = DescribeSpec(model=ModelIdentity(name="siglip"), tags="t", captions="c", scene_threshold=10.0)
@@ -54,6 +56,8 @@ def described(of, **changed):
     video = DescribedVideo(
         job=of,
         fingerprint="e1",
+        embedding_key=f"v1/{of.job_id}.arrow",
+        dimensions=32,
         shard_index=0,
         duration_s=25.0,
         frames=32,
@@ -250,3 +254,24 @@ def test_a_spec_of_descriptions_is_told_from_one_of_questions(db, run):
     with pytest.raises(ConfigurationError, match="is of a run that describes videos, and asks no questions"):
         read_spec(db, SPEC.spec_id)
     assert run.spec_id == SPEC.spec_id
+
+
+def test_searches_know_the_embedding_files_of_described_videos(db, run):
+    catalogue, space = DatabaseCatalogue(db), VectorSpace(model=SPEC.model, dimensions=32)
+    assert (catalogue.spaces(), len(catalogue.read(space))) == ({}, 0)
+    secret = "https://videos.example/c.mp4?signature=secret"
+    write(db, run, described(film("a", task="dogs")), described(film("b")), described(film("c", video_uri=secret)))
+    write(db, run, described(film("d"), dimensions=64))
+
+    assert catalogue.spaces() == {space: 3, VectorSpace(model=SPEC.model, dimensions=64): 1}
+    rows = catalogue.read(space)
+    assert rows.select("job_id", "task", "fingerprint", "key").rows() == [
+        ("a", "dogs", "e1", "v1/a.arrow"),
+        ("b", None, "e1", "v1/b.arrow"),
+        ("c", None, "e1", "v1/c.arrow"),
+    ]
+    assert rows["video_uri"][2] == "https://videos.example/c.mp4?..."
+    assert catalogue.read(space, task="dogs")["job_id"].to_list() == ["a"]
+    assert catalogue.read(space, dataset="e").is_empty()
+    assert catalogue.read(space, job_id="b")["key"].to_list() == ["v1/b.arrow"]
+    assert catalogue.read(VectorSpace(model=ModelIdentity(name="clip"), dimensions=32)).is_empty()

@@ -59,14 +59,15 @@ def tag_accuracies(towers: TowersProcess, folder: Path, *, clips: int, seed: int
 
 def first_tag(towers: TowersProcess, path: Path, bank: EmbeddedBank) -> str:
     """Tag a clip by sixteen frames of it."""
-    frames, pts_ms = _read(path)
+    frames, pts_ms = read_clip(path)
     picks = np.unique(np.linspace(0, len(frames) - 1, _FRAMES).round().astype(int))
     embeddings = Embeddings(vectors=towers.embed_frames([frames[picks]]), pts_ms=pts_ms[picks])
     chunks = cut_chunks(float(pts_ms[-1]) / 1000, chunk_s=10)
     return describe(embeddings, chunks, tags=bank, captions=bank, top_k=1).tags[0].text
 
 
-def _read(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def read_clip(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Decode a short clip; return its frames (T, H, W, 3) and their times in milliseconds."""
     with av.open(path) as container:
         frames = [(frame.to_ndarray(format="rgb24"), frame.time) for frame in container.decode(video=0)]
     return np.stack([image for image, _ in frames]), np.array([round(time * 1000) for _, time in frames])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flows.run.executors.describe_executor import describe_locally
 from flows.run.executors.towers import open_towers
 from flows.run.purposes.purpose import Execute, Purpose
+from flows.run.search_index import index_embeddings
 from infra.settings.describe import DescribeOptions
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
@@ -21,6 +22,7 @@ from tasks.description.scenes.registry import scene_detectors
 from tasks.domain import DescribeSpec
 from tasks.embedding.backend import towers_backend
 from tasks.embedding.bank_file import BankFiles
+from tasks.results.search_catalogue import DatabaseCatalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,8 +103,7 @@ class Descriptions(Purpose):
 
     @contextmanager
     def ready(self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine) -> Iterator[Execute]:
-        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan."""
-        del database
+        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan. At the end, index."""
         described, files = description_spec(spec), bank_files(settings)
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
@@ -112,6 +113,7 @@ class Descriptions(Purpose):
                 for bank in banks
             )
             yield partial(describe_locally, towers=towers, tags=tags, captions=captions)
+        index_embeddings(settings, DatabaseCatalogue(database), described.model)
 
     def warn_of_jobs(self, context: RunContext, selected: JobTable) -> str:
         """Warn of nothing: whether a video can be described shows when it is read."""

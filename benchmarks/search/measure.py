@@ -1,0 +1,195 @@
+"""Building the index of made embeddings, searching it, and the frames that it misses; each in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import polars as pl
+
+from benchmarks.scale.process import run_in_process
+from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
+from reelabel.sources.object_store import ObjectStore
+from tasks.search.build import update_index
+from tasks.search.catalogue import COLUMNS
+from tasks.search.index_store import IndexStore
+from tasks.search.opened_index import OpenedIndex
+from tasks.search.searcher import Searcher
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from tasks.embedding.embedding_file import EmbeddingCache
+
+TOP = 10
+KINDS = ("frames", "texts")
+_STEP_MS = 625
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRow:
+    """What was measured of one way to search.
+
+    Attributes:
+        method: Its name.
+        vectors: Number of vectors.
+        build_s: Seconds to build the index.
+        build_bytes: Peak memory of that process.
+        index_bytes: Size of the index on the store; 0 if unknown.
+        open_s: Seconds to open it in a new process: the first time, and again.
+        ms: Milliseconds of each query, by kind, one query at a time.
+        recall: Share of the ten best frames of the exact search that were found, by kind.
+        anonymous_bytes: Memory of the searching process that is not a mapped file, at the end.
+        mapped_bytes: Mapped files in its memory, which the system takes back when it needs them.
+        update_s: Seconds to add a hundredth; None if it was not measured.
+    """
+
+    method: str
+    vectors: int
+    build_s: float
+    build_bytes: int
+    index_bytes: int
+    open_s: tuple[float, float]
+    ms: Mapping[str, list[float]]
+    recall: Mapping[str, float]
+    anonymous_bytes: int
+    mapped_bytes: int
+    update_s: float | None = None
+
+    def median_ms(self, kind: str) -> float:
+        """Return the median of a kind of queries."""
+        return float(np.median(self.ms[kind]))
+
+    def p95_ms(self, kind: str) -> float:
+        """Return the 95th percentile of a kind of queries."""
+        return float(np.percentile(self.ms[kind], 95))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Made vectors, what is searched for in them, and what there is to find.
+
+    Attributes:
+        folder: Holds store and copies.
+        dimensions: Size of a vector.
+        files: Number of embedding files.
+        queries: By kind; shape (Q, D).
+        truth: Numbers of the frames that fit best, by kind; shape (Q, 10).
+    """
+
+    folder: Path
+    dimensions: int
+    files: int
+    queries: Mapping[str, npt.NDArray[np.float32]]
+    truth: Mapping[str, npt.NDArray[np.int64]]
+
+    @property
+    def made(self) -> MadeVectors:
+        """The vectors."""
+        return MadeVectors(dimensions=self.dimensions)
+
+    @property
+    def store(self) -> IndexStore:
+        """Where the index is."""
+        root = f"file://{self.folder.absolute()}/store"
+        return IndexStore(ObjectStore(), root, self.made.space, folder=self.folder / "copies")
+
+    def recall(self, kind: str, found: list[npt.NDArray[np.int64]]) -> float:
+        """Return the share of the best frames that were found."""
+        shares = [len(np.intersect1d(a, b)) / TOP for a, b in zip(found, self.truth[kind], strict=True)]
+        return float(np.mean(shares))
+
+
+def make_case(folder: Path, *, dimensions: int, vectors: int, queries: int) -> Case:
+    """Make queries, and find their truth by comparing all vectors."""
+    made, files = MadeVectors(dimensions=dimensions), max(1, vectors // FRAMES_PER_FILE)
+    wanted = {kind: made.queries(queries, kind=kind) for kind in KINDS}
+    numbers, _ = exact_neighbours(map(made.file, range(files)), np.concatenate(list(wanted.values())), top=TOP)
+    truth = dict(zip(KINDS, np.split(numbers, len(KINDS)), strict=True))
+    return Case(folder=folder, dimensions=dimensions, files=files, queries=wanted, truth=truth)
+
+
+def measure_index(case: Case) -> SearchRow:
+    """Build, open and search the index; then add a hundredth."""
+    built = run_in_process(build_step, case, case.files)
+    first_s = run_in_process(open_step, case).value
+    found = run_in_process(search_step, case).value
+    size_bytes = sum(path.stat().st_size for path in (case.folder / "store").rglob("*") if path.is_file())
+    added = run_in_process(build_step, case, case.files + max(1, case.files // 100))
+    return SearchRow(
+        method="index",
+        vectors=case.files * FRAMES_PER_FILE,
+        build_s=built.seconds,
+        build_bytes=built.peak_bytes,
+        index_bytes=size_bytes,
+        open_s=(first_s, found["open_s"]),
+        ms=found["ms"],
+        recall=found["recall"],
+        anonymous_bytes=found["anonymous_bytes"],
+        mapped_bytes=found["mapped_bytes"],
+        update_s=added.seconds,
+    )
+
+
+def build_step(case: Case, files: int) -> None:
+    """Bring the index up to date."""
+    made = case.made
+    report = update_index(case.store, cast("EmbeddingCache", made), made.keys(0, files))
+    assert report.rows == files * FRAMES_PER_FILE, report
+
+
+def open_step(case: Case) -> float:
+    """Open the index on a machine that has no copy of it; return the seconds."""
+    for path in (case.folder / "copies").rglob("fragment-*"):
+        path.unlink()
+    started = time.perf_counter()
+    with _searcher(case):
+        return time.perf_counter() - started
+
+
+def search_step(case: Case) -> dict[str, Any]:
+    """Open the index again, and search it."""
+    started = time.perf_counter()
+    with _searcher(case) as searcher:
+        open_s = time.perf_counter() - started
+        ms: dict[str, list[float]] = {}
+        for kind, queries in case.queries.items():
+            searcher.search(queries[0], top=TOP)
+            ms[kind] = [_time_ms(searcher, query) for query in queries]
+        memory = memory_bytes()
+    keys = pl.Series(case.made.keys(0, case.files))
+    with OpenedIndex(case.store, keys) as index:
+        recall = {}
+        for kind, queries in case.queries.items():
+            found = [index.search(query, limit=TOP) for query in queries]
+            numbers = [each.files * FRAMES_PER_FILE + each.pts_ms // _STEP_MS for each in found]
+            recall[kind] = case.recall(kind, numbers)
+    return {"open_s": open_s, "ms": ms, "recall": recall, **memory}
+
+
+def _searcher(case: Case) -> Searcher:
+    keys = case.made.keys(0, case.files)
+    jobs = pl.DataFrame({"key": keys}).select(
+        *(pl.col("key").alias(name) if name != "key" else pl.col(name) for name in COLUMNS)
+    )
+    return Searcher(jobs, cast("EmbeddingCache", case.made), case.store)
+
+
+def _time_ms(searcher: Searcher, query: npt.NDArray[np.float32]) -> float:
+    started = time.perf_counter()
+    searcher.search(query, top=TOP)
+    return (time.perf_counter() - started) * 1e3
+
+
+def memory_bytes() -> dict[str, int]:
+    """Return the physical memory of this process: what is its own, and what is of mapped files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    found = {
+        name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if "Rss" in name
+    }
+    return {"anonymous_bytes": found["RssAnon"], "mapped_bytes": found["RssFile"] + found["RssShmem"]}

@@ -1,0 +1,54 @@
+"""The index of `reelabel search`, which runs that describe videos keep up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prefect import get_run_logger
+
+from reelabel.errors import ReelabelError
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
+from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.search.build import update_index
+from tasks.search.index_store import IndexStore
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+    from tasks.domain import ModelIdentity
+    from tasks.search.catalogue import Catalogue, VectorSpace
+
+
+def embedding_cache(settings: Settings) -> EmbeddingCache:
+    """Return the embedding files."""
+    assert settings.store.uri is not None
+    return EmbeddingCache(ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
+
+
+def index_store(settings: Settings, space: VectorSpace) -> IndexStore:
+    """Return the index of a space, whose copies on this machine are below `home`."""
+    assert settings.store.uri is not None
+    return IndexStore(
+        ObjectStore(settings.store),
+        settings.store.uri,
+        space,
+        folder=settings.home / "search",
+        seal=settings.store.seal,
+    )
+
+
+def index_embeddings(settings: Settings, catalogue: Catalogue, model: ModelIdentity) -> None:
+    """Bring the index of a model's embeddings up to date.
+
+    If that fails, it is logged, and searches read the new embedding files themselves: the run has succeeded.
+    """
+    try:
+        for space in catalogue.spaces():
+            if space.model == model:
+                keys = catalogue.read(space)["key"].unique(maintain_order=True)
+                report = update_index(index_store(settings, space), embedding_cache(settings), keys)
+                for fault in report.faults:
+                    get_run_logger().warning("%s", fault)
+                get_run_logger().info("The search index has %s of %s.", pluralize(report.rows, "frame"), space)
+    except ReelabelError as error:
+        get_run_logger().warning("The search index was not updated: %s", error.message)

@@ -1,0 +1,258 @@
+"""Building the index and keeping it up: new files are added, and what is no longer in use is left out.
+
+Fragments are never changed. An update reads the embedding files that the index lacks, packs their vectors into new
+fragments, together with those of fragments that are less than half in use, and publishes the next generation. Centroids
+are found anew whenever there are four times as many vectors as the last time. As long as a search compares all vectors
+anyway, there is one list.
+"""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reelabel.errors import FrameFileError, ObjectMissingError
+from tasks.search.codes import dequantize, quantize
+from tasks.search.fragment import Rows, rows_per_fragment
+from tasks.search.index_store import Generation
+from tasks.search.lists import SAMPLES_PER_LIST, assign_lists, count_lists, train_lists
+from tasks.search.opened_index import ROWS_COMPARED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.search.index_store import FragmentInfo, IndexStore
+
+_GROWTH = 4
+_LEAST_SHARE = 0.5
+_READERS = 8
+_FILES_AHEAD = 64
+_MAX_FAULTS = 5
+_BLOCK_ROWS = 4096
+
+
+@dataclass(kw_only=True)
+class BuildReport:
+    """What an update did.
+
+    Attributes:
+        added: Embedding files that were added.
+        refused: Those that are missing, or must not be used.
+        rows: Vectors of the index now.
+        fragments: Its fragments.
+        lists: Its lists.
+        faults: Sentences on what was refused, at most five, and on what had to be made again.
+        was_overtaken: Whether another builder was faster, so that nothing was changed.
+    """
+
+    added: int = 0
+    refused: int = 0
+    rows: int = 0
+    fragments: int = 0
+    lists: int = 1
+    faults: list[str] = field(default_factory=list)
+    was_overtaken: bool = False
+
+
+def update_index(store: IndexStore, cache: EmbeddingCache, keys: Iterable[str]) -> BuildReport:
+    """Bring the index of a space up to date.
+
+    Safe to run in several places at once, and to kill: the index is the old one until the new one is whole. Embedding
+    files that cannot be used are left out, and told.
+
+    Args:
+        store: The index.
+        cache: Reads embedding files.
+        keys: The embedding files that are in use.
+    """
+    number = store.newest_number()
+    found, faults = store.read_newest()
+    old = found or Generation(model=store.space.model, dimensions=store.space.dimensions)
+    builder = _Builder(store, cache, old, BuildReport(faults=list(faults)))
+    new = builder.update(dict.fromkeys(keys))
+    report = builder.report
+    is_published = (new == old and not faults) or store.publish(new, after=number)
+    for info in builder.written:
+        if not is_published or info not in new.fragments:
+            store.discard(info)
+    if not is_published:
+        report.was_overtaken = True
+        return report
+    report.rows, report.fragments, report.lists = new.rows, len(new.fragments), new.list_count
+    store.forget_copies(new)
+    store.sweep()
+    return report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """Rows of some files."""
+
+    keys: tuple[str, ...]
+    rows: Rows
+
+
+class _Builder:
+    """Makes the next generation of an index, without publishing it."""
+
+    def __init__(self, store: IndexStore, cache: EmbeddingCache, old: Generation, report: BuildReport) -> None:
+        self.report = report
+        self.written: list[FragmentInfo] = []
+        self._store = store
+        self._cache = cache
+        self._old = old
+        self._full = rows_per_fragment(old.dimensions)
+        try:
+            self._centroids = store.read_lists(old)
+        except FrameFileError as error:
+            report.faults.append(f"The search index is built anew: {error.message}")
+            self._old = Generation(model=old.model, dimensions=old.dimensions)
+            self._centroids = store.read_lists(self._old)
+
+    def update(self, wanted: dict[str, None]) -> Generation:
+        """Return a generation of the files that are wanted."""
+        kept, sparse, covered = self._look_at_fragments(wanted)
+        missing = [key for key in wanted if key not in covered]
+        if not missing and len(sparse) == 1 and len(sparse[0][1].rows) == sparse[0][0].rows:
+            return self._old  # one fragment is still being filled, and nothing is to be added
+        batches = itertools.chain((batch for _, batch in sparse), self._read_files(missing))
+        made = [self._write(part) for part in _pack(batches, self._full)]
+        new = self._old.model_copy(update={"fragments": (*kept, *made)})
+        if new.rows > max(ROWS_COMPARED, _GROWTH * new.trained_rows):
+            return self._regroup(new)
+        return new
+
+    def _look_at_fragments(
+        self, wanted: dict[str, None]
+    ) -> tuple[list[FragmentInfo], list[tuple[FragmentInfo, _Batch]], set[str]]:
+        """Return the fragments that stay, those that are to be packed anew with their rows in use, and all their keys.
+
+        Fragments that are damaged are in none of them, so that their files are read again.
+        """
+        kept, sparse, covered = [], [], set[str]()
+        for info in self._old.fragments:
+            try:
+                keys = tuple(self._store.read_keys(info))
+                rows = self._store.open_fragment(info, self._old)
+            except FrameFileError as error:
+                self.report.faults.append(f"A fragment of the search index is made again: {error.message}")
+                continue
+            in_use = np.array([key in wanted for key in keys])[rows.files]
+            covered.update(keys)
+            if np.count_nonzero(in_use) >= _LEAST_SHARE * self._full:
+                kept.append(info)
+            else:
+                sparse.append((info, _Batch(keys=keys, rows=rows.take(np.flatnonzero(in_use)))))
+        return kept, sparse, covered
+
+    def _read_files(self, keys: Sequence[str]) -> Iterator[_Batch]:
+        """Read embedding files, a few ahead; those that must not be used are counted, and the first ones told."""
+        with ThreadPoolExecutor(_READERS) as readers:
+            for start in range(0, len(keys), _FILES_AHEAD):
+                part = keys[start : start + _FILES_AHEAD]
+                for key, batch in zip(part, readers.map(self._read_file, part), strict=True):
+                    if isinstance(batch, str):
+                        self._refuse(key, batch)
+                    else:
+                        self.report.added += 1
+                        yield batch
+
+    def _read_file(self, key: str) -> _Batch | str:
+        """Read an embedding file; return why it must not be used, if it must not."""
+        try:
+            stored = self._cache.read_stored(key)
+        except (FrameFileError, ObjectMissingError) as error:
+            return error.message
+        vectors = stored.embeddings.vectors
+        if fault := self._store.space.refuse(stored.model, vectors.shape[1]):
+            return fault
+        codes, fine, scales = quantize(vectors)
+        rows = Rows(
+            lists=assign_lists(vectors, self._centroids),
+            files=np.zeros(len(vectors), np.uint32),
+            pts_ms=stored.embeddings.pts_ms,
+            scales=scales,
+            codes=codes,
+            fine=fine,
+        )
+        return _Batch(keys=(key,), rows=rows)
+
+    def _refuse(self, key: str, why: str) -> None:
+        self.report.refused += 1
+        if self.report.refused <= _MAX_FAULTS:
+            self.report.faults.append(f"The embedding file {key} is left out of the search: {why}")
+
+    def _write(self, batch: _Batch) -> FragmentInfo:
+        info = self._store.write_fragment(batch.rows, batch.keys)
+        self.written.append(info)
+        return info
+
+    def _regroup(self, generation: Generation) -> Generation:
+        """Find new centroids, and group all vectors by them."""
+        parts = [(info, self._store.open_fragment(info, generation)) for info in generation.fragments]
+        count = count_lists(generation.rows)
+        sample = _sample([rows for _, rows in parts], SAMPLES_PER_LIST * count)
+        self._centroids = train_lists(sample, count)
+        lists = self._store.write_lists(self._centroids)
+        made = []
+        for info, rows in parts:
+            regrouped = replace(rows, lists=_assign_codes(rows.codes, self._centroids))
+            made.append(self._write(_Batch(keys=tuple(self._store.read_keys(info)), rows=regrouped)))
+        changes = {"lists": lists, "list_count": count, "trained_rows": generation.rows, "fragments": tuple(made)}
+        return generation.model_copy(update=changes)
+
+
+def _pack(batches: Iterable[_Batch], full: int) -> Iterator[_Batch]:
+    """Join batches to parts of at most `full` rows; a larger batch is a part by itself."""
+    waiting: list[_Batch] = []
+    count = 0
+    for batch in batches:
+        if not len(batch.rows):
+            continue
+        if waiting and count + len(batch.rows) > full:
+            yield _join(waiting)
+            waiting, count = [], 0
+        waiting.append(batch)
+        count += len(batch.rows)
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(batches: Sequence[_Batch]) -> _Batch:
+    """Join batches, without the files that have no rows."""
+    keys: list[str] = []
+    files = []
+    for batch in batches:
+        used, renumbered = np.unique(batch.rows.files, return_inverse=True)
+        files.append((renumbered + len(keys)).astype(np.uint32))
+        keys += [batch.keys[number] for number in used.tolist()]
+    rows = Rows(
+        lists=np.concatenate([batch.rows.lists for batch in batches]),
+        files=np.concatenate(files),
+        pts_ms=np.concatenate([batch.rows.pts_ms for batch in batches]),
+        scales=np.concatenate([batch.rows.scales for batch in batches]),
+        codes=np.concatenate([batch.rows.codes for batch in batches]),
+        fine=np.concatenate([batch.rows.fine for batch in batches]),
+    )
+    return _Batch(keys=tuple(keys), rows=rows)
+
+
+def _sample(parts: Sequence[Rows], count: int) -> npt.NDArray[np.float32]:
+    """Return vectors, at most `count`, evenly from all parts."""
+    step = max(1, sum(map(len, parts)) // count)
+    return np.concatenate([dequantize(part.codes[::step], part.fine[::step], part.scales[::step]) for part in parts])
+
+
+def _assign_codes(codes: npt.NDArray[np.int8], centroids: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    """Return the nearest centroid of each vector, by its first bytes; lengths do not matter for that."""
+    blocks = range(0, len(codes), _BLOCK_ROWS)
+    return np.concatenate(
+        [assign_lists(codes[start : start + _BLOCK_ROWS].astype(np.float32), centroids) for start in blocks]
+    )

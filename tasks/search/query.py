@@ -1,0 +1,177 @@
+"""What is searched for, as a vector: of a text, of a picture, or of a moment that is known."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
+from reelabel.wording import printable
+from tasks.description.pooling import EmbeddedBank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.bank_file import BankFiles
+    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.search.catalogue import VectorSpace
+
+_MAX_CHARACTERS = 2000
+_MAX_IMAGE_BYTES = 64 * 1024**2
+_MAX_PIXELS = 64_000_000
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryEmbedder:
+    """Turns texts and pictures into vectors of one space. Each is embedded once; its vector is kept on the store.
+
+    Attributes:
+        space: The space.
+        kept: Keeps vectors.
+        open_towers: Creates the towers of the space's model; not called for what is kept.
+    """
+
+    space: VectorSpace
+    kept: BankFiles
+    open_towers: Callable[[], AbstractContextManager[EmbeddingBackend]]
+
+    def embed_text(self, text: str) -> npt.NDArray[np.float32]:
+        """Embed a text; return its vector, of shape (D,).
+
+        Raises:
+            ConfigurationError: It is empty, cannot be printed, or is longer than the model takes.
+            ModelError: The model cannot be loaded.
+        """
+        text = check_text(text)
+        return self._find_or_make(text.lower(), lambda towers: _embed_text(towers, text))  # towers are given lower case
+
+    def embed_image(self, path: Path) -> npt.NDArray[np.float32]:
+        """Embed a picture; return its vector, of shape (D,).
+
+        Raises:
+            ConfigurationError: It cannot be read.
+            ModelError: The model cannot be loaded.
+        """
+        pixels = read_image(path)
+        digest = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
+        # No text has this name.
+        return self._find_or_make(f"\0picture {digest}", lambda towers: towers.embed_frames([pixels[None]]))
+
+    def _find_or_make(
+        self, name: str, make: Callable[[EmbeddingBackend], npt.NDArray[np.float32]]
+    ) -> npt.NDArray[np.float32]:
+        found = self.kept.find_vectors([name], self.space.model)
+        if found is None or found.vectors.shape[1] != self.space.dimensions:
+            with self.open_towers() as towers:
+                found = EmbeddedBank(texts=(name,), vectors=make(towers))
+            self.kept.keep_vectors(found, self.space.model)
+        (vector,) = found.vectors
+        return np.asarray(vector, np.float32)
+
+
+def check_text(text: str) -> str:
+    """Return a text without surrounding blanks.
+
+    Raises:
+        ConfigurationError: It is empty, too long, or cannot be printed.
+    """
+    text = text.strip()
+    if not text:
+        raise ConfigurationError("There is no text to search for; describe in a few words what is to be seen.")
+    if not text.isprintable():
+        raise ConfigurationError("The text to search for has characters that cannot be printed; leave them out.")
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigurationError(
+            f"The text to search for has {len(text):,} characters; at most {_MAX_CHARACTERS:,} are taken."
+        )
+    return text
+
+
+def _embed_text(towers: EmbeddingBackend, text: str) -> npt.NDArray[np.float32]:
+    (tokens,), most = towers.count_tokens([text]), towers.wait_ready().max_tokens
+    if tokens > most:
+        raise ConfigurationError(
+            f"The text to search for has {tokens:,} tokens, but the model takes at most {most:,}; shorten it."
+        )
+    return towers.embed_texts([text])
+
+
+def read_image(path: Path) -> npt.NDArray[np.uint8]:
+    """Read a picture, upright as its EXIF data says.
+
+    Returns:
+        RGB; shape (H, W, 3).
+
+    Raises:
+        ConfigurationError: It is missing, damaged, too large, or in another format.
+    """
+    try:
+        return _decode_image(path)
+    except ConfigurationError:
+        raise
+    except UnidentifiedImageError:
+        raise ConfigurationError(f"{path} is not a picture; use {', '.join(_FORMATS[:3])} or the like.") from None
+    except Exception as error:  # noqa: BLE001 - decoders of damaged pictures raise whatever they like
+        raise ConfigurationError(f"Cannot read the picture {path}: {error}.") from None
+
+
+def _decode_image(path: Path) -> npt.NDArray[np.uint8]:
+    if path.stat().st_size > _MAX_IMAGE_BYTES:
+        raise ConfigurationError(f"The picture {path} is larger than {_MAX_IMAGE_BYTES >> 20} MiB; make it smaller.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
+        with Image.open(io.BytesIO(path.read_bytes()), formats=_FORMATS) as image:
+            if image.width * image.height > _MAX_PIXELS:
+                raise ConfigurationError(
+                    f"The picture {path} has {image.width:,} x {image.height:,} pixels; make it smaller."
+                )
+            return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+
+
+def parse_moment(text: str) -> tuple[str, float]:
+    """Split JOB_ID@SECONDS into its parts.
+
+    Raises:
+        ConfigurationError: It is not of this form.
+    """
+    job_id, at, seconds = text.rpartition("@")
+    try:
+        time_s = float(seconds)
+    except ValueError:
+        time_s = math.nan
+    if not at or not job_id or not (math.isfinite(time_s) and time_s >= 0):
+        raise ConfigurationError(
+            f"{printable(text)} does not name a moment; write a job id and seconds, such as film-7@12.5."
+        )
+    return job_id, time_s
+
+
+def vector_at(cache: EmbeddingCache, key: str, time_s: float) -> tuple[npt.NDArray[np.float32], int]:
+    """Return the vector of the frame nearest to a time, of shape (D,), and its own time in milliseconds.
+
+    Raises:
+        ConfigurationError: The embedding file is missing or must not be used, or has no frames.
+    """
+    try:
+        embeddings = cache.read_stored(key).embeddings
+    except (FrameFileError, ObjectMissingError) as error:
+        raise ConfigurationError(
+            f"The embeddings of that video cannot be used: {error.message} Describe it again."
+        ) from None
+    if not len(embeddings.pts_ms):
+        raise ConfigurationError("That video has no frames to compare with.")
+    nearest = int(np.abs(embeddings.pts_ms - round(time_s * 1000)).argmin())
+    return embeddings.vectors[nearest], int(embeddings.pts_ms[nearest])

@@ -1,0 +1,67 @@
+"""The bench of search knows what there is to find, and says when a target is missed."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
+from benchmarks.search.measure import KINDS, SearchRow
+from benchmarks.search.report import targets
+from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
+
+
+def row(*, ms=50.0, recall=1.0, anonymous_bytes=2**20, method="index"):
+    return SearchRow(
+        method=method,
+        vectors=1000,
+        build_s=1,
+        build_bytes=1,
+        index_bytes=1,
+        open_s=(1, 1),
+        ms={kind: [ms] for kind in KINDS},
+        recall=dict.fromkeys(KINDS, recall),
+        anonymous_bytes=anonymous_bytes,
+        mapped_bytes=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured", "missed"),
+    [
+        (row(), 0),
+        (row(ms=101), 1),
+        (row(recall=0.94), 1),
+        (row(anonymous_bytes=2**31), 1),
+        (row(ms=500, recall=0.1, method="faiss"), 0),
+    ],
+)
+def test_a_missed_target_is_told(measured, missed):
+    assert sum(not is_met for is_met in targets([measured]).values()) == missed
+
+
+def test_the_nearest_of_all_files_are_those_of_one_large_one():
+    made = MadeVectors(dimensions=136)
+    queries, files = made.queries(3, kind="texts"), [made.file(number) for number in range(3)]
+
+    numbers, cosines = exact_neighbours(iter(files), queries, top=5)
+
+    scores = queries @ np.concatenate(files).T
+    assert numbers.tolist() == np.argsort(-scores, axis=1)[:, :5].tolist()
+    assert cosines == pytest.approx(np.sort(scores, axis=1)[:, ::-1][:, :5])
+
+
+def test_made_files_are_the_same_whenever_they_are_made():
+    made, again = MadeVectors(dimensions=136), MadeVectors(dimensions=136)
+    (key,) = made.keys(7, 1)
+
+    assert made.read_stored(key).embeddings.vectors.tolist() == again.file(7).tolist()
+    assert np.linalg.norm(made.file(7), axis=1) == pytest.approx(np.ones(FRAMES_PER_FILE), abs=1e-5)
+
+
+@pytest.mark.system
+def test_a_small_run_finds_all(tmp_path):
+    options = ["--vectors", "3000", "--queries", "4", "--dimensions", "136", "--folder", str(tmp_path)]
+    shown = CliRunner().invoke(app, ["search", *options])
+
+    assert shown.exit_code == 0, shown.output
+    assert "recall of 1.000" in shown.output

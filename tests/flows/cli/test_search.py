@@ -1,0 +1,232 @@
+"""`reelabel search`, on made embeddings in a folder and rows in Postgres; in the system tier, on described clips."""
+
+import json
+import uuid
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+from sqlalchemy import insert
+
+from infra.embedded import export
+from reelabel.seal import Seal
+from tasks.database.tables import DESCRIPTION, RUN, RUN_SPEC, SPEC
+from tasks.demo.clips import make_demo
+from tasks.description.pooling import EmbeddedBank
+from tasks.domain import DescribeSpec
+from tasks.embedding.backend import towers_backend
+from tasks.embedding.bank_file import BankFiles
+from tests.clips import make_clip
+from tests.command_line import reelabel, reelabel_process
+from tests.flows.runs import environment_of
+from tests.search.conftest import World
+
+__all__ = ["make_clip"]
+
+KEY = "k" * 32
+SIZE = 128  # of the tiny model
+RED, BLUE = np.eye(SIZE)[:2]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return towers_backend().card(None).identity
+
+
+@pytest.fixture
+def world(tmp_path, model):
+    return World(tmp_path, model=model, size=SIZE, seal=Seal(KEY.encode()))
+
+
+@pytest.fixture
+def environment(services, database, world, tmp_path):
+    settings = services.model_copy(update={"database": database})
+    store = {"REELABEL_STORE_URI": world.root, "REELABEL_STORE_MAC_KEY": KEY, "REELABEL_HOME": str(tmp_path / "home")}
+    others = {name: value for name, value in export(settings).items() if not name.startswith("REELABEL_STORE")}
+    kept = {name: value for name, value in environment_of(settings).items() if not name.startswith("REELABEL_")}
+    return kept | others | store | {"COLUMNS": "100"}
+
+
+def describe(db, world):
+    """Write the rows of a describe run on the world's videos."""
+    spec = DescribeSpec(model=world.model, tags="t", captions="c", scene_threshold=0.15)
+    run_id = uuid.uuid4()
+    row = {
+        "spec_id": spec.spec_id, "run_id": run_id, "job_digest": "d", "dimensions": world.size, "duration_s": 1,
+        "tags": [], "scenes": [], "scene_changes": 0, "scene_method": "ema", "chunks": 1, "frames_used": 1,
+        "frames_decoded": 0, "frames_embedded": 0, "bytes_fetched": 0, "fetch_ms": 0, "decode_ms": 0,
+        "cache_write_ms": 0, "cache_read_ms": 0, "embed_ms": 0, "scenes_ms": 0, "describe_ms": 0, "shard_index": 0,
+        "fence": 0, "model": world.model.name, "versions": {}, "host": "here",
+    }  # fmt: skip
+    with db.begin() as connection:
+        connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=spec.model_dump(mode="json")))
+        connection.execute(
+            insert(RUN).values(
+                run_id=run_id, dataset="films", spec_id=spec.spec_id, manifest_uri="m", kind="describe", state="done",
+                jobs_total=1, jobs_skipped=0, host="here", started_at=datetime.now(UTC),
+            )
+        )  # fmt: skip
+        connection.execute(insert(RUN_SPEC).values(run_id=run_id, spec_id=spec.spec_id))
+        for job in world.jobs:
+            renamed = {"source_fingerprint": job["fingerprint"], "embedding_key": job["key"]}
+            values = {name: value for name, value in job.items() if name not in {"fingerprint", "key"}}
+            connection.execute(insert(DESCRIPTION).values(**row, **values, **renamed))
+
+
+@pytest.fixture
+def films(db, world):
+    """Two films, of which one is red, then blue; and the vector of a text."""
+    world.add("a.mp4", [RED, RED, BLUE], step_ms=6000, task="colour")
+    world.add("b.mp4", [BLUE + 0.5 * RED], task="shape")
+    describe(db, world)
+    kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
+    kept.keep_vectors(EmbeddedBank(texts=("red",), vectors=RED[None].astype(np.float32)), world.model)
+    return world
+
+
+def found(done):
+    return [(row["job_id"], row["time_s"], round(row["score"], 3)) for row in json.loads(done.stdout)]
+
+
+@pytest.mark.usefixtures("films")
+def test_the_best_moments_are_printed(environment):
+    done = reelabel(environment, "search", "Red")
+
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    _, first, *_ = (line for line in done.stdout.splitlines() if "job-" in line or "score" in line)
+    assert all(part in first for part in ("1.000", "0.000 s", "job-a.mp4", "s3://videos/a.mp4"))
+    assert "4 moments of 4 frames." in done.stdout
+
+
+def test_the_index_and_the_exact_search_find_the_same_in_every_format(environment, films):
+    expected = [("job-a.mp4", 0.0, 1.0), ("job-a.mp4", 6.0, 1.0), ("job-b.mp4", 0.0, 0.447), ("job-a.mp4", 12.0, 0.0)]
+    films.update()
+
+    for options in ((), ("--exact",)):
+        done = reelabel(environment, "search", "red", "--format", "json", *options)
+        assert (done.returncode, done.stderr, found(done)) == (0, "", expected)
+    csv = reelabel(environment, "search", "red", "--format", "csv").stdout
+    assert pl.read_csv(csv.encode())["time_s"].to_list() == [0.0, 6.0, 0.0, 12.0]
+
+
+@pytest.mark.usefixtures("films")
+def test_searches_are_limited(environment):
+    for options, expected in {
+        ("--top", "1"): ["job-a.mp4"],
+        ("--task", "shape"): ["job-b.mp4"],
+        ("--min-score", "0.4"): ["job-a.mp4", "job-a.mp4", "job-b.mp4"],
+    }.items():
+        done = reelabel(environment, "search", "red", "--format", "json", *options)
+        assert [job for job, *_ in found(done)] == expected
+
+
+@pytest.mark.usefixtures("films")
+def test_nothing_found_is_said_and_exits_with_1(environment):
+    done = reelabel(environment, "search", "red", "--min-score", "0.9", "--task", "shape")
+
+    assert (done.returncode, done.stdout) == (1, "Nothing found among 1 frame.\n")
+
+
+@pytest.mark.usefixtures("films")
+def test_what_looks_like_a_moment_is_found_and_not_the_moment_itself(environment):
+    done = reelabel(environment, "search", "--like", "job-a.mp4@11.5", "--format", "json", "--top", "2")
+
+    assert found(done) == [("job-b.mp4", 0.0, 0.894), ("job-a.mp4", 0.0, 0.0)]
+
+
+def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, world, make_clip, tmp_path):
+    clip = make_clip("red.mp4", frames=60)
+    world.add("a.mp4", [RED])
+    world.add("b.mp4", [RED])
+    world.add("c.mp4", [RED])
+    world.jobs[2]["video_uri"] = "https://videos.example/c.mp4?..."
+    world.jobs[0]["video_uri"], world.jobs[1]["video_uri"] = str(clip), str(tmp_path / "gone\x1b\n.mp4")
+    describe(db, world)
+    kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
+    kept.keep_vectors(EmbeddedBank(texts=("red",), vectors=RED[None].astype(np.float32)), world.model)
+    sheet = tmp_path / "found.png"
+
+    done = reelabel(environment, "search", "red", "--sheet", str(sheet))
+
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert Image.open(sheet).size[0] == 2 * 20 + 3 * 300 + 2 * 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "Say what to search for"),
+        (["red", "--like", "a@1"], "Say what to search for"),
+        ([""], "no text to search for"),
+        (["a\x1b[31mb"], "cannot be printed"),
+        (["--like", "a"], "does not name a moment"),
+        (["--like", "gone@1"], "No described video at all is of a job gone."),
+        (["--image", "gone.png"], "Cannot read the picture gone.png"),
+        (["red", "--dataset", "none"], "No described video of dataset none has embeddings of reelabel-tiny-siglip"),
+        (["red", "--format", "xml"], "Unknown --format xml"),
+        (["red", "--sheet", "gone/x.png"], "Cannot write gone/x.png"),
+        (["red", "--sheet", "x.txt"], "is not an image file"),
+        (["red", "--raw"], "--raw is for --format csv"),
+        (["red", "--model", "./gone"], "There is no model folder"),
+    ],
+)
+@pytest.mark.usefixtures("films")
+def test_what_cannot_be_searched_for_is_one_sentence(environment, arguments, sentence):
+    done = reelabel(environment, "search", *arguments)
+
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_an_empty_store_is_one_sentence(environment):
+    done = reelabel(environment, "search", "red")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There is nothing to search yet" in done.stderr
+
+
+def test_embeddings_of_another_model_are_named(environment, db, world):
+    other = World(world.folder, model=world.model.model_copy(update={"name": "big"}), size=SIZE, seal=world.seal)
+    other.add("a.mp4", [RED])
+    describe(db, other)
+
+    done = reelabel(environment, "search", "red")
+
+    assert done.returncode == 2
+    assert (
+        "No video has embeddings of the model reelabel-tiny-siglip. There are those of other models (big ("
+        in done.stderr
+    )
+
+
+@pytest.mark.system
+def test_described_clips_are_searched_by_text_picture_and_moment(own_services, tmp_path):
+    """A whole run: describe, the index that it leaves, and searches in processes of their own."""
+    environment = environment_of(own_services)
+    clips = make_demo(tmp_path / "clips", seed=30_000, clips=24)
+    truths = dict(zip(clips["job_id"], clips["answer"], strict=True))
+    manifest = tmp_path / "films.parquet"
+    clips.filter(pl.col("job_id").str.ends_with("-colour")).select("job_id", "video_uri").write_parquet(manifest)
+    shown = {
+        job_id: f"a {truths[job_id]} {truths[job_id.replace('-colour', '-shape')]}"
+        for job_id in truths
+        if job_id.endswith("-colour")
+    }
+
+    done = reelabel_process(environment, "describe", str(manifest), "--dataset", "films")
+    assert done.returncode == 0, done.stderr
+
+    texts = sorted(set(shown.values()))
+    for text in texts[:2]:
+        done = reelabel_process(environment, "search", text, "--format", "json", "--top", "1")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert shown[json.loads(done.stdout)[0]["job_id"]] == text
+    job_id = next(job for job, text in shown.items() if list(shown.values()).count(text) > 1)
+    sheet = tmp_path / "like.png"
+    done = reelabel_process(environment, "search", "--like", f"{job_id}@1", "--format", "json", "--sheet", str(sheet))
+    others = [row["job_id"] for row in json.loads(done.stdout) if row["job_id"] != job_id]
+    assert shown[others[0]] == shown[job_id]
+    assert Image.open(sheet).size[0] > 1000

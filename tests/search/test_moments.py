@@ -1,0 +1,81 @@
+"""Neighbouring frames are one moment, and many good frames of one scene do not hide other videos."""
+
+import numpy as np
+import pytest
+
+from tasks.search.frames import FoundFrames, best_frames
+from tasks.search.moments import merge_moments
+from tests.search.conftest import SIZE
+
+
+def found(*frames):
+    scores, files, pts_ms = zip(*frames, strict=True)
+    return FoundFrames(scores=np.array(scores, np.float32), files=np.array(files), pts_ms=np.array(pts_ms))
+
+
+def places(moments):
+    return [(each.file, each.time_ms) for each in moments]
+
+
+def test_frames_near_a_better_one_of_the_same_video_belong_to_its_moment():
+    frames = found((0.9, 0, 10_000), (0.8, 0, 14_999), (0.7, 0, 5_001), (0.6, 0, 15_000), (0.5, 1, 10_000))
+
+    assert places(merge_moments(frames, np.array([0, 1]), top=9)) == [(0, 10_000), (0, 15_000), (1, 10_000)]
+
+
+def test_files_of_one_video_have_common_moments():
+    frames = found((0.9, 0, 10_000), (0.8, 1, 10_000), (0.7, 2, 10_000))
+
+    assert places(merge_moments(frames, np.array([0, 0, 1]), top=9)) == [(0, 10_000), (2, 10_000)]
+
+
+def test_best_frames_of_parts_are_those_of_all():
+    rng = np.random.default_rng(0)
+    parts = [
+        FoundFrames(
+            scores=rng.normal(size=count).astype(np.float32),
+            files=np.full(count, number),
+            pts_ms=np.arange(count),
+        )
+        for number, count in enumerate([0, 7, 50, 3, 200])
+    ]
+    scores = np.sort(np.concatenate([part.scores for part in parts]))[::-1]
+
+    for limit in (1, 10, 300):
+        assert best_frames(parts, limit).scores.tolist() == scores[:limit].tolist()
+
+
+def test_of_equal_frames_the_earlier_comes_first():
+    assert places(merge_moments(found((0.5, 1, 9), (0.5, 0, 9), (0.5, 0, 3)).best(3), np.arange(2), top=1)) == [(0, 3)]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_one_long_scene_does_not_hide_the_others(world, monkeypatch, exact):
+    monkeypatch.setattr("tasks.search.searcher._FRAMES_PER_MOMENT", 3)
+    scene = np.ones(SIZE)
+    world.add("long.mp4", np.tile(scene, (100, 1)), step_ms=10)
+    for number in range(3):
+        world.add(f"{number}.mp4", [scene + np.eye(SIZE)[number]])
+    world.update()
+
+    result = world.search(scene, top=4, exact=exact)
+
+    assert [each.file for each in result.moments] == [0, 1, 2, 3]
+
+
+def test_scores_below_the_least_are_left_out(world):
+    world.add("a.mp4", [np.ones(SIZE), -np.ones(SIZE)], step_ms=60_000)
+    world.update()
+
+    assert len(world.search(np.ones(SIZE)).moments) == 2
+    assert len(world.search(np.ones(SIZE), min_score=0.5).moments) == 1
+
+
+def test_the_moment_that_others_are_to_be_like_is_not_found(world):
+    key = world.add("a.mp4", np.ones((20, SIZE)))
+    world.add("b.mp4", np.ones((20, SIZE)))
+
+    result = world.search(np.ones(SIZE), top=9, without=(key, 8000))
+
+    assert places(result.moments)[:3] == [(0, 0), (0, 13_000), (0, 18_000)]
+    assert all(each.file == 1 or abs(each.time_ms - 8000) >= 5000 for each in result.moments)

@@ -1,0 +1,141 @@
+"""What is searched for becomes a vector, and hostile input a sentence."""
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from reelabel.errors import ConfigurationError
+from tasks.embedding.bank_file import BankFiles
+from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_image, vector_at
+
+
+class Towers:
+    """Counts what it is asked for."""
+
+    asked = 0
+
+    def wait_ready(self):
+        return SimpleNamespace(max_tokens=8)
+
+    def count_tokens(self, texts):
+        return [len(text.split()) for text in texts]
+
+    def embed_texts(self, texts):
+        self.asked += 1
+        return np.full((len(texts), 32), 0.5, np.float32)
+
+    def embed_frames(self, videos):
+        self.asked += 1
+        return np.full((sum(map(len, videos)), 32), float(videos[0].mean()), np.float32)
+
+
+@pytest.fixture
+def towers():
+    return Towers()
+
+
+@pytest.fixture
+def embedder(world, towers):
+    @contextmanager
+    def opened():
+        yield towers
+
+    kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
+    return QueryEmbedder(space=world.space, kept=kept, open_towers=opened)
+
+
+def test_a_text_is_embedded_once_whatever_its_case(embedder, towers):
+    first, second = (embedder.embed_text(text).tolist() for text in ("A red square", " a RED square "))
+
+    assert first == second == [0.5] * 32
+    assert towers.asked == 1
+
+
+def test_a_kept_vector_that_was_altered_is_made_again(embedder, towers, world):
+    embedder.embed_text("a red square")
+    (path,) = (world.folder / "store" / "banks").glob("*.npy")
+    path.write_bytes(path.read_bytes()[:-4] + b"abcd")
+
+    assert embedder.embed_text("a red square").tolist() == [0.5] * 32
+    assert towers.asked == 2
+
+
+def test_a_picture_is_embedded_once(embedder, towers, tmp_path):
+    for name, shade in (("a.png", 60), ("b.png", 60), ("c.png", 61)):
+        Image.new("RGB", (4, 4), (shade,) * 3).save(tmp_path / name)
+
+    found = [embedder.embed_image(tmp_path / name)[0] for name in ("a.png", "b.png", "c.png")]
+
+    assert found == [60, 60, 61]
+    assert towers.asked == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "no text to search for"),
+        (" \n ", "no text to search for"),
+        ("a\x1b[2Jb", "cannot be printed"),
+        ("a\0b", "cannot be printed"),
+        ("a\u202eb", "cannot be printed"),
+        ("x" * 2001, "2,001 characters"),
+    ],
+)
+def test_hostile_texts_are_refused(text, sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
+        check_text(text)
+
+
+def test_a_text_that_is_longer_than_the_model_takes_is_refused(embedder):
+    with pytest.raises(ConfigurationError, match="9 tokens, but the model takes at most 8"):
+        embedder.embed_text("a b c d e f g h i")
+
+
+@pytest.mark.parametrize("text", ["film", "@3", "film@", "film@x", "film@-1", "film@nan", "film@inf", ""])
+def test_what_names_no_moment_is_refused(text):
+    with pytest.raises(ConfigurationError, match=r"such as film-7@12\.5"):
+        parse_moment(text)
+
+
+def test_a_moment_may_be_of_a_job_whose_id_has_an_at():
+    assert parse_moment("a@b@12.5") == ("a@b", 12.5)
+
+
+def test_the_vector_of_a_moment_is_that_of_the_nearest_frame(world):
+    vectors = np.eye(32)[:4]
+    key = world.add("a.mp4", vectors)
+
+    vector, time_ms = vector_at(world.cache, key, 2.4)
+
+    assert (vector.argmax(), time_ms) == (2, 2000)
+    with pytest.raises(ConfigurationError, match="Describe it again"):
+        vector_at(world.cache, "v1/00/" + 32 * "0" + ".arrow", 0)
+
+
+def test_pictures_that_cannot_be_read_are_refused(tmp_path):
+    (tmp_path / "text.png").write_text("not a picture")
+    Image.new("RGB", (64, 64)).save(tmp_path / "cut.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:60])
+    Image.new("1", (9000, 9000)).save(tmp_path / "bomb.png")
+
+    for name, sentence in (
+        ("text.png", "is not a picture"),
+        ("cut.png", "Cannot read the picture"),
+        ("bomb.png", "9,000 x 9,000 pixels"),
+        ("none.png", "No such file"),
+        (".", "Is a directory"),
+    ):
+        with pytest.raises(ConfigurationError, match=sentence):
+            read_image(tmp_path / name)
+
+
+def test_pictures_are_read_upright(tmp_path):
+    image = Image.new("RGB", (6, 4))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.save(tmp_path / "a.jpg", exif=exif)
+
+    assert read_image(tmp_path / "a.jpg").shape == (6, 4, 3)
