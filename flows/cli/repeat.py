@@ -40,6 +40,9 @@ def repeat_flow(flow: str, parameters: Mapping[str, Any]) -> str | None:
     given = {name: parameters.get(name) for name in ("dataset", "overrides", "force")}
     if flow == "classify":
         return command("classify", parameters["manifest"], **given)
+    if flow == "describe":
+        asked = {name: parameters.get(name) for name in ("dataset", "options", "force")}
+        return command("describe", parameters["manifest"], **asked)
     if flow == "backfill" and not parameters.get("ids_file"):
         chosen = {
             "ids": parameters.get("job_ids"),

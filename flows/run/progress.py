@@ -38,6 +38,7 @@ class Progress:
         engines: Number of engine processes.
         engines_ms: Milliseconds by part, summed over engines on other machines.
         ledger: Wall-clock profile.
+        frames_setting: Setting of the number of frames, for advice.
     """
 
     processes: int
@@ -45,6 +46,7 @@ class Progress:
     engines: int = 1
     engines_ms: dict[str, float] = field(default_factory=dict)
     ledger: WallClockProfile = field(default_factory=WallClockProfile)
+    frames_setting: str = "sampling.num_frames"
     shards_done: int = 0
     jobs_labelled: int = 0
     jobs_failed: int = 0
@@ -112,6 +114,7 @@ class Progress:
             processes=cores if self.engines_ms else self.processes,
             cores=cores,
             own_cores=self.own_cores,
+            frames=self.frames_setting,
         )
 
     @property

@@ -35,7 +35,7 @@ _OURS = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{T
 # All but `watch`: it runs every minute, and would notify every minute while the store is unavailable.
 _NOTIFY_OF = {
     "prefect.resource.role": "flow",
-    "prefect.resource.name": ["classify", "backfill", "evaluate", "extract", "infer", "maintain"],
+    "prefect.resource.name": ["classify", "describe", "backfill", "evaluate", "extract", "infer", "maintain"],
 }
 _DEPLOYED = {"prefect.resource.role": "deployment", "prefect.resource.id": "prefect.deployment.*"}
 _BLOCK = "reelabel"

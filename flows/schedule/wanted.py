@@ -10,12 +10,14 @@ from pydantic import ValidationError
 
 from flows.backfill import backfill
 from flows.classify import classify
+from flows.describe import describe
 from flows.evaluate import evaluate
 from flows.extract import extract
 from flows.infer import infer
 from flows.maintain import maintain
 from flows.survey import survey
 from flows.watch import watch
+from infra.settings.schedule import NightlySettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.validation import first_fault
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from infra.settings.base import SettingsSection
-    from infra.settings.schedule import NightlySettings, WatchSettings
+    from infra.settings.schedule import WatchSettings
 
 _WHEN_RUNNING = {"queue": "ENQUEUE", "skip": "CANCEL_NEW"}
 
@@ -111,6 +113,8 @@ def wanted_deployments(settings: Settings, insisted: Collection[str], pool_types
     wanted = [
         Wanted(flow=classify, name="on-demand", **_on_demand(settings, pool_types), **common),
         Wanted(flow=classify, name="nightly", **_nightly(settings.nightly, insisted), **common),
+        Wanted(flow=describe, name="on-demand", **_on_demand(settings, pool_types), **common),
+        Wanted(flow=describe, name="nightly", **_nightly(_nightly_descriptions(settings), ()), **common),
         Wanted(flow=watch, name="manifests", **_watch(settings.watch), **common),
         Wanted(flow=backfill, name="by-ids", **common),
         Wanted(flow=evaluate, name="labelled", **common),
@@ -160,6 +164,17 @@ def _nightly(nightly: NightlySettings, insisted: Collection[str]) -> dict[str, A
         "limit": Limit(runs=1, strategy=_WHEN_RUNNING[nightly.when_running]),
         "is_limit_named": bool(_named(nightly, "when_running")),
     }
+
+
+def _nightly_descriptions(settings: Settings) -> NightlySettings:
+    """Return the settings of describe/nightly: those of classify/nightly, but for its manifest, dataset and time."""
+    given = settings.nightly.model_dump(exclude_unset=True, exclude={"manifest", "dataset"})
+    own = {
+        name: value
+        for name in ("manifest", "dataset", "cron")
+        if (value := getattr(settings.describe, f"nightly_{name}")) is not None
+    }
+    return NightlySettings.model_validate(given | own)
 
 
 def _watch(settings: WatchSettings) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from infra.settings.base import SettingsSection
+from infra.settings.schedule import Cron  # noqa: TC001 - pydantic reads it
 
 
 class DescribeOptions(SettingsSection):
@@ -86,4 +87,13 @@ class DescribeSettings(DescribeOptions):
         Field(description="Towers to run in parallel, each on its own GPU; auto uses all visible GPUs."),
     ] = 1
     batch_frames: Annotated[int, Field(ge=1, le=4096, description="Frames that the model is given at once.")] = 128
+    nightly_manifest: Annotated[
+        str | None, Field(description="Manifest of describe/nightly; if empty, the deployment is paused.")
+    ] = None
+    nightly_dataset: Annotated[
+        str | None, Field(max_length=200, description="Dataset of describe/nightly; defaults as nightly.dataset.")
+    ] = None
+    nightly_cron: Annotated[
+        Cron | None, Field(description="Schedule of describe/nightly; defaults to nightly.cron.")
+    ] = None
     concurrent_shards: Annotated[int, Field(ge=1, le=64, description="Shards that are described at the same time.")] = 3

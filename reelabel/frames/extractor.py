@@ -25,6 +25,7 @@ from reelabel.errors import (
     VideoTooLargeError,
 )
 from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, isolate_web_outage
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import with_packets
@@ -146,6 +147,7 @@ class FrameExtractor:
         ranges_min_bytes: Size from which remote videos are read by range requests.
         thresholds: The limits of sufficient keyframe coverage.
         turns: Decides who decodes if several threads prepare one video.
+        copies: Where copies of whole videos are stored, for as long as they are decoded.
     """
 
     objects: ObjectStore
@@ -158,6 +160,7 @@ class FrameExtractor:
     ranges_min_bytes: int = RANGES_MIN_BYTES
     thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
     turns: Turns = field(default_factory=Turns, repr=False, compare=False)
+    copies: DownloadCache = field(default_factory=DownloadCache, repr=False, compare=False)
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Look up sizes and fingerprints of many videos in few requests, where possible; for use with `prepare`.
@@ -255,6 +258,7 @@ class FrameExtractor:
             keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,
             segment=identity.segment,
             allow_roots=self.allow_roots,
+            copies=self.copies,
         )
         fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from tasks.description.described import DescribedVideo, chunks_of, describe_vide
 from tasks.description.pooling import LogitScale
 from tasks.description.scenes.change import Evidence, SceneChanges, SceneMethodError
 from tasks.description.scenes.detector import find
-from tasks.description.scenes.footage import ClippedFootage, open_footage
+from tasks.description.scenes.footage import ClippedFootage, RememberedFootage, open_footage
 from tasks.description.scenes.registry import detect_scenes
 
 if TYPE_CHECKING:
@@ -114,21 +115,25 @@ class VideoDescriber:
 
     def _look(self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]) -> tuple[SceneChanges, DescriptionCost]:
         """Look into the video; where that fails, the embeddings alone decide."""
-        extractor, info = self.embedder.extractor, embedded.info
-        footage = None
-        try:
-            with open_footage(
+        extractor, info, segment = self.embedder.extractor, embedded.info, embedded.identity.segment
+        with ExitStack() as stack:
+            opened = open_footage(
                 extractor.objects,
                 info,
                 pool=extractor.pool,
                 limits=extractor.limits,
                 allow_roots=extractor.allow_roots,
-            ) as footage:
-                evidence = Evidence(footage=ClippedFootage(footage, embedded.identity.segment), chunks=chunks)
+            )
+            before = self.scene_files.find_looked(info, segment)
+            footage = RememberedFootage(partial(stack.enter_context, opened), before)
+            evidence = Evidence(footage=ClippedFootage(footage, segment), chunks=chunks)
+            try:
                 found = detect_scenes(self.spec.scene_method, evidence, threshold=self.spec.scene_threshold)
-        except (SceneMethodError, VideoError) as error:
-            found = replace(detect_scenes(_FALLBACK, Evidence(chunks=chunks)), note=error.message)
-        cost = DescriptionCost()
-        if footage is not None:
-            cost = DescriptionCost(frames_decoded=footage.frames_decoded, bytes_fetched=footage.bytes_read)
-        return found, cost
+            except (SceneMethodError, VideoError) as error:
+                found = replace(detect_scenes(_FALLBACK, Evidence(chunks=chunks)), note=error.message)
+        if footage.inner is None:
+            return found, DescriptionCost()
+        if footage.looked.thumbnails is not before.thumbnails:
+            self.scene_files.write_looked(footage.looked, info, segment)
+        inner = footage.inner
+        return found, DescriptionCost(frames_decoded=inner.frames_decoded, bytes_fetched=inner.bytes_read)

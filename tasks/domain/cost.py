@@ -82,7 +82,9 @@ _ADVICE = {
 }
 
 
-def describe_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: float = 0.0) -> str:
+def describe_bottleneck(
+    cost: RunCost, *, processes: int, cores: int, own_cores: float = 0.0, frames: str = "sampling.num_frames"
+) -> str:
     """Say in one sentence what to change first; empty if the run held no engine.
 
     Args:
@@ -90,6 +92,7 @@ def describe_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores:
         processes: Decoding processes of the run.
         cores: CPU cores that the run may use.
         own_cores: Average number of cores used by the run's own process, without its decoders and the engine.
+        frames: Setting of the number of frames.
     """
     if not cost.loaded_ms:
         return ""
@@ -99,7 +102,7 @@ def describe_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores:
     waited = 1.0 - cost.busy
     if waited < _MUCH_WAITING:
         device = "a larger or faster GPU" if cost.gpus else "a GPU"
-        fewer = "fewer frames (sampling.num_frames)"
+        fewer = f"fewer frames ({frames})"
         return f"The engine was busy {cost.busy:.0%} of the time: {device}, or {fewer}, would help."
     part, share = cost.waits[0]
     what, advice = ("decoding", _more_decoding(processes, cores)) if part is RunPhase.DECODE else _ADVICE[part]

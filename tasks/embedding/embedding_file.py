@@ -8,7 +8,7 @@ seal under `seal`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -106,7 +106,7 @@ def encode_embeddings(embeddings: Embeddings, identity: EmbeddingIdentity, seal:
     count, size = embeddings.vectors.shape
     if size != identity.dimensions:
         raise ValueError(f"vectors of {size} for a model of {identity.dimensions}")
-    flat = pa.array(embeddings.vectors.astype(_TYPES[identity.precision]).reshape(count * size))
+    flat = pa.array(_stored(embeddings.vectors, identity.precision).reshape(count * size))
     columns = {
         "pts_ms": pa.array(embeddings.pts_ms, pa.int64()),
         "vector": pa.FixedSizeListArray.from_arrays(flat, size),
@@ -186,8 +186,21 @@ def _decode(data: bytes, key: str, seal: Seal) -> tuple[Embeddings, dict[str, An
 def _read_vectors(table: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - pyarrow
     column = table["vector"].combine_chunks()
     values = column.flatten().to_numpy(zero_copy_only=False)
+    return _restored(values.reshape(len(table), column.type.list_size))
+
+
+def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArray[np.floating]:
+    return vectors.astype(_TYPES[precision])
+
+
+def _restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
     # Rounding changes lengths in the fourth digit: they are made 1 again.
-    return normalize(values.reshape(len(table), column.type.list_size).astype(np.float32))
+    return normalize(stored.astype(np.float32))
+
+
+def as_read_back(embeddings: Embeddings, precision: Precision) -> Embeddings:
+    """Return embeddings as they are read back from a file, so that the run that makes it says what later ones say."""
+    return replace(embeddings, vectors=_restored(_stored(embeddings.vectors, precision)))
 
 
 class EmbeddingCache:

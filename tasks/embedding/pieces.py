@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from tasks.domain import EmbeddingSpec
 
+    # A part of a video, and how many chunks of frames to take of it.
+    Piece = tuple[Segment, int]
+
 # What of a video is decoded at once, whatever its length.
 PIECE_BYTES = 128 * 1024**2
 _MAX_FRAMES = 512  # of one sampling
@@ -20,9 +23,7 @@ _CHANNELS = 3
 _BEFORE_S = 1e-3
 
 
-def cut_pieces(
-    segment: Segment, length_s: float, spec: EmbeddingSpec, *, frame_pixels: int
-) -> Iterator[tuple[Segment, int]]:
+def cut_pieces(segment: Segment, length_s: float, spec: EmbeddingSpec, *, frame_pixels: int) -> Iterator[Piece]:
     """Yield the pieces of a video, or of a segment of it, and how many chunks of frames to take of each.
 
     Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. A video of
@@ -34,7 +35,7 @@ def cut_pieces(
         spec: How frames are chosen.
         frame_pixels: Most pixels of a frame.
     """
-    most = max(1, min(_MAX_FRAMES, PIECE_BYTES // (_CHANNELS * frame_pixels)) // spec.frames_per_chunk)
+    most = most_chunks(spec, frame_pixels=frame_pixels)
     if length_s <= 0:
         yield segment, most
         return
@@ -50,3 +51,9 @@ def cut_pieces(
         begins_s = segment.start_s if first == 0 else chunks[first].start_s
         yield Segment.of(begins_s, end_s), count
         first += count
+
+
+def most_chunks(spec: EmbeddingSpec, *, frame_pixels: int, pieces: int = 1) -> int:
+    """Return the most chunks whose frames are taken at once, of so many pieces together."""
+    frames = min(_MAX_FRAMES, pieces * PIECE_BYTES // (_CHANNELS * frame_pixels))
+    return max(1, frames // spec.frames_per_chunk)

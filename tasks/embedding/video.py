@@ -16,16 +16,20 @@ from reelabel.errors import (
     VideoError,
     VideoUnreadableError,
 )
+from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import Turns, stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
 from reelabel.segment import Segment
+from reelabel.temporary import temporary_folder
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.embedding_file import EmbeddingIdentity
-from tasks.embedding.pieces import cut_pieces
+from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
+from tasks.embedding.pieces import cut_pieces, most_chunks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
@@ -35,12 +39,23 @@ if TYPE_CHECKING:
     from tasks.domain import EmbeddingSpec, Job
     from tasks.embedding.batches import FrameBatcher
     from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.pieces import Piece
     from tasks.embedding.protocol import TowersInfo
 
 _MS = 1000
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
+_LINEAR, _WHOLE_PIECES = "linear", 4
+_AS_ONE = (
+    "it can only be decoded from its beginning, so its frames are chosen at once, and a long video has fewer a chunk; "
+    "written anew as MP4 (ffmpeg -i IN -c copy OUT.mp4) it has all"
+)
 _CUT = "cut short"  # in the note of a file whose last bytes are missing
+
+
+def frame_pixels(info: TowersInfo) -> int:
+    """Return the most pixels of a frame: twice the model's square, so that neither side of a wide one is enlarged."""
+    return 2 * info.size_px**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +105,8 @@ class VideoEmbedder:
 
     @property
     def frame_pixels(self) -> int:
-        """Most pixels of a frame: twice the model's square, so that neither side of a wide frame is enlarged."""
-        return 2 * self.info.size_px**2
+        """Most pixels of a frame."""
+        return frame_pixels(self.info)
 
     def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
         """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
@@ -141,15 +156,9 @@ class VideoEmbedder:
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
-        taken = _Taken()
-        for segment, chunks in cut_pieces(identity.segment, length_s, self.spec, frame_pixels=self.frame_pixels):
-            try:
-                self._take(info, segment, chunks, taken)
-            except _ENDED as error:
-                if not taken.vectors:
-                    raise
-                taken.end(segment.start_s or 0.0, error.message)
-                break
+        taken = self._take_pieces(
+            info, [*cut_pieces(identity.segment, length_s, self.spec, frame_pixels=self.frame_pixels)]
+        )
         embeddings = taken.joined(identity.segment.start_s or 0.0, length_s)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
@@ -159,12 +168,39 @@ class VideoEmbedder:
         return EmbeddedVideo(
             info=info,
             identity=identity,
-            embeddings=embeddings,
+            embeddings=as_read_back(embeddings, identity.precision),
             was_cached=False,
             remade="; ".join(taken.remade),
             decode_method=taken.method,
             cost=replace(taken.cost, cache_write_ms=taken.cost.cache_write_ms + write_ms),
         )
+
+    def _take_pieces(self, info: ObjectInfo, pieces: Sequence[Piece]) -> _Taken:
+        """Embed the frames of a video piece by piece, and fetch it only once if it is fetched as a whole.
+
+        A video that has to be decoded from its beginning for each piece is decoded as one, with as many frames as
+        memory and a sampler allow.
+        """
+        taken = _Taken()
+        with temporary_folder("video") as folder:
+            copies = DownloadCache(folder=folder) if len(pieces) > 1 else self.extractor.copies
+            extractor = replace(self.extractor, copies=copies)
+            for number, (segment, chunks) in enumerate(pieces):
+                try:
+                    self._take(extractor, info, segment, chunks, taken)
+                except _ENDED as error:
+                    if not taken.vectors:
+                        raise
+                    taken.end(segment.start_s or 0.0, error.message)
+                    break
+                if number == 0 and len(pieces) > 1 and taken.method == _LINEAR:
+                    whole = Segment.of(segment.start_s, pieces[-1][0].end_s)
+                    taken = _Taken(cost=taken.cost)
+                    most = most_chunks(self.spec, frame_pixels=self.frame_pixels, pieces=_WHOLE_PIECES)
+                    self._take(extractor, info, whole, most, taken)
+                    taken.notes[_AS_ONE] = None
+                    break
+        return taken
 
     def _length_s(self, info: ObjectInfo, segment: Segment) -> float:
         """Return how long a video, or a segment of it, says it is; 0 if it does not."""
@@ -177,10 +213,9 @@ class VideoEmbedder:
         end_s = length_s if segment.end_s is None else min(segment.end_s, length_s)
         return max(0.0, end_s - (segment.start_s or 0.0))
 
-    def _take(self, info: ObjectInfo, segment: Segment, chunks: int, taken: _Taken) -> None:
+    def _take(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int, taken: _Taken) -> None:
         sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)
-        extractor = replace(self.extractor, sampling=sampling)
-        video, file, read_ms = _extract(extractor, info, segment)
+        video, file, read_ms = _extract(replace(extractor, sampling=sampling), info, segment)
         started = time.perf_counter()
         vectors = self.frames.embed(file.images)
         embed_ms = (time.perf_counter() - started) * 1e3

@@ -18,9 +18,11 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, Job, ModelIdentity
+from tasks.embedding import pieces as piece_sizes
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.video import VideoEmbedder
+from tests.clips import blank_packet
 from tests.description.colours import INFO, ColourTowers, bank_of
 
 FPS = 8
@@ -146,12 +148,14 @@ def test_a_segment_is_described_alone_and_its_times_are_those_of_the_video(descr
         pytest.param({"top_k": 1}, id="top k"),
         pytest.param({"method": "published", "scene_method": "published", "scene_threshold": 0.15}, id="published"),
         pytest.param({"scene_method": "ema", "scene_threshold": 0.3}, id="another threshold of ema"),
+        pytest.param({"scene_method": "index", "scene_threshold": 5.0}, id="another threshold of index"),
+        pytest.param({"scene_threshold": 20.0}, id="another threshold of auto"),
     ],
 )
 def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_path, pool, monkeypatch, changed):
-    clip = job(film(tmp_path / "a.mp4", ("red", 4), ("blue", 4)))
+    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
     first = describer_of().describe(clip, 0)
-    assert (first.cost.frames_embedded, towers.images_embedded) == (16, 16)
+    assert (first.cost.frames_embedded, towers.images_embedded) == (20, 20)
     assert first.cost.frames_decoded > 0
 
     def refuse(*_arguments, **_options):
@@ -161,16 +165,25 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
         monkeypatch.setattr(pool, name, refuse, raising=True)
     again = describer_of(SPEC.model_copy(update=changed), tags=("blue", "green")).describe(clip, 0)
 
-    assert towers.images_embedded == 16
+    assert towers.images_embedded == 20
     assert (again.cost.frames_decoded, again.cost.frames_embedded, again.was_cached) == (0, 0, True)
     assert again.description.tags[0].text == "blue"
     assert len(again.changes.changes) >= 1
 
 
+def test_a_rerun_says_exactly_the_same(describer_of, tmp_path):
+    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
+
+    first, again = (describer_of().describe(clip, 0) for _ in range(2))
+
+    assert again.was_cached
+    assert (again.description, again.scenes, again.changes) == (first.description, first.scenes, first.changes)
+
+
 def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, towers, tmp_path, monkeypatch):
     clip = film(tmp_path / "a.mp4", ("red", 10), ("green", 10), ("blue", 5))
     whole = describer_of().describe(job(clip), 0)
-    monkeypatch.setattr("tasks.embedding.pieces.PIECE_BYTES", 3 * 8 * 2048)
+    monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
     towers.requests.clear()
 
     pieces = describer_of(SPEC.model_copy(update={"model": ModelIdentity(name="another")})).describe(job(clip), 0)
@@ -179,6 +192,45 @@ def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, to
     assert pieces.description == whole.description
     # Each piece begins at a keyframe here, so that no frame is decoded twice.
     assert pieces.cost.frames_decoded <= 25 * FPS + 50
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "ts"])
+def test_a_video_that_decodes_only_from_its_beginning_is_decoded_as_one_piece(
+    describer_of, towers, tmp_path, monkeypatch, suffix
+):
+    clip = film(tmp_path / f"a.{suffix}", ("red", 10), ("green", 10), ("blue", 5))
+    if suffix == "mp4":
+        blank_packet(clip, 3)
+    monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
+
+    found = describer_of().describe(job(clip), 0)
+
+    assert towers.requests == [[8], [32]]
+    assert found.frames == 32
+    assert "it can only be decoded from its beginning" in found.decode_note
+    assert [part.tags[0].text for part in found.description.chunks] == ["red"] * 5 + ["green"] * 5 + ["blue"] * 3
+
+
+def test_a_remote_video_that_is_fetched_whole_is_fetched_once_whatever_the_number_of_its_pieces(
+    describer_of, tmp_path, monkeypatch
+):
+    clip = film(tmp_path / "a.mp4", ("red", 10), ("green", 10), ("blue", 5))
+    monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
+    fetched, download = [], ObjectStore.download
+
+    def counting(self, uri, path, **options):
+        fetched.append(uri)
+        return download(self, uri, path, **options)
+
+    monkeypatch.setattr(ObjectStore, "download", counting)
+    monkeypatch.setattr(ObjectStore, "local_path", lambda _self, _uri: None)  # as if it were on a server
+
+    found = describer_of(SPEC.model_copy(update={"scene_method": "ema", "scene_threshold": 0.15})).describe(
+        job(clip), 0
+    )
+
+    assert [part.tags[0].text for part in found.description.chunks] == ["red"] * 5 + ["green"] * 5 + ["blue"] * 3
+    assert len(fetched) == 1
 
 
 def test_keyframes_alone_are_an_option(describer_of, tmp_path):
@@ -259,3 +311,43 @@ def test_an_altered_embedding_file_is_made_again_and_told(describer_of, towers, 
     assert again.remade
     assert towers.images_embedded == 8
     assert replace(again, cost=describer.describe(clip, 0).cost).frames == 4
+
+
+def transcribed(chunks, tags, captions, top_k):
+    """The published method, written down as its formulas stand; each chunk is (start, duration, vectors)."""
+    by_tag, captions_found, changes, average = {}, [], [], None
+    for start_s, duration_s, vectors in chunks:
+        pooled = vectors.mean(axis=0) / np.linalg.norm(vectors.mean(axis=0))
+        for index in np.argsort(-(tags @ pooled))[:top_k]:
+            by_tag.setdefault(int(index), []).append(float(tags[index] @ pooled))
+        captions_found.append(((captions @ pooled).max(), int((captions @ pooled).argmax())))
+        for number, vector in enumerate(vectors):
+            average = vectors[0] if average is None else average
+            if max(0.0, 1 - vector @ average) >= 0.15:
+                changes.append(start_s + number / max(1, len(vectors) - 1) * duration_s)
+            average = 0.9 * average + 0.1 * vector
+            average = average / np.linalg.norm(average)
+    means = sorted(((np.mean(scores), index) for index, scores in by_tag.items()), reverse=True)[:top_k]
+    return means, max(captions_found), changes
+
+
+def test_the_published_method_is_repeated_exactly(describer_of, tmp_path):
+    spec = SPEC.model_copy(update={"method": "published", "scene_method": "published", "scene_threshold": 0.15})
+    describer = describer_of(spec)
+    clip = job(film(tmp_path / "a.mp4", ("red", 3), ("green", 4), ("blue", 2), ("green", 0.5)))
+
+    found = describer.describe(clip, 0)
+
+    vectors = describer.embedder.embed(clip).embeddings.vectors
+    starts, lengths = [0, 2, 4, 6, 8], [2, 2, 2, 2, 1.5]
+    chunks = list(zip(starts, lengths, vectors.reshape(5, 4, 3), strict=True))
+    tags, (best, index), changes = transcribed(chunks, describer.tags.vectors, describer.captions.vectors, 2)
+    assert [(tag.text, tag.score) for tag in found.description.tags] == [
+        (describer.tags.texts[number], pytest.approx(score, abs=1e-6)) for score, number in tags
+    ]
+    assert found.description.caption.text == describer.captions.texts[index]
+    assert found.description.caption.score == pytest.approx(best, abs=1e-6)
+    assert [change.pts_ms for change in found.changes.changes] == [round(at * 1000) for at in changes]
+    assert len(changes) > 3  # one cut is reported several times
+    ours = describer_of().describe(clip, 0)
+    assert len(ours.changes.changes) == 3

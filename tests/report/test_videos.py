@@ -99,7 +99,7 @@ def test_frames_that_were_evicted_are_told(engine, tmp_path):
 
     found = {video.job_id: video for video in page_of(engine, tmp_path).videos}
 
-    assert (found["two"].strip, found["two"].no_strip) == ((), "Its frames are no longer in the cache.")
+    assert (found["two"].strip, found["two"].no_strip) == ((), "Its frames are not in the cache.")
 
 
 @pytest.mark.usefixtures("run")

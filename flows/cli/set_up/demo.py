@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _SEED = 30_000  # distinct from the clips used for training and evaluation
+VIDEOS, BANK = "videos.parquet", "shapes.txt"
 _SERVERS = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
 
 
@@ -33,7 +34,7 @@ def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
 
         return make_demo(folder, seed=_SEED, clips=clips, uri_prefix=uri_prefix)
 
-    code = classify_clips(make, dataset="demo", model=model, keep=keep)
+    code = classify_clips(make, dataset="demo", model=model, keep=keep, describe=True)
     home = own_settings().home
     if not any(service.is_running for service in status(home)):
         print_line("Stopped the services; `reelabel up` starts them again, with the Prefect UI.")
@@ -49,6 +50,7 @@ def classify_clips(
     model: str | None,
     keep: bool,
     then: Callable[[Settings], int] = lambda _settings: 0,
+    describe: bool = False,
 ) -> int:
     """Make clips while services of our own start, classify them through a deployment, and print the summary.
 
@@ -58,9 +60,10 @@ def classify_clips(
         model: Model folder or hub name; None is the configured one.
         keep: Leave the services running.
         then: Looks at the run while the services are up; returns an exit code, too.
+        describe: Also describe the clips, by another deployment, while the engine starts.
 
     Returns:
-        The greater of the two exit codes.
+        The greatest of the exit codes.
     """
     root = f"{STORE_URI}/{dataset}"
     parameters: dict[str, object] = {
@@ -78,14 +81,32 @@ def classify_clips(
             with prefect_ready(started):
                 with OUT.status("Making clips"):
                     jobs = made.result()
-                code = _run(started, parameters, Path(folder), jobs, background)
+                if describe:
+                    _make_videos(Path(folder), jobs)
+                code = _run(started, parameters, Path(folder), jobs, background, describe=describe)
                 return max(code, then(started))
 
 
+def _make_videos(folder: Path, jobs: pl.DataFrame) -> None:
+    """Write a manifest of the clips without questions, and the bank of what they may show."""
+    from tasks.demo.captions import SHAPE_BANK  # noqa: PLC0415
+
+    stems = jobs["video_uri"].unique(maintain_order=True)
+    names = stems.str.extract(r"([^/]+)\.[^/.]+$").alias("job_id")
+    stems.to_frame().insert_column(0, names).write_parquet(folder / VIDEOS)
+    (folder / BANK).write_text("".join(f"{text}\n" for text in SHAPE_BANK), encoding="utf-8")
+
+
 def _run(
-    settings: Settings, parameters: dict[str, object], folder: Path, jobs: pl.DataFrame, background: Executor
+    settings: Settings,
+    parameters: dict[str, object],
+    folder: Path,
+    jobs: pl.DataFrame,
+    background: Executor,
+    *,
+    describe: bool,
 ) -> int:
-    """Run the deployment by a worker, which starts while the flows are deployed; gives the summary's exit code."""
+    """Run the deployments by a worker, which starts while the flows are deployed; gives the summaries' exit code."""
     from flows.cli.run import submit, watch_submitted  # noqa: PLC0415
     from flows.cli.summary import print_summary  # noqa: PLC0415
     from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
@@ -100,10 +121,14 @@ def _run(
             objects.replace(f"{root}/{path.name}", path.read_bytes())
         print_line(f"Made {jobs['video_uri'].n_unique()} clips and {len(jobs)} jobs, and put them on {root}.")
         print_line(f"Deployed {', '.join(plan.name for plan in deploy_flows(settings))}.")
-        run_id = submit("classify/on-demand", parameters)
+        run_ids = [submit("classify/on-demand", parameters)]
+        if describe:
+            described = {"manifest": f"{root}/{VIDEOS}", "dataset": parameters["dataset"], "force": True}
+            run_ids.append(submit("describe/on-demand", described | {"options": {"tags": f"{root}/{BANK}"}}))
         worker.result()
-    watch_submitted(run_id, settings)
-    return print_summary(settings, run_id)
+    for run_id in run_ids:
+        watch_submitted(run_id, settings)
+    return max(print_summary(settings, run_id) for run_id in run_ids)
 
 
 def _import_flows() -> None:

@@ -47,7 +47,7 @@ _BAD = (StateType.FAILED, StateType.CRASHED)
 _OURS = FlowRunFilterTags(all_=[TAG])
 _PAGE = 200
 # Flow runs that are started by people or schedules; others are parts of these.
-_FLOWS = ("classify", "backfill", "evaluate", "maintain", "watch")
+_FLOWS = ("classify", "describe", "backfill", "evaluate", "maintain", "watch")
 # What Prefect puts before the message of an exception.
 _NO_SENTENCE = re.compile(r"^Flow run encountered an exception: \w+: ")
 _MINUTE = "%Y-%m-%d %H:%M %Z"

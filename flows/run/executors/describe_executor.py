@@ -25,6 +25,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, RunPhase
+from tasks.embedding.video import frame_pixels
 from tasks.frame_cache.pool import decode_pool
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
@@ -75,6 +76,7 @@ def describe_locally(
     """
     del done_before
     settings, database, ledger = context.settings, context.database, progress.ledger
+    progress.frames_setting = "describe.frames_per_chunk"
     start_metrics(settings.metrics)
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
@@ -157,7 +159,8 @@ def _describer(
     assert isinstance(spec, DescribeSpec)
     assert settings.store.uri is not None
     objects, seal = ObjectStore(settings.store), settings.store.seal
-    extractor = open_extractor(settings, pool, spec.sampling(max_pixels=2 * info.size_px**2), keep_bytes=0)
+    sampling = spec.sampling(max_pixels=frame_pixels(info))
+    extractor = open_extractor(settings, pool, sampling, keep_bytes=settings.model.batch_mib * 1024**2)
     charge = partial(ledger.doing, RunPhase.ANSWER)
     embedder = open_embedder(settings, extractor, towers, info, spec=spec, charge=charge)
     scene_files = SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal)

@@ -260,7 +260,7 @@ def _with_strips(
         if number >= _MAX_STRIPS:
             return replace(named, no_strip=NO_ROOM)
         strip = read_strip(cache, job, rows[video.job_id], spec)
-        return replace(named, strip=strip, no_strip="" if strip else "Its frames are no longer in the cache.")
+        return replace(named, strip=strip, no_strip="" if strip else "Its frames are not in the cache.")
 
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         return tuple(readers.map(fill, range(len(videos)), videos))

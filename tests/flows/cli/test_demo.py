@@ -48,6 +48,7 @@ def test_the_demo_runs_through_its_deployment_and_reconciles(run):
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Deployed classify/on-demand, classify/nightly, " in run.stdout
     assert "Reconciled: 72 jobs = 72 labels + 0 failures." in run.stdout
+    assert "Reconciled: 24 jobs = 24 descriptions + 0 failures." in run.stdout
     assert "/runs/flow-run/" not in run.stdout  # of a server that has been stopped
 
 

@@ -1,0 +1,93 @@
+"""Threads that embed frames share requests, and only the video that kills the towers fails."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Semaphore
+
+import numpy as np
+import pytest
+
+from infra.errors import EngineLostError, InferenceError, ModelError
+from tasks.embedding.batches import FrameBatcher
+from tests.description.colours import ColourTowers
+
+
+def frames(count, colour):
+    return np.full((count, 4, 4, 3), colour, np.uint8)
+
+
+class HeldTowers(ColourTowers):
+    """Answers the first request only when it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.go = Event()
+
+    def embed_frames(self, videos):
+        found = super().embed_frames(videos)
+        if len(self.requests) == 1:
+            assert self.go.wait(20)
+        return found
+
+
+def embed_while_held(towers, videos, *, batch_frames, then_die=False):
+    """Embed videos, all but the first of them while the first is held; return what each got."""
+    batcher = FrameBatcher(towers=towers, batch_frames=batch_frames, turns=Semaphore(1))
+    with ThreadPoolExecutor(len(videos)) as threads:
+        found = [threads.submit(batcher.embed, videos[0])]
+        while not towers.requests:
+            pass
+        found += [threads.submit(batcher.embed, video) for video in videos[1:]]
+        while len(batcher._waiting) < len(videos) - 1:
+            pass
+        towers.is_dead = then_die
+        towers.go.set()
+    return found
+
+
+def test_what_waits_shares_a_request_up_to_a_batch_and_each_gets_its_own_vectors():
+    towers, colours = HeldTowers(), [(200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 0, 0)]
+    videos = [frames(count, colour) for count, colour in zip([3, 5, 4, 2], colours, strict=True)]
+
+    found = embed_while_held(towers, videos, batch_frames=9)
+
+    assert towers.requests == [[3], [5, 4], [2]]
+    for got, video, best in zip(found, videos, [0, 1, 2, 0], strict=True):
+        assert got.result().shape == (len(video), 3)
+        assert set(got.result().argmax(axis=1).tolist()) == {best}
+
+
+def test_a_video_larger_than_a_batch_is_a_request_of_its_own():
+    towers = ColourTowers()
+
+    assert len(FrameBatcher(towers=towers, batch_frames=2).embed(frames(7, 100))) == 7
+    assert towers.requests == [[7]]
+
+
+def test_the_video_that_kills_the_towers_fails_alone():
+    towers = HeldTowers()
+    videos = [frames(1, 10), frames(2, (200, 0, 0)), frames(2, 255), frames(2, (0, 200, 0))]
+
+    _, red, white, green = embed_while_held(towers, videos, batch_frames=100)
+
+    assert isinstance(white.exception(), InferenceError)
+    assert "dies on the frames of this video" in str(white.exception())
+    assert [got.result().argmax(axis=1).tolist() for got in (red, green)] == [[0, 0], [1, 1]]
+
+
+def test_towers_that_die_on_anything_are_nobodys_fault():
+    towers = HeldTowers()
+    videos = [frames(1, 10), frames(2, 20), frames(2, 30)]
+
+    found = embed_while_held(towers, videos, batch_frames=100, then_die=True)
+
+    assert [type(got.exception()) for got in found[1:]] == [EngineLostError, EngineLostError]
+    # Found out once: by the first video, and by black frames.
+    assert towers.requests[1:] == [[2, 2], [2], [1]]
+
+
+def test_another_error_reaches_all_who_wait(monkeypatch):
+    towers = ColourTowers()
+    monkeypatch.setattr(towers, "embed_frames", lambda _: (_ for _ in ()).throw(ModelError("gone")))
+
+    with pytest.raises(ModelError, match="gone"):
+        FrameBatcher(towers=towers, batch_frames=2).embed(frames(1, 1))
