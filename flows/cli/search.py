@@ -16,7 +16,7 @@ from rich.table import Table
 from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_parent_folder, text_sink
 from flows.cli.context import open_database
 from flows.cli.row_formats import write_rows
-from flows.run.executors.describe_executor import open_towers
+from flows.run.executors.towers import open_towers
 from flows.run.purposes.descriptions import bank_files
 from flows.run.search_index import embedding_cache, index_store
 from infra.embedded import ServiceName
