@@ -96,7 +96,11 @@ def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
         )
     describe = settings.describe
     card = towers_backend(describe.backend).card(describe.model, revision=describe.revision)
-    given = {"seconds_per_chunk": describe.chunk_s, "frames_per_chunk": describe.frames_per_chunk}
+    given = {
+        "sampler": describe.sampler,
+        "seconds_per_chunk": describe.chunk_s,
+        "frames_per_chunk": describe.frames_per_chunk,
+    }
     return EmbeddingSpec(model=card.identity, **{name: value for name, value in given.items() if value is not None})
 
 
