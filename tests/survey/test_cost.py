@@ -59,4 +59,4 @@ def test_frames_from_everywhere_are_decoded_before_a_question_chooses_some(make_
     )
 
     assert (whole.frames, whole.stored, whole.is_dense) == (240, 6, True)
-    assert part.frames == pytest.approx(120, rel=0.5) < 240
+    assert 0 < part.frames < 120
