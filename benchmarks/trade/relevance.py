@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import with_times
 from reelabel.segment import WHOLE
 from reelabel.sources.object_store import ObjectStore
-from reelabel.temporary import temporary_folder
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.embedding.backend import TowersOptions, towers_backend
@@ -167,7 +167,7 @@ def _embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
     backend, objects = towers_backend(), ObjectStore(StoreSettings())
     card, options = backend.card(None), TowersOptions(log_path=folder / "towers.log")
     # Not kept with the clips: what embedding costs is counted each time.
-    with backend.open(card, options) as towers, temporary_folder("embeddings") as kept:
+    with backend.open(card, options) as towers, TemporaryDirectory(prefix="reelabel-") as kept:
         root = f"file://{kept}"
         yield VideoEmbedder(
             extractor=FrameExtractor(

@@ -68,7 +68,7 @@ _SECTIONS = (
     ("job", "Job"),
     ("replay", "Replay"),
 )
-_OWN = ("theme.js", "picks.js", "charts.js", "chunks.js", "job.js", "replay.js")
+_OWN = ("theme.js", "picks.js", "draw.js", "charts.js", "chunks.js", "job.js", "replay.js")
 _MIN_DRAWN_SHARE = 0.005
 
 

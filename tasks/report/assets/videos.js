@@ -129,16 +129,7 @@ function drawTags(video) {
   const rows = d3.sort(order, ([, sum]) => -sum).slice(0, MAX_ROWS).map(([text]) => text);
   const kept = cells.filter((cell) => rows.includes(cell.text));
   const label = `Tags over time, by their score: ${rows.join(", ")}.`;
-  const draw = () => {
-    const plot = tagPlot(holder.clientWidth, video, kept, rows);
-    plot.setAttribute("role", "img");
-    plot.setAttribute("aria-label", label);
-    holder.replaceChildren(plot);
-  };
-  draw();
-  new ResizeObserver(() => {
-    if (holder.isConnected && holder.clientWidth !== Number(holder.firstChild?.getAttribute("width"))) draw();
-  }).observe(holder);
+  drawWhenSized(holder, (width) => tagPlot(width, video, kept, rows), label);
 }
 
 function tagPlot(width, video, cells, rows) {

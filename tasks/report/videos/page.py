@@ -15,7 +15,7 @@ from tasks.report.videos.gather import NO_ROOM
 if TYPE_CHECKING:
     from tasks.report.videos.gather import ShownVideo, VideosReport
 
-_OWN = ("theme.js", "videos.js")
+_OWN = ("theme.js", "draw.js", "videos.js")
 _SECTIONS = (("glance", "Run"), ("failures", "Failures"), ("videos", "Videos"))
 
 
