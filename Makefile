@@ -4,6 +4,9 @@ BIN := .venv/bin
 # Only where the configured index has no CPU build of torch is PyTorch's own asked.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
+# Each module is compiled once, not in every process that the tests start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-all chaos system-packages check conformance format lock audit-dependencies sbom wheel clean
 
 demo: .venv/installed
@@ -62,7 +65,7 @@ LOCK_OPTIONS = --universal --python-version 3.11 --generate-hashes --no-header -
 LOCK = uv pip compile pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel
 # rfc3987-syntax builds its grammar whenever jsonschema is imported, for over a second in every process of Prefect's.
 LOCK_CPU = $(LOCK) --extra cpu --extra embedded --overrides requirements/cpu-overrides.txt \
-	$(addprefix --no-emit-package ,torch torchaudio torchcodec triton)
+	--config-file requirements/cpu-uv.toml $(addprefix --no-emit-package ,torch torchaudio torchcodec triton)
 lock:
 	$(LOCK_CPU) --output-file requirements/cpu.txt
 	$(LOCK_CPU) --extra kubernetes --extra ray --extra scenes --group dev --no-emit-package rfc3987-syntax --output-file requirements/dev.txt
@@ -70,7 +73,7 @@ lock:
 	$(LOCK) --extra gpu --extra kubernetes --output-file requirements/gpu.txt
 	uv pip compile reelabel/pyproject.toml $(LOCK_OPTIONS) --output-file requirements/library.txt
 	uv pip compile --group build $(LOCK_OPTIONS) --output-file requirements/build.txt
-	grep '^torch==' requirements/cpu-overrides.txt > requirements/torch-cpu.txt
+	sed -n 's/^torch==.*/&+cpu/p' requirements/cpu-overrides.txt > requirements/torch-cpu.txt
 
 # By the advisories of PyPI's JSON API; a package that cannot be looked up is a fault, not a pass.
 LOCKED := worker gpu cpu

@@ -37,6 +37,7 @@ ReelabelError
 │   └── DiskUnavailableError            disk_unavailable
 │       └── DiskFullError                   disk_full
 ├── LeaseLostError                  another worker has claimed the shard: nothing was written
+├── ChunksOutdatedError             another run wrote chunks of a job meanwhile: callers merge them again
 ├── PlanLostError                   a run's plan is missing or was altered: the run must be planned again
 ├── NotReconciledError              the run ended with missing or duplicate rows
 ├── ManifestError                   the run cannot start: nothing has been written
@@ -120,6 +121,12 @@ class LeaseLostError(ReelabelError):
     """Another worker has claimed the shard, or its plan was closed; nothing was written."""
 
     code = "lease_lost"
+
+
+class ChunksOutdatedError(ReelabelError):
+    """Chunks of a job were written after its outcome was derived from them; nothing was written."""
+
+    code = "chunks_outdated"
 
 
 class PlanLostError(ReelabelError):

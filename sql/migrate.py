@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,11 @@ def current(connection: sqlalchemy.Connection) -> str | None:
 def execute_file(name: str) -> None:
     """Execute a migration's SQL file."""
     op.execute((_FOLDER / name).read_text(encoding="utf-8"))
+
+
+def digest(name: str) -> str:
+    """Return eight hexadecimal digits that tell a migration's SQL file from any other text."""
+    return sha256((_FOLDER / name).read_bytes()).hexdigest()[:8]
 
 
 @contextmanager

@@ -37,6 +37,8 @@ _SLOWEST_FILES = 10
 # Readline sets these in pytest's process and workers inherit them; consoles would keep that width.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+# Threads of PyTorch that wait for work would otherwise spin on the cores that other processes need.
+os.environ["OMP_WAIT_POLICY"] = "passive"
 # What Prefect keeps in its home must not outlive a session of tests; workers inherit this one.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _prefect_home = tempfile.TemporaryDirectory(prefix="prefect-home-", ignore_cleanup_errors=True)

@@ -156,8 +156,8 @@ def on_the_way(fewer: dict[str, Calls], more: dict[str, Calls], further: int) ->
     return [(file, [place.partition(":")[2] for place in files[file]]) for file in in_order]
 
 
-def main() -> None:
-    """Print the files on a job's way, in its order, and both numbers."""
+def follow_jobs() -> tuple[list[tuple[str, list[str]]], int]:
+    """Classify twice on services of its own; return the files on a job's way, and how many files a run calls at all."""
     with TemporaryDirectory(prefix="reelabel-") as name:
         folder = Path(name)
         try:
@@ -165,13 +165,17 @@ def main() -> None:
             fewer, more = (count_calls(folder, videos) for videos in (VIDEOS, 2 * VIDEOS))
         finally:
             _reelabel(folder, Path(sys.executable), "down")
-    way = on_the_way(fewer, more, VIDEOS)
-    every = {place.partition(":")[0] for place in more}
+    return on_the_way(fewer, more, VIDEOS), len({place.partition(":")[0] for place in more})
+
+
+def main() -> None:
+    """Print the files on a job's way, in its order, and both numbers."""
+    way, called = follow_jobs()
     for file, functions in way:
         print(f"{file}: {', '.join(functions)}")  # noqa: T201
     for room, count in sorted(Counter(str(Path(file).parent) for file, _ in way).items()):
         print(f"{count:4} {room}")  # noqa: T201
-    print(f"{len(every):4} files with a function that a run calls")  # noqa: T201
+    print(f"{called:4} files with a function that a run calls")  # noqa: T201
     print(f"{len(way):4} files on a job's way")  # noqa: T201
 
 

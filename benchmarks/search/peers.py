@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.scale.process import run_in_process
-from benchmarks.search.measure import TOP, Case, SearchRow, memory_bytes
+from benchmarks.search.measure import TOP, Case, SearchRow, memory_bytes, time_queries
 from benchmarks.search.vectors import FRAMES_PER_FILE
 from reelabel.errors import ReelabelError
 from tasks.search.lists import SAMPLES_PER_LIST, count_lists
@@ -64,6 +64,7 @@ def measure_peer(name: str, case: Case, packages: Path) -> SearchRow:
         index_bytes=sum(path.stat().st_size for path in place.rglob("*") if path.is_file()),
         open_s=(found["open_s"], found["open_s"]),
         ms=found["ms"],
+        cpu_ms=found["cpu_ms"],
         recall=found["recall"],
         anonymous_bytes=found["anonymous_bytes"],
         mapped_bytes=found["mapped_bytes"],
@@ -154,14 +155,7 @@ def _search_lancedb(case: Case) -> dict[str, Any]:
 def _search(
     case: Case, search: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.int64]], open_s: float
 ) -> dict[str, Any]:
-    ms: dict[str, list[float]] = {}
-    recall = {}
-    for kind, queries in case.queries.items():
-        search(queries[0])
-        found, ms[kind] = [], []
-        for query in queries:
-            started = time.perf_counter()
-            found.append(search(query))
-            ms[kind].append((time.perf_counter() - started) * 1e3)
-        recall[kind] = case.recall(kind, found)
-    return {"open_s": open_s, "ms": ms, "recall": recall, **memory_bytes()}
+    timed = time_queries(case, search)
+    memory = memory_bytes()
+    recall = {kind: case.recall(kind, [search(query) for query in queries]) for kind, queries in case.queries.items()}
+    return {"open_s": open_s, "recall": recall, **timed, **memory}

@@ -73,7 +73,7 @@ def search_table(rows: Sequence[SearchRow], dimensions: int) -> Table:
     table = Table(title=f"search among vectors of {dimensions}", title_justify="left", box=SIMPLE)
     headings = ("method", "vectors", "build s", "its GiB", "add 1% s", "index GiB", "open s", "again s")
     kinds = [f"{kind} {what}" for kind in KINDS for what in ("ms", "p95", "recall")]
-    for number, heading in enumerate((*headings, *kinds, "memory GiB", "mapped GiB")):
+    for number, heading in enumerate((*headings, *kinds, "CPU ms", "memory GiB", "mapped GiB")):
         table.add_column(heading, justify="right" if number else "left")
     for row in rows:
         figures = [
@@ -90,6 +90,7 @@ def search_table(rows: Sequence[SearchRow], dimensions: int) -> Table:
             f"{row.index_bytes / _GIB:.2f}",
             *(f"{seconds:.2f}" for seconds in row.open_s),
             *figures,
+            f"{row.cpu_ms:.0f}",
             f"{row.anonymous_bytes / _GIB:.2f}",
             f"{row.mapped_bytes / _GIB:.2f}",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,8 @@ def forecast_classify(
             note("Reading the manifest", 0, 0)
             wanted = jobs if force else _pending(jobs, engine, settings, dataset=named, spec=spec)
             drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
-            survey = survey_clips(manifest, drawn, settings, spec.sampling, _LOOK, note=note) if drawn else None
+            look = replace(_LOOK, chunk_s=spec.chunk_s)
+            survey = survey_clips(manifest, drawn, settings, spec.sampling, look, note=note) if drawn else None
             lines = list(_lines(jobs, drawn, named, engine, spec))
     for line in lines:
         print_line(line)
@@ -103,10 +105,7 @@ def _lines(jobs: JobTable, drawn: ManifestClips | None, dataset: str, engine: En
     if standing := len(jobs) - wanted:
         yield f"Skipping {pluralize(standing, 'job')} that have ended already; --force includes those with a label."
     if wanted and spec.chunk_s is not None:
-        yield (
-            f"Each job is asked about in chunks of {spec.chunk_s:g} s, by the rule {spec.chunk_rule}; what follows is "
-            "for one question a clip, not for each chunk."
-        )
+        yield f"Each job is asked about in chunks of {spec.chunk_s:g} s, by the rule {spec.chunk_rule}."
     if rejected := len(jobs.rejects):
         yield f"Leaving out {pluralize(rejected, 'invalid row')}."
     host = socket.gethostname()

@@ -17,7 +17,6 @@ from flows.cli.evaluation.comparison import compare_with_vllm, comparison_as_jso
 from flows.cli.evaluation.side_by_side import VLLM, parse_samplers, resolve_samplers, show_side_by_side
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import engine_settings, make_spec, native_warning
-from flows.shard.chunks import video_length_s
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError
@@ -42,6 +41,7 @@ from tasks.model.engine.prompt_preview import PreviewRequest, preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.prompts.prompt import build_question
 from tasks.results.runs import find_run
+from tasks.survey.chunks import stated_length_s
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -299,7 +299,7 @@ def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings
             limits=video_limits(settings),
             allow_roots=settings.extract.allow_roots,
         )
-        chunks = cut_job(job, video_length_s(reader, job.video_uri)).chunks
+        chunks = cut_job(job, stated_length_s(reader.look(job.video_uri), reader.limits)).chunks
     if (number or 0) < len(chunks):
         return chunks[number or 0]
     raise ConfigurationError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flows.run.purposes.choose import purpose_of
 from flows.run.request import RunRequest
-from flows.run.selection import describe_unknown_ids
+from flows.run.selection import Choice, describe_unknown_ids
 from infra.database.connect import Login, connect
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
@@ -119,6 +119,7 @@ class _Amount:
 def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool) -> JobTable:
     """Return the jobs that the run would ask about, as its planner chooses them."""
     reader, dataset = connect(choosing.settings.database, Login.READER), choosing.earlier.dataset
+    objects = video_store(choosing.settings)
     try:
         pending = chosen
         if not force:
@@ -127,10 +128,11 @@ def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool)
                 dataset=dataset,
                 spec_id=spec.spec_id,
                 jobs=chosen,
-                fingerprints_of=partial(current_fingerprints, video_store(choosing.settings)),
+                fingerprints_of=partial(current_fingerprints, objects),
                 retry_failures=True,
             )
-        return choosing.choose_chunks(reader, dataset, spec, selected=chosen, pending=pending, force=force)[1]
+        choice = Choice(selected=chosen, pending=pending, force=force)
+        return choice.by_chunks(reader, objects, spec, dataset=dataset, selector=choosing)[1]
     finally:
         reader.dispose()
 

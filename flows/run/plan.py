@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from prefect import get_run_logger
 
+from flows.run.selection import Choice
 from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import TransientError
 from tasks.frame_cache.fingerprints import current_fingerprints
@@ -140,7 +141,14 @@ class Planner:
         if request.selector and self.chosen is None:  # a later plan of this run finds its own answers
             self.chosen = len(selected)
         pending = selected if request.force else self._pending(selected)
-        self._only_chunks, wanted = self._choose_chunks(selected, pending)
+        choice = Choice(selected=selected, pending=pending, force=request.force)
+        self._only_chunks, wanted = choice.by_chunks(
+            context.database,
+            video_store(context.settings),
+            context.spec,
+            dataset=context.run.dataset,
+            selector=request.selector,
+        )
         return wanted.first(request.limit)
 
     def _pending(self, selected: JobTable) -> JobTable:
@@ -154,20 +162,6 @@ class Planner:
             fingerprints_of=partial(current_fingerprints, video_store(context.settings)),
             retry_failures=context.request.selector is not None,
             run_id=context.run.run_id,
-        )
-
-    def _choose_chunks(self, selected: JobTable, pending: JobTable) -> tuple[dict[str, list[int]], JobTable]:
-        """Choose among the named chunks of a backfill; see `JobSelector.choose_chunks`."""
-        context, selector = self.context, self.context.request.selector
-        if selector is None:
-            return {}, pending
-        return selector.choose_chunks(
-            context.database,
-            context.run.dataset,
-            context.spec,
-            selected=selected,
-            pending=pending,
-            force=context.request.force,
         )
 
     def _write(self, selected: JobTable) -> tuple[Plan, list[int]]:

@@ -19,7 +19,7 @@ from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.dataset import dataset_name
 from tasks.results.choose import ChosenJobs, Scope, choose_jobs
-from tasks.results.chunks import chunks_to_ask
+from tasks.results.chunks import standing_chunks
 from tasks.results.pending import changed_jobs
 from tasks.results.read import count_labels
 from tasks.results.runs import find_run, newest_run, read_any_spec
@@ -141,33 +141,6 @@ class JobSelector:
                 chunks.setdefault(job_id, set()).add(number)
         return {job_id: numbers for job_id, numbers in chunks.items() if job_id not in set(self.named)}
 
-    def choose_chunks(
-        self, database: Engine, dataset: str, spec: Spec, *, selected: JobTable, pending: JobTable, force: bool
-    ) -> tuple[dict[str, list[int]], JobTable]:
-        """Choose among the chunks that the user named; a job that was never cut is asked about as a whole.
-
-        Args:
-            database: The database.
-            dataset: The dataset.
-            spec: The backfill's spec.
-            selected: The jobs that are selected, also by a chunk.
-            pending: Those of them that would be asked about as a whole.
-            force: Also ask about chunks that have an answer.
-
-        Returns:
-            The numbers of the only chunks to ask about, by job id; and the jobs to ask about.
-
-        Raises:
-            ConfigurationError: A named chunk does not exist.
-        """
-        named = self.named_chunks(spec)
-        if not named:
-            return {}, pending
-        chosen = chunks_to_ask(database, named, dataset=dataset, spec_id=spec.spec_id, force=force)
-        by_chunk = selected.with_ids(chosen)
-        asked = selected.with_ids([job_id for job_id, numbers in chosen.items() if numbers])
-        return chosen, selected.chosen((pending.here & ~by_chunk.here) | asked.here)
-
     def _named_jobs(self, spec: Spec) -> list[str]:
         if spec.chunk_s is None:
             return [*self.named]
@@ -255,6 +228,80 @@ def describe_unknown_ids(unknown: Sequence[str], folder: Path) -> str:
     path = folder.resolve() / "unknown-ids.txt"
     path.write_text("".join(f"{job_id}\n" for job_id in unknown), encoding="utf-8")
     return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (full list: {path})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The jobs that a run is to answer.
+
+    Attributes:
+        selected: The jobs that are selected, also by a chunk.
+        pending: Those of them that have neither a valid label nor a lasting failure; all of them with `force`.
+        force: Also ask about what has an answer.
+    """
+
+    selected: JobTable
+    pending: JobTable
+    force: bool
+
+    def by_chunks(
+        self, database: Engine, objects: ObjectStore, spec: Spec, *, dataset: str, selector: JobSelector | None
+    ) -> tuple[dict[str, list[int]], JobTable]:
+        """Choose the chunks to ask about: of failed jobs those without an answer, and those that a backfill names.
+
+        A job whose chunks are about another question or another version of its video, or that was never cut, is asked
+        about as a whole, also if one of its chunks is named.
+
+        Args:
+            database: The database.
+            objects: The videos, by URI.
+            spec: The spec of the run.
+            dataset: The dataset.
+            selector: The selection of a backfill; None for other runs.
+
+        Returns:
+            The numbers of the only chunks to ask about, by job id; and the jobs to ask about.
+
+        Raises:
+            ConfigurationError: A named chunk does not exist.
+        """
+        named = selector.named_chunks(spec) if selector else {}
+        if spec.chunk_s is None or (self.force and not named):
+            return {}, self.pending
+        standing = standing_chunks(
+            database,
+            self.selected.chosen(self.pending.here | self.selected.with_ids(named).here),
+            dataset=dataset,
+            spec_id=spec.spec_id,
+            named=named,
+            fingerprints_of=partial(current_fingerprints, objects),
+        )
+        chosen = {} if self.force else {job_id: {*each.unanswered} for job_id, each in standing.items()}
+        for job_id in named.keys() & standing:
+            numbers = _existing(job_id, named[job_id], standing[job_id].count)
+            if self.force:
+                chosen[job_id] = numbers
+            elif not (selector and selector.selection.by_failure):  # else all without an answer are selected as well
+                chosen[job_id] &= numbers
+        whole = self.pending.here & ~self.selected.with_ids(named.keys() & standing).here
+        by_number = self.selected.with_ids([job_id for job_id in named if chosen.get(job_id)])
+        only = {job_id: sorted(numbers) for job_id, numbers in chosen.items() if numbers}
+        return only, self.selected.chosen(whole | by_number.here)
+
+
+def _existing(job_id: str, numbers: set[int], count: int) -> set[int]:
+    """Return numbers of chunks.
+
+    Raises:
+        ConfigurationError: The job has no chunk of such a number.
+    """
+    unknown = min((number for number in numbers if number >= count), default=None)
+    if unknown is not None:
+        raise ConfigurationError(
+            f"{job_id}#{unknown} is not a chunk: {job_id} has {pluralize(count, 'chunk')}, {job_id}#0 to "
+            f"{job_id}#{count - 1}."
+        )
+    return numbers
 
 
 def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reelabel.errors import VideoError, VideoUnreadableError
+from reelabel.errors import VideoError
 from reelabel.frames.look import IndexReader
-from reelabel.sources.object_info import redact_uri
 from tasks.domain import Failure, JobResult
 from tasks.domain.chunks import ChunkOutcome, CutShard, cut_job, cut_shard, merge_chunks, split_chunk_id
-from tasks.results.chunks import read_chunk_outcomes
+from tasks.results.chunks import EarlierChunks, read_earlier_chunks
+from tasks.survey.chunks import stated_length_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,10 +29,12 @@ class ChunkedShard:
     Attributes:
         cut: The shard.
         faults: Why the jobs on some videos could not be cut, by URI; these jobs fail.
+        known: The versions of the videos by which they were cut, by URI; None if none had to be looked up.
     """
 
     cut: CutShard
     faults: Mapping[str, VideoError] = field(default_factory=dict)
+    known: Mapping[str, ObjectInfo] | None = None
 
 
 def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executor) -> ChunkedShard:
@@ -52,7 +54,7 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
             jobs.setdefault(job.video_uri, []).append(job)
     if not jobs:
         return ChunkedShard(cut_shard(shard, {}))
-    known = extractor.stat_many(tuple(jobs))
+    known = extractor.stat_many(shard.video_uris)
     reader = IndexReader(
         objects=extractor.objects,
         pool=extractor.pool,
@@ -62,60 +64,49 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
         allow_roots=extractor.allow_roots,
     )
 
-    def length_of(uri: str) -> float | VideoError:
+    def length_of(uri: str) -> tuple[ObjectInfo | None, float | VideoError]:
         info = known.get(uri)
         try:
-            length_s = video_length_s(reader, uri, known.get(uri))
+            seen = reader.look(uri, info)
+            info = seen.info
+            length_s = stated_length_s(seen, extractor.limits)
             for job in jobs[uri]:
                 cut_job(job, length_s)  # raises if there are too many chunks
         except VideoError as error:
             error.fingerprint = error.fingerprint or (info.fingerprint if info else None)
-            return error
-        return length_s
+            return info, error
+        return info, length_s
 
-    lengths = dict(zip(jobs, workers.map(length_of, jobs), strict=True))
+    seen = dict(zip(jobs, workers.map(length_of, jobs), strict=True))
     return ChunkedShard(
-        cut_shard(shard, {uri: found for uri, found in lengths.items() if not isinstance(found, VideoError)}),
-        {uri: found for uri, found in lengths.items() if isinstance(found, VideoError)},
+        cut_shard(shard, {uri: found for uri, (_, found) in seen.items() if not isinstance(found, VideoError)}),
+        {uri: found for uri, (_, found) in seen.items() if isinstance(found, VideoError)},
+        {**known, **{uri: info for uri, (info, _) in seen.items() if info}},
     )
-
-
-def video_length_s(reader: IndexReader, uri: str, info: ObjectInfo | None = None) -> float:
-    """Return the length that a video states, or if it states none, the time of its last keyframe.
-
-    The last chunk goes on to the video's end, however much longer that is.
-
-    Raises:
-        VideoError: It cannot be used, or tells neither.
-    """
-    facts = reader.look(uri, info).facts
-    length_s = facts.duration_s
-    if length_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
-        length_s = float(facts.times_ms[-1] - (facts.first_ms or 0)) / 1e3
-    if length_s <= 0:
-        raise VideoUnreadableError(
-            f"{redact_uri(uri)} does not state its length, so it cannot be cut into chunks; write it anew with one "
-            "(ffmpeg -i IN -c copy OUT.mp4), or ask about it without chunk_s."
-        )
-    return length_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJobs:
-    """The outcomes of a shard's jobs, each one label or one failure, and those of the chunks that were asked about."""
+    """The outcomes of a shard's jobs, each one label or one failure; and of their chunks, those to write.
+
+    Attributes:
+        merged_with: As of `tasks.results.write.EndedShard`.
+    """
 
     results: Sequence[JobResult]
     failures: Sequence[Failure]
     chunks: Sequence[ChunkOutcome] = ()
+    merged_with: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
-def merge_ended(cut: CutShard, outcome: ShardOutcome, context: InferenceContext) -> EndedJobs:
+def merge_ended(cut: CutShard, outcome: ShardOutcome, context: InferenceContext, *, fence: int) -> EndedJobs:
     """Make one outcome a job of those of its chunks.
 
     Args:
         cut: The shard.
         outcome: The outcomes of its jobs as they were asked.
         context: Has the rule, and the database with the chunks that were not asked about this time.
+        fence: That of the shard's lease. Chunks that were written under a higher one meanwhile stay.
 
     Raises:
         DatabaseUnavailableError: The earlier outcomes of chunks cannot be read.
@@ -134,11 +125,20 @@ def merge_ended(cut: CutShard, outcome: ShardOutcome, context: InferenceContext)
             asked[job_id][number] = ChunkOutcome(job=cut.jobs[job_id].job, number=number, outcome=each)
     kept = [each for each in cut.jobs.values() if each.job.only_chunks is not None]
     run = context.writer.run
-    earlier = read_chunk_outcomes(context.writer.engine, kept, dataset=run.dataset, spec_id=run.spec_id) if kept else {}
-    merged = [merge_chunks(each, earlier.get(job_id, {}), asked[job_id], rule) for job_id, each in cut.jobs.items()]
-    ended = [*whole, *merged]
+    rows = read_earlier_chunks(context.writer.engine, kept, dataset=run.dataset, spec_id=run.spec_id) if kept else {}
+    merged_with: dict[str, Mapping[int, int]] = {}
+    merged: dict[str, JobResult | Failure] = {}
+    for job_id, parts in cut.jobs.items():
+        is_partial, earlier = parts.job.only_chunks is not None, rows.get(job_id, EarlierChunks())
+        ours = {number: chunk for number, chunk in asked[job_id].items() if earlier.fences.get(number, 0) <= fence}
+        merged[job_id] = merge_chunks(parts, earlier.outcomes, ours or asked[job_id], rule)
+        asked[job_id] = ours if merged[job_id].chunks else {}  # else its outcome follows from none of them
+        if is_partial and asked[job_id]:
+            merged_with[job_id] = earlier.fences
+    ended = [*whole, *merged.values()]
     return EndedJobs(
         results=[each for each in ended if isinstance(each, JobResult)],
         failures=[each for each in ended if isinstance(each, Failure)],
         chunks=[chunk for chunks in asked.values() for chunk in chunks.values()],
+        merged_with=merged_with,
     )

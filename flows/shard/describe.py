@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +19,7 @@ from flows.shard.tasks import is_transient, log_failures
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError
 from reelabel.errors import JobError, StoreUnavailableError, VideoError
+from reelabel.sources.object_info import redact_uri
 from tasks.domain import Failure, RunPhase, Stage, WallClockProfile
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.plans.lease import Lease
     from tasks.results.write import ShardWriter
+
+_LOG = logging.getLogger("reelabel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,7 @@ def describe_shard(
             ended = list(context.workers.map(describe, shard.jobs))
         described = [each for each in ended if not isinstance(each, Failure)]
         failures = [each for each in ended if isinstance(each, Failure)]
+        _log_remade(described)
         report = _report(shard, described, failures, between_s=(began_s, time.time()))
         context.spent_ms.update(_phases(described))
         started = time.perf_counter()
@@ -112,6 +117,13 @@ def describe_shard(
     record_descriptions(described, failures, dataset=context.writer.run.dataset, write_ms=write_ms)
     log_failures(failures, context.writer.run)
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+
+
+def _log_remade(described: Sequence[DescribedVideo]) -> None:
+    """Log the videos whose cached files must not be used, and were made again."""
+    for video in described:
+        if video.remade:
+            _LOG.warning("%s: %s", redact_uri(video.job.video_uri), video.remade)
 
 
 def _describe(

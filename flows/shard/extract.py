@@ -143,7 +143,7 @@ def extract_views(
     """
     began_s = time.time()
     faults, lengths_s = (chunked.faults, chunked.cut.lengths_s) if chunked else ({}, {})
-    known = extractor.stat_many(shard.video_uris)
+    known = chunked.known if chunked and chunked.known is not None else extractor.stat_many(shard.video_uris)
 
     def prepare(view: View) -> tuple[ExtractedVideo | VideoError, float]:
         fault = faults.get(view.video_uri)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -18,7 +19,7 @@ from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
 from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
 from infra.database.connect import require_writes
-from infra.errors import ServerUnavailableError
+from infra.errors import ChunksOutdatedError, ServerUnavailableError
 from reelabel.errors import StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_view
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from flows.shard.report import ShardReport
     from reelabel.frames.extractor import FrameExtractor
     from tasks.domain import Failure, Shard, View
+    from tasks.domain.chunks import CutShard
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.lease import Lease
     from tasks.results.write import RunKey
@@ -113,7 +115,8 @@ def infer_shard(
         ServerUnavailableError: context.backend.wait_ready,
     }
     with shard_in_progress("infer"), await_recovery(services):
-        cut = stream.wait_for_jobs()
+        with context.ledger.doing(RunPhase.DECODE):
+            cut = stream.wait_for_jobs()
         if cut is not None:
             infer_views(stream, group_by_view(cut.shard.jobs, context.spec.sampling), context, outcome)
         extracted = stream.extracted
@@ -123,23 +126,46 @@ def infer_shard(
             escalate(context, outcome, below=context.escalate_below)
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
-            ended = merge_ended(cut, outcome, context)
-            report = make_shard_report(extracted, outcome, ended, context.spec.sampling)
             lap_ms = context.lap()
-            stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
-            write = partial(
-                context.writer.write, ended.results, ended.failures, chunks=ended.chunks, lease=lease, report=stored
-            )
+            facts = {"wall_ms": lap_ms, "gpus": context.gpus}
             try:
-                retry_faults(
-                    write, partial(require_writes, context.writer.engine)
-                )  # so that computed answers are not lost
+                ended, report = _write(cut, extracted, outcome, context, lease=lease, facts=facts)
             except BaseException:
                 context.ledger.give_back(lap_ms)  # to be charged to the next attempt or shard
                 raise
     write_ms = (time.perf_counter() - started) * 1e3
     _record_results(ended, outcome.read_ms, context.writer.run, write_ms=write_ms)
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+
+
+def _write(
+    cut: CutShard,
+    extracted: ExtractedShard,
+    outcome: ShardOutcome,
+    context: InferenceContext,
+    *,
+    lease: Lease,
+    facts: dict[str, Any],
+) -> tuple[EndedJobs, ShardReport]:
+    """Write what a shard's jobs ended with, and its report with some more facts."""
+
+    def attempt() -> tuple[EndedJobs, ShardReport]:
+        ended = merge_ended(cut, outcome, context, fence=lease.token)
+        report = make_shard_report(extracted, outcome, ended, context.spec.sampling)
+        context.writer.write(
+            ended.results,
+            ended.failures,
+            chunks=ended.chunks,
+            merged_with=ended.merged_with,
+            lease=lease,
+            report=asdict(report) | facts,
+        )
+        return ended, report
+
+    while True:
+        with suppress(ChunksOutdatedError):
+            # Retried, so that computed answers are not lost.
+            return retry_faults(attempt, partial(require_writes, context.writer.engine))
 
 
 def _record_results(ended: EndedJobs, read_ms: Mapping[View, float], run: RunKey, *, write_ms: float) -> None:

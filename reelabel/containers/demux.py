@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,6 +24,7 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.fast_path import FastPathUnavailableError
+from reelabel.sources.seekable import Seekable
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dic
         ) from None
 
 
-class _OpenRanges:
+class _OpenRanges(Seekable):
     """A remote file for PyAV, with a position of its own, that ends at the first read that fails.
 
     FFmpeg reads on after a failure. PyAV raises only one exception of those reads, and prints the others.
@@ -200,23 +200,12 @@ class _OpenRanges:
 
     def __init__(self, file: SparseFile) -> None:
         self._file = file
-        self._position = 0
+        self.size_bytes = file.size_bytes
 
     def read(self, size: int = -1) -> bytes:
         data = b"" if self._file.failure else self._file.read_at(self._position, size)
         self._position += len(data)
         return data
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size_bytes}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def seekable(self) -> bool:
-        return True
 
 
 def _refuse_to_open(_url: str, _flags: int, _options: dict[str, str]) -> NoReturn:

@@ -13,7 +13,7 @@ import os
 import pickle
 import signal
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from reelabel.containers.registry import load_installed
@@ -33,11 +33,8 @@ from reelabel.sources.video_file import VideoFile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reelabel.index_facts import IndexFacts
-    from reelabel.packet_list import PacketList
     from reelabel.pool.messages import Answer, Request, Setup
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sources.sparse_file import CachedRange
     from reelabel.strategies.keyframe_table import SavedIndex
 
 _STDIN, _STDERR = 0, 2
@@ -90,9 +87,13 @@ def _serve(connection: socket.socket) -> None:
     try:
         request: Request = pickle.loads(data)  # noqa: S301 - from the pool
         if request.facts_only:
-            answer, frames = pack_facts(*read_facts(connection, request, descriptor), request)
+            with _opened(connection, request, descriptor) as video:
+                read = read_index_facts(video, request.limits)
+            answer, frames = pack_facts(*read, request)
         elif request.packets_only:
-            answer, frames = pack_packets(read_packets(connection, request, descriptor))
+            with _opened(connection, request, descriptor) as video:
+                listed = read_packet_list(video, request.limits)
+            answer, frames = pack_packets(listed)
         else:
             got, index = extract(connection, request, descriptor)
             answer, frames = pack_frames(got, index, request)
@@ -122,28 +123,15 @@ def extract(connection: socket.socket, request: Request, descriptor: int | None)
     return extract_keyframes_of_file(file, native=request.native, every=request.every, **wanted), ()
 
 
-def read_facts(
-    connection: socket.socket, request: Request, descriptor: int | None
-) -> tuple[IndexFacts, tuple[CachedRange, ...]]:
-    """Read what a video's header and index tell."""
+@contextmanager
+def _opened(connection: socket.socket, request: Request, descriptor: int | None) -> Iterator[VideoFile | SparseFile]:
+    """Open the video whose index is to be read."""
     if descriptor is not None:
-        return read_index_facts(VideoFile(descriptor, request.size_bytes, request.suffix), request.limits)
+        yield VideoFile(descriptor, request.size_bytes, request.suffix)
+        return
     source = _PoolSource(connection, request.size_bytes)
-    known = request.known if isinstance(request.known, tuple) else ()
     try:
-        return read_index_facts(SparseFile(source, known), request.limits)
-    finally:
-        source.settle()
-
-
-def read_packets(connection: socket.socket, request: Request, descriptor: int | None) -> PacketList:
-    """List a video's packets."""
-    if descriptor is not None:
-        return read_packet_list(VideoFile(descriptor, request.size_bytes, request.suffix), request.limits)
-    source = _PoolSource(connection, request.size_bytes)
-    known = request.known if isinstance(request.known, tuple) else ()
-    try:
-        return read_packet_list(SparseFile(source, known), request.limits)
+        yield SparseFile(source, request.known if isinstance(request.known, tuple) else ())
     finally:
         source.settle()
 

@@ -6,13 +6,13 @@ import math
 import os
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from reelabel.cores import usable_cores
 from reelabel.errors import DecoderCrashedError
 from reelabel.pool.facts import unpack_facts
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
-from reelabel.pool.messages import Facts, Frames, Request, Setup
+from reelabel.pool.messages import Facts, Frames, Packets, Request, Setup
 from reelabel.pool.packet_lists import unpack_packets
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reelabel.strategies.keyframe_table import SavedIndex
 
 _Result = TypeVar("_Result")
+_Read: TypeAlias = Facts | Frames | Packets
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
 # A process may also be killed from outside, such as by the OOM killer; a second attempt tells the cases apart.
 _ATTEMPTS = 2
@@ -183,32 +184,16 @@ class DecodePool:
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `video.read` raises.
         """
-        is_file = isinstance(video, VideoFile)
-        request = Request(
-            size_bytes=video.size_bytes,
-            suffix=video.suffix if isinstance(video, VideoFile) else "",
-            sampling=Sampling(),
-            limits=limits,
-            segment=WHOLE,
-            threads=self._threads,
-            known=None if is_file else known,
-            facts_only=True,
-        )
-        reader = None if isinstance(video, VideoFile) else RangeReader(video)
-        descriptor = video.descriptor if isinstance(video, VideoFile) else None
 
-        def ask(process: DecodingProcess) -> tuple[IndexFacts, tuple[CachedRange, ...], int]:
-            message, arrays = process.ask(request, descriptor, reader, self._reading_limits(video))
-            try:
-                facts = unpack_facts(message, arrays, max_bytes=self._memory_bytes)
-                reads = message.reads if isinstance(message, Facts) else 0
-                index = reader.index(known, reads) if reader and facts.listed == "index" else ()
-            finally:
-                os.close(arrays)
-            process.accept()
-            return facts, index, reader.bytes_fetched if reader else 0
+        def unpack(
+            message: _Read, arrays: int, reader: RangeReader | None
+        ) -> tuple[IndexFacts, tuple[CachedRange, ...]]:
+            facts = unpack_facts(message, arrays, max_bytes=self._memory_bytes)
+            reads = message.reads if isinstance(message, Facts) else 0
+            return facts, reader.index(known, reads) if reader and facts.listed == "index" else ()
 
-        return self._lend(Modules.of(request.sampling), ask)
+        (facts, index), bytes_read = self._read(video, unpack, limits=limits, known=known, facts_only=True)
+        return facts, index, bytes_read
 
     def read_packets(self, video: VideoFile | ByteSource, *, limits: Limits) -> tuple[PacketList, int]:
         """Run `read_packet_list` in a decoding process.
@@ -222,30 +207,11 @@ class DecodePool:
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `video.read` raises.
         """
-        is_file = isinstance(video, VideoFile)
-        request = Request(
-            size_bytes=video.size_bytes,
-            suffix=video.suffix if isinstance(video, VideoFile) else "",
-            sampling=Sampling(),
-            limits=limits,
-            segment=WHOLE,
-            threads=self._threads,
-            known=None if is_file else (),
-            packets_only=True,
-        )
-        reader = None if isinstance(video, VideoFile) else RangeReader(video)
-        descriptor = video.descriptor if isinstance(video, VideoFile) else None
 
-        def ask(process: DecodingProcess) -> tuple[PacketList, int]:
-            message, arrays = process.ask(request, descriptor, reader, self._reading_limits(video))
-            try:
-                listed = unpack_packets(message, arrays, max_bytes=self._memory_bytes)
-            finally:
-                os.close(arrays)
-            process.accept()
-            return listed, reader.bytes_fetched if reader else 0
+        def unpack(message: _Read, arrays: int, _reader: RangeReader | None) -> PacketList:
+            return unpack_packets(message, arrays, max_bytes=self._memory_bytes)
 
-        return self._lend(Modules.of(request.sampling), ask)
+        return self._read(video, unpack, limits=limits, packets_only=True)
 
     def close(self) -> None:
         """Stop all processes, busy or idle; later calls raise RuntimeError."""
@@ -258,6 +224,43 @@ class DecodePool:
 
     def _run(self, request: Request, video: int | ByteSource, limits: TimeLimits) -> tuple[SampledFrames, SavedIndex]:
         return self._lend(Modules.of(request.sampling), lambda process: self._ask(process, request, video, limits))
+
+    def _read(
+        self,
+        video: VideoFile | ByteSource,
+        unpack: Callable[[_Read, int, RangeReader | None], _Result],
+        *,
+        limits: Limits,
+        known: tuple[CachedRange, ...] = (),
+        facts_only: bool = False,
+        packets_only: bool = False,
+    ) -> tuple[_Result, int]:
+        """Have the index of a video read; return what is unpacked of the answer, and the bytes read."""
+        file, reader = (video, None) if isinstance(video, VideoFile) else (None, RangeReader(video))
+        request = Request(
+            size_bytes=video.size_bytes,
+            suffix=file.suffix if file else "",
+            sampling=Sampling(),
+            limits=limits,
+            segment=WHOLE,
+            threads=self._threads,
+            known=None if file else known,
+            facts_only=facts_only,
+            packets_only=packets_only,
+        )
+
+        def ask(process: DecodingProcess) -> tuple[_Result, int]:
+            message, arrays = process.ask(
+                request, file.descriptor if file else None, reader, self._reading_limits(video)
+            )
+            try:
+                unpacked = unpack(message, arrays, reader)
+            finally:
+                os.close(arrays)
+            process.accept()
+            return unpacked, reader.bytes_fetched if reader else 0
+
+        return self._lend(Modules.of(request.sampling), ask)
 
     def _lend(self, modules: Modules, ask: Callable[[DecodingProcess], _Result]) -> _Result:
         deaths = lost = 0

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from reelabel.fast_path import FastPathUnavailableError
+from reelabel.sources.seekable import Seekable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -110,7 +111,7 @@ def read_exactly(source: ByteSource, span: ByteRange) -> bytes:
     return data
 
 
-class SparseFile:
+class SparseFile(Seekable):
     """A read-only binary file for `av.open` that fetches byte ranges on demand and caches them.
 
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
@@ -138,7 +139,6 @@ class SparseFile:
         self._index: tuple[CachedRange, ...] | None = None
         self._ahead: deque[ByteRange] = deque()  # that are being fetched
         self._arriving: Iterator[bytes] = iter(())
-        self._position = 0
         self._block_bytes = BLOCK_BYTES
         self._lock = threading.Lock()
 
@@ -183,20 +183,6 @@ class SparseFile:
         while pieces.tell() < span.size and (piece := self.read(span.size - pieces.tell())):
             pieces.write(piece)
         return pieces.getvalue()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position, as `io.IOBase.seek` does."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size_bytes}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """Return the current position."""
-        return self._position
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
 
     def prefetch(self, spans: Iterable[ByteRange]) -> None:
         """Start fetching ranges concurrently, except for bytes already cached."""

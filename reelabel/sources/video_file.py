@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import stat
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from reelabel.errors import ObjectMissingError, VideoMissingError, VideoRefusedError, VideoUnreadableError
 from reelabel.sources.object_info import ObjectInfo, changed
+from reelabel.sources.seekable import Seekable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _IMAGE_SEQUENCES = frozenset({".jpg", ".jpeg"})
 _FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class VideoFile:
+class VideoFile(Seekable):
     """A read-only binary file for `av.open` on a descriptor, whose own position it neither uses nor changes.
 
     It ends at `size_bytes`, even if the file grows. It never opens anything, and does not close the descriptor.
@@ -43,7 +43,6 @@ class VideoFile:
         self.size_bytes = size_bytes
         self.suffix = suffix
         self.name = "video" if suffix.lower() in _IMAGE_SEQUENCES else f"video{suffix}"
-        self._position = 0
 
     def reopen(self) -> VideoFile:
         """Return the same file with a position of its own."""
@@ -55,20 +54,6 @@ class VideoFile:
         data = os.pread(self.descriptor, left if size < 0 else min(size, left), self._position)
         self._position += len(data)
         return data
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position, as `io.IOBase.seek` does."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size_bytes}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """Return the current position."""
-        return self._position
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
 
 
 @contextmanager

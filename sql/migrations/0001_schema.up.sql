@@ -166,7 +166,8 @@ CREATE TABLE reelabel.failure (
 CREATE INDEX failure_by_run ON reelabel.failure (run_id);
 
 -- The chunks that a job's label or failure follows from, each with a label of its own, or with the reason why it has
--- none. They are written and replaced together with the row of their job.
+-- none. They are written and replaced together with the row of their job; of a job that is asked about some of them
+-- alone, the others stay, so that each has the fence under which it was written.
 CREATE TABLE reelabel.chunk (
     dataset            text NOT NULL,
     job_id             text NOT NULL,
@@ -206,6 +207,7 @@ CREATE TABLE reelabel.chunk (
     inference_ms       double precision,
     run_id             uuid NOT NULL,
     shard_index        integer NOT NULL,
+    fence              bigint NOT NULL DEFAULT 0,
     host               text NOT NULL,
     created_at         timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (dataset, job_id, spec_id, chunk),

@@ -93,5 +93,6 @@ def _refuse_unknown(found: str | None) -> None:
     if found and found not in revisions():
         raise ConfigurationError(
             f"The database has schema {found}, which is unknown to this version, whose schema is {head()}; upgrade "
-            "Reelabel, or, if the database was created before the first release, recreate it."
+            "Reelabel, or, if the database was created before the first release, recreate it: the embedded one by "
+            "`reelabel down` and removing the folder .reelabel."
         )

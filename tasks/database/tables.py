@@ -186,6 +186,7 @@ CHUNK = Table(
     *record_columns(FrameProvenance),
     Column("run_id", Uuid),
     Column("shard_index", Integer),
+    Column("fence", BigInteger),
     Column("host", Text),
     Column("created_at", DateTime(timezone=True)),
 )

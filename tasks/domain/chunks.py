@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_CHUNKS = 10_000
 MARK = "#"
-_NUMBERED = re.compile(r"(?P<job_id>.+)#(?P<number>0|[1-9]\d{0,8})", re.DOTALL)
+_NUMBERED = re.compile(r"(?P<job_id>.+)#(?P<number>0|[1-9][0-9]{0,8})", re.DOTALL)
 # Segments include both ends: without a gap, a frame on an edge would be in two chunks. Twice the tolerance of segments.
 _EDGE_S = 2e-4
 _SHOWN_NOTES = 3
@@ -166,7 +166,8 @@ def merge_chunks(
 ) -> JobResult | Failure:
     """Make one outcome of those of a job's chunks.
 
-    It is a label if every chunk has an answer, or if the others cannot change it any more; otherwise a failure.
+    It is a label if every chunk has an answer, or if the others cannot change it any more; otherwise a failure. If the
+    chunks are not all there, or are about different versions of the video, the failure follows from none of them.
 
     Args:
         cut: The job.
@@ -180,7 +181,7 @@ def merge_chunks(
     failures = [each for each in outcomes if isinstance(each.outcome, Failure)]
     counts = ChunkCounts(total=len(cut.chunks), answered=len(results))
     if len(outcomes) < counts.total or len({result.provenance.fingerprint for result in results}) > 1:
-        return _changed(cut.job, asked, counts)
+        return _changed(cut.job, asked)
     if not results:
         return _undecided(cut, failures, rule, counts)
     answers = [result.answer for result in results]
@@ -236,7 +237,7 @@ def _merge_provenance(parts: Sequence[FrameProvenance]) -> FrameProvenance:
     )
 
 
-def _changed(job: Job, asked: Mapping[int, ChunkOutcome], counts: ChunkCounts) -> Failure:
+def _changed(job: Job, asked: Mapping[int, ChunkOutcome]) -> Failure:
     fingerprints = [each.fingerprint for each in asked.values() if each.fingerprint]
     return Failure(
         job=job,
@@ -246,7 +247,6 @@ def _changed(job: Job, asked: Mapping[int, ChunkOutcome], counts: ChunkCounts) -
         f"reelabel backfill --ids {job.job_id}",
         shard_index=next(iter(asked.values())).outcome.shard_index,
         source_fingerprint=fingerprints[-1] if fingerprints else None,
-        chunks=counts,
     )
 
 

@@ -300,18 +300,6 @@ def _split_by_video(spill: Spill, part: int, folder: Path) -> Spill:
     return split
 
 
-def _repeated_ids(batches: Iterable[pl.DataFrame], hashes: pl.Series) -> list[Fault]:
-    """Compare the ids of rows whose hashes are equal: a 64-bit hash alone is not proof of a duplicate."""
-    is_repeated = hashes.is_duplicated()
-    if not is_repeated.any():
-        return []
-    found, place = [], 0
-    for batch in batches:
-        found.append(batch.select(ROW, "job_id").filter(is_repeated.slice(place, len(batch))))
-        place += len(batch)
-    return find_duplicate_ids(pl.concat(found))
-
-
 def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the column `neighbourhood`, which is the same on every machine."""
     near = frame.with_columns(near=pl.col("video_uri").str.replace(_LAST_CHARACTERS, ""))

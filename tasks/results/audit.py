@@ -139,8 +139,10 @@ class AuditReport:
         if self.torn:
             faults += f", {self.torn:,} with other chunks than their row tells of"
         examples = ", ".join(map(printable, self.examples))
-        again = "describe" if self.describes else "classify"
-        return f"Not reconciled: {counts}, but {faults}, such as {examples}; run `reelabel {again}` again."
+        again = f"run `reelabel {'describe' if self.describes else 'classify'}` again"
+        if self.labels + self.failures == self.jobs and not self.repeated:  # only chunks are at fault: jobs have ended
+            again = "ask about them again with `reelabel backfill --ids ... --force`"
+        return f"Not reconciled: {counts}, but {faults}, such as {examples}; {again}."
 
 
 def audit_jobs(

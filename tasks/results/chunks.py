@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, select, tuple_
+import polars as pl
+from sqlalchemy import ARRAY, Integer, Text, cast, delete, func, select, text, tuple_
 
 from infra.database.connect import database_errors
-from reelabel.errors import ConfigurationError
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import columns_of, reader_of
-from reelabel.wording import pluralize
+from sql.queries import read_query
 from tasks.database.tables import CHUNK
 from tasks.database.temp_table import array_literal, copy_rows, storable
 from tasks.domain import Answer, Failure, JobResult, Stage
 from tasks.domain.chunks import ChunkOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from sqlalchemy import ColumnElement, Connection, Engine, RowMapping
 
     from tasks.domain import Job
     from tasks.domain.chunks import CutJob
+    from tasks.manifest.table import JobTable
 
 _COLUMNS = ("job_id", "job_digest", "chunk", "start_s", "end_s", "shard_index")
 _ANSWERED = (
@@ -31,34 +33,58 @@ _ANSWERED = (
     *(column.name for column in columns_of(FrameProvenance)),
 )
 _FAILED = ("source_fingerprint", "stage", "code", "message")
+_CUT_JOBS = text(read_query("cut_jobs"))
 _answer_values, _frame_values = reader_of(Answer), reader_of(FrameProvenance)
 
 
 def replace_chunks(
-    connection: Connection, chunks: Sequence[ChunkOutcome], *, cut_before: set[str], shared: dict[str, Any]
+    connection: Connection,
+    chunks: Sequence[tuple[ChunkOutcome, int]],
+    *,
+    replaced: Collection[str],
+    shared: dict[str, Any],
 ) -> None:
     """Write the rows of chunks, in place of earlier ones.
 
     Args:
         connection: The transaction that also writes the rows of their jobs.
-        chunks: The chunks. A job of which only some were asked about keeps the rows of the others.
-        cut_before: Ids of the jobs that are being written and have rows of chunks.
+        chunks: The chunks, and the fence of each. A job of which only some were asked about keeps the rows of the
+            others.
+        replaced: Ids of the jobs all of whose earlier chunks go.
         shared: Values that are the same in all rows.
     """
-    if cut_before:
-        kept = {chunk.job.job_id for chunk in chunks if chunk.job.only_chunks is not None}
-        asked = [(chunk.job.job_id, chunk.number) for chunk in chunks if chunk.job.job_id in kept]
-        key = tuple_(CHUNK.c.dataset, CHUNK.c.spec_id) == (shared["dataset"], shared["spec_id"])
-        connection.execute(delete(CHUNK).where(key & (CHUNK.c.job_id == func.any([*(cut_before - kept)]))))
-        connection.execute(delete(CHUNK).where(key & tuple_(CHUNK.c.job_id, CHUNK.c.chunk).in_(asked)))
-    answered = [chunk for chunk in chunks if isinstance(chunk.outcome, JobResult)]
-    failed = [chunk for chunk in chunks if isinstance(chunk.outcome, Failure)]
+    key = _of_spec(shared["dataset"], shared["spec_id"])
+    if replaced:
+        connection.execute(delete(CHUNK).where(key & (CHUNK.c.job_id == func.any([*replaced]))))
+    asked = [(chunk.job.job_id, chunk.number) for chunk, _ in chunks if chunk.job.job_id not in replaced]
+    if asked:
+        # Arrays, since a statement has at most 65,535 parameters.
+        ids, numbers = ([*each] for each in zip(*asked, strict=True))
+        parts = func.unnest(cast(ids, ARRAY(Text)), cast(numbers, ARRAY(Integer)))
+        named = select(parts.table_valued("job_id", "chunk").render_derived())
+        of_jobs = key & (CHUNK.c.job_id == func.any([*{*ids}]))  # by the index
+        connection.execute(delete(CHUNK).where(of_jobs, tuple_(CHUNK.c.job_id, CHUNK.c.chunk).in_(named)))
+    answered = [(chunk, fence) for chunk, fence in chunks if isinstance(chunk.outcome, JobResult)]
+    failed = [(chunk, fence) for chunk, fence in chunks if isinstance(chunk.outcome, Failure)]
     if answered:
-        rows = ((*_key(each), *_answered(each.outcome)) for each in answered)
-        copy_rows(connection, CHUNK, (*_COLUMNS, *_ANSWERED), rows, shared=shared)
+        rows = ((fence, *_key(each), *_answered(each.outcome)) for each, fence in answered)
+        copy_rows(connection, CHUNK, ("fence", *_COLUMNS, *_ANSWERED), rows, shared=shared)
     if failed:
-        rows = ((*_key(each), *_failed(each.outcome)) for each in failed)
-        copy_rows(connection, CHUNK, (*_COLUMNS, *_FAILED), rows, shared=shared)
+        rows = ((fence, *_key(each), *_failed(each.outcome)) for each, fence in failed)
+        copy_rows(connection, CHUNK, ("fence", *_COLUMNS, *_FAILED), rows, shared=shared)
+
+
+def read_fences(
+    connection: Connection, job_ids: Collection[str], *, dataset: str, spec_id: str
+) -> dict[str, dict[int, int]]:
+    """Read the fences of the chunks of some jobs, by job id and number; they change whenever a chunk is written."""
+    found: dict[str, dict[int, int]] = {job_id: {} for job_id in job_ids}
+    query = select(CHUNK.c.job_id, CHUNK.c.chunk, CHUNK.c.fence).where(
+        _of_spec(dataset, spec_id), CHUNK.c.job_id == func.any([*job_ids])
+    )
+    for job_id, number, fence in connection.execute(query).tuples():
+        found[job_id][number] = fence
+    return found
 
 
 def _key(chunk: ChunkOutcome) -> tuple[Any, ...]:
@@ -83,23 +109,42 @@ def _of_spec(dataset: str, spec_id: str) -> ColumnElement[bool]:
     return tuple_(CHUNK.c.dataset, CHUNK.c.spec_id) == (dataset, spec_id)
 
 
-def read_chunk_outcomes(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierChunks:
+    """The rows of a job's chunks, as they were read.
+
+    Attributes:
+        outcomes: The outcomes of those about the same question and the same part of the video, by number.
+        fences: The fence of every row, by number.
+    """
+
+    outcomes: dict[int, ChunkOutcome] = field(default_factory=dict)
+    fences: dict[int, int] = field(default_factory=dict)
+
+
+def read_earlier_chunks(
     engine: Engine, jobs: Iterable[CutJob], *, dataset: str, spec_id: str
-) -> dict[str, dict[int, ChunkOutcome]]:
-    """Read the outcomes of the chunks of some jobs, by job id and number; those to another question are left out.
+) -> dict[str, EarlierChunks]:
+    """Read the chunks of some jobs, by job id.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
     cut = {each.job.job_id: each for each in jobs}
-    found: dict[str, dict[int, ChunkOutcome]] = {job_id: {} for job_id in cut}
+    found = {job_id: EarlierChunks() for job_id in cut}
     query = select(CHUNK).where(_of_spec(dataset, spec_id), CHUNK.c.job_id == func.any([*cut]))
     with database_errors(), engine.connect() as connection:
         for row in connection.execute(query).mappings():
             each, number = cut[row["job_id"]], row["chunk"]
-            if row["job_digest"] == each.job.digest and number < len(each.chunks):
-                outcome = _outcome(row, each.chunks[number])
-                found[row["job_id"]][number] = ChunkOutcome(job=each.job, number=number, outcome=outcome)
+            found[row["job_id"]].fences[number] = row["fence"]
+            part = each.chunks[number] if number < len(each.chunks) else None
+            if part and (row["job_digest"], row["start_s"], row["end_s"]) == (
+                each.job.digest,
+                part.start_s,
+                part.end_s,
+            ):
+                outcome = ChunkOutcome(job=each.job, number=number, outcome=_outcome(row, part))
+                found[row["job_id"]].outcomes[number] = outcome
     return found
 
 
@@ -124,37 +169,60 @@ def _outcome(row: RowMapping, part: Job) -> JobResult | Failure:
     )
 
 
-def chunks_to_ask(
-    engine: Engine, named: Mapping[str, Collection[int]], *, dataset: str, spec_id: str, force: bool
-) -> dict[str, list[int]]:
-    """Return which of the named chunks to ask about again; jobs that were never cut are left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunksOfJob:
+    """The chunks of a job that was cut, by their rows.
+
+    Attributes:
+        count: How many there are.
+        unanswered: Numbers of those without an answer, ascending.
+    """
+
+    count: int
+    unanswered: tuple[int, ...]
+
+
+def standing_chunks(
+    engine: Engine,
+    jobs: JobTable,
+    *,
+    dataset: str,
+    spec_id: str,
+    named: Collection[str],
+    fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]],
+) -> dict[str, ChunksOfJob]:
+    """Find the jobs whose chunks need not all be asked about again, by job id.
+
+    They are those of `jobs` that are named, or failed although some chunks have an answer, and whose chunks are all
+    there and about the same question and the same version of the video as today's. As for labels, a video that was
+    removed does not count as another version.
 
     Args:
         engine: The database.
-        named: Numbers of chunks, by job id.
+        jobs: The jobs to look for.
         dataset: The dataset.
         spec_id: The spec.
-        force: Also those that have an answer.
+        named: Ids of jobs to find whether they failed or not.
+        fingerprints_of: Returns the fingerprints of videos, as for `pending_jobs`.
 
     Raises:
-        ConfigurationError: A job has no such chunk.
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    query = select(CHUNK.c.job_id, CHUNK.c.chunk, CHUNK.c.label).where(
-        _of_spec(dataset, spec_id), CHUNK.c.job_id == func.any([*named])
-    )
-    labels: dict[str, dict[int, str | None]] = {}
+    key = {"dataset": dataset, "spec_id": spec_id, "named": [*named]}
     with database_errors(), engine.connect() as connection:
-        for job_id, number, label in connection.execute(query).tuples():
-            labels.setdefault(job_id, {})[number] = label
-    for job_id, known in labels.items():
-        unknown = sorted(set(named[job_id]) - known.keys())
-        if unknown:
-            raise ConfigurationError(
-                f"{job_id}#{unknown[0]} is not a chunk: {job_id} has {pluralize(len(known), 'chunk')}, "
-                f"{job_id}#0 to {job_id}#{max(known)}."
-            )
+        cut = {row.job_id: row for row in connection.execute(_CUT_JOBS, key) if row.is_whole}
+    if not cut:
+        return {}
+    columns = ("job_id", "job_digest", "video_uri")
+    found = pl.concat([part.select(columns) for part in jobs.with_ids(cut).parts()], rechunk=False)
+    uris = found["video_uri"].unique().sort().to_list()
+    now = dict(zip(uris, fingerprints_of(uris), strict=True))
     return {
-        job_id: sorted(number for number in named[job_id] if force or known[number] is None)
-        for job_id, known in labels.items()
+        job_id: ChunksOfJob(count=cut[job_id].chunks, unanswered=tuple(cut[job_id].unanswered))
+        for job_id, digest, uri in found.iter_rows()
+        if cut[job_id].job_digest == digest and _is_current(cut[job_id].fingerprints, now[uri])
     }
+
+
+def _is_current(fingerprints: Sequence[str], now: str | None) -> bool:
+    return len(fingerprints) <= 1 and (now is None or now in (fingerprints or [now]))

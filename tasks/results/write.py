@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, func, insert, literal, select, text, tuple_
 
 from infra.database.connect import database_errors
-from reelabel.errors import TransientError
+from infra.errors import ChunksOutdatedError
+from reelabel.errors import TransientError, VideoChangedError
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows, storable
 from tasks.domain import MAX_JOBS, Answer
+from tasks.domain.outcome import ChunkCounts
 from tasks.plans.lease import finish
-from tasks.results.chunks import replace_chunks
+from tasks.results.chunks import read_fences, replace_chunks
 from tasks.results.descriptions import write_descriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import TypeVar
     from uuid import UUID
 
     from sqlalchemy import ColumnElement, Connection, Engine, Row, Table
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from tasks.domain.chunks import ChunkOutcome
     from tasks.plans.lease import Lease
 
+    Outcome = TypeVar("Outcome", JobResult, Failure)
 
 _SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
@@ -72,11 +77,14 @@ class EndedShard:
         lease: Lease of the shard; None outside of a plan, which counts as older than every lease.
         report: Report of the shard, for its row.
         chunks: The chunks that were asked about, of the jobs that were cut.
+        merged_with: Of jobs of which only some chunks were asked about, the fences of all rows of chunks that their
+            outcome follows from, by job id and number.
     """
 
     results: Sequence[JobResult]
     failures: Sequence[Failure]
     chunks: Sequence[ChunkOutcome] = ()
+    merged_with: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     descriptions: Sequence[DescribedVideo] = ()
     lease: Lease | None = None
     report: dict[str, Any] | None = None
@@ -86,13 +94,20 @@ class EndedShard:
         """Token of the lease; newer leases have greater tokens."""
         return self.lease.token if self.lease else 0
 
+    @property
+    def job_ids(self) -> list[str]:
+        """Ids of the jobs that ended."""
+        ended: list[JobResult | DescribedVideo | Failure] = [*self.results, *self.descriptions, *self.failures]
+        return [each.job.job_id for each in ended]
+
 
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
     """Write labels, or descriptions, and failures, and mark their shards as done, in one transaction.
 
     A job has one label, or one description, or one failure: the new row replaces the old one, and a replaced label is
     kept in the history. Two exceptions: a failure does not replace a label for the same question about the same video,
-    or about a video that cannot be reached; and no row replaces one that was written under a newer lease.
+    or about a video that cannot be reached; and no row replaces one that was written under a newer lease. Where only
+    some chunks of a job were asked about, that holds for each chunk, and the job's row follows from all of them.
 
     Idempotent, except that a failure counts its attempts.
 
@@ -103,6 +118,7 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
 
     Raises:
         LeaseLostError: Another worker holds one of the shards; nothing was written.
+        ChunksOutdatedError: Chunks of a job were written after they were merged; nothing was written.
         DatabaseUnavailableError: Nothing was written.
     """
     with database_errors(), engine.begin() as connection:
@@ -118,11 +134,17 @@ def _finish(connection: Connection, shard: EndedShard) -> bool:
 
 
 def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
-    results = [(result, shard.fence) for shard in shards for result in shard.results]
-    failures = [(failure, shard.fence) for shard in shards for failure in shard.failures]
+    current = _CurrentRows.locked(connection, run, [job_id for shard in shards for job_id in shard.job_ids])
+    merged_with = {job_id: fences for shard in shards for job_id, fences in shard.merged_with.items()}
+    _require_unchanged(connection, run, merged_with)
+
+    def with_fence(outcome: Outcome, fence: int) -> tuple[Outcome, int]:
+        is_merged = outcome.job.job_id in merged_with  # with rows of a newer lease, perhaps
+        return outcome, max(fence, current.newest.get(outcome.job.job_id, 0)) if is_merged else fence
+
+    results = [with_fence(result, shard.fence) for shard in shards for result in shard.results]
+    failures = [with_fence(current.counted(each), shard.fence) for shard in shards for each in shard.failures]
     videos = [(video, shard.fence) for shard in shards for video in shard.descriptions]
-    written: list[tuple[JobResult | DescribedVideo | Failure, int]] = [*results, *videos, *failures]
-    current = _CurrentRows.locked(connection, run, [outcome.job.job_id for outcome, _ in written])
     labelled = [(result, fence) for result, fence in results if current.newest.get(result.job.job_id, 0) <= fence]
     described = [(video, fence) for video, fence in videos if current.newest.get(video.job.job_id, 0) <= fence]
     recorded = [(failure, fence) for failure, fence in failures if current.are_replaced_by(failure, fence)]
@@ -134,8 +156,10 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     _drop(connection, DESCRIPTION, run, current.labels.keys() & ended)
     _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
-    chunks = [chunk for shard in shards for chunk in shard.chunks if chunk.job.job_id in ended]
-    replace_chunks(connection, chunks, cut_before=current.cut & ended, shared=shared)
+    chunks = [(chunk, shard.fence) for shard in shards for chunk in shard.chunks if chunk.job.job_id in ended]
+    kept = merged_with.keys() | {each.job.job_id for each, _ in recorded if each.job.only_chunks and each.chunks}
+    cut = current.cut | {chunk.job.job_id for chunk, _ in chunks}
+    replace_chunks(connection, chunks, replaced=(cut & ended) - kept, shared=shared)
     if labelled:
         rows = ((fence, *_result_row(result)) for result, fence in labelled)
         kind: type = type(labelled[0][0].provenance)
@@ -146,6 +170,16 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     if recorded:
         rows = ((fence, *_failure_row(each, attempts=1 + current.attempts_of(each.job))) for each, fence in recorded)
         copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
+
+
+def _require_unchanged(connection: Connection, run: RunKey, merged_with: Mapping[str, Mapping[int, int]]) -> None:
+    """Make sure that the chunks of locked jobs are those that the jobs' outcomes follow from.
+
+    Raises:
+        ChunksOutdatedError: They are not.
+    """
+    if merged_with and read_fences(connection, merged_with, dataset=run.dataset, spec_id=run.spec_id) != merged_with:
+        raise ChunksOutdatedError("Another run wrote chunks of a job while this one merged them; merge them again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +215,17 @@ class _CurrentRows:
         """Return how many times in a row a job has failed."""
         failure = self.failures.get(job.job_id)
         return failure.attempts if failure else 0
+
+    def counted(self, failure: Failure) -> Failure:
+        """Return a failure with the counts of the chunks that stay: the job's video is not to be had at the moment."""
+        before = self.failures.get(failure.job.job_id)
+        if failure.chunks or not failure.job.only_chunks or before is None or not before.chunks:
+            return failure
+        if before.job_digest != failure.job.digest or failure.code == VideoChangedError.code:
+            return failure
+        if failure.source_fingerprint not in {before.source_fingerprint, None}:
+            return failure
+        return replace(failure, chunks=ChunkCounts(total=before.chunks, answered=before.chunks_answered))
 
     def are_replaced_by(self, failure: Failure, fence: int) -> bool:
         """Check whether a failure may be written: its job has neither a newer row nor a label that is still valid."""
@@ -283,17 +328,25 @@ class ShardWriter:
         lease: Lease | None = None,
         report: dict[str, Any] | None = None,
         chunks: Sequence[ChunkOutcome] = (),
+        merged_with: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
         descriptions: Sequence[DescribedVideo] = (),
     ) -> None:
         """Write the outcomes of a shard's jobs, and mark it as done; see `write_shards`.
 
         Raises:
             LeaseLostError: Another worker holds the shard; nothing of it was written.
+            ChunksOutdatedError: Chunks of a job were written after they were merged; nothing of it was written.
             DatabaseUnavailableError: Nothing of it was written.
         """
         done = Future[None]()
         ended = EndedShard(
-            results=results, failures=failures, chunks=chunks, descriptions=descriptions, lease=lease, report=report
+            results=results,
+            failures=failures,
+            chunks=chunks,
+            merged_with=merged_with,
+            descriptions=descriptions,
+            lease=lease,
+            report=report,
         )
         self._gathered.append((ended, done))
         with self._turn:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from math import isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.embedding_file import EmbeddingCache, StoredEmbeddings
     from tasks.search.index_store import FragmentInfo, IndexStore
 
 _GROWTH = 4
 _LEAST_SHARE = 0.5
 _READERS = 8
 _FILES_AHEAD = 64
+_FILES_LOOKED_AT = 16
 _MAX_FAULTS = 5
 _BLOCK_ROWS = 4096
 
@@ -99,6 +101,14 @@ class _Batch:
     rows: Rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fragment:
+    """A fragment of the old generation, and how many of its rows are in use."""
+
+    info: FragmentInfo
+    in_use: int
+
+
 class _Builder:
     """Makes the next generation of an index, without publishing it."""
 
@@ -120,37 +130,76 @@ class _Builder:
         """Return a generation of the files that are wanted."""
         kept, sparse, covered = self._look_at_fragments(wanted)
         missing = [key for key in wanted if key not in covered]
-        if not missing and len(sparse) == 1 and len(sparse[0][1].rows) == sparse[0][0].rows:
+        if not missing and len(sparse) == 1 and sparse[0].in_use == sparse[0].info.rows:
             return self._old  # one fragment is still being filled, and nothing is to be added
-        batches = itertools.chain((batch for _, batch in sparse), self._read_files(missing))
-        made = [self._write(part) for part in _pack(batches, self._full)]
-        new = self._old.model_copy(update={"fragments": (*kept, *made)})
-        if new.rows > max(ROWS_COMPARED, _GROWTH * new.trained_rows):
-            return self._regroup(new)
-        return new
+        base = self._old
+        rows = sum(each.in_use for each in (*kept, *sparse)) + round(len(missing) * self._rows_per_file(missing))
+        is_regrouped = rows > max(ROWS_COMPARED, _GROWTH * base.trained_rows)
+        if is_regrouped:
+            kept, sparse = [], [*kept, *sparse]
+            base = self._train(sparse, missing, rows)
+        packed = (self._rows_in_use(each.info, wanted, regroup=is_regrouped) for each in sparse)
+        made = [self._write(part) for part in _pack(itertools.chain(packed, self._read_files(missing)), self._full)]
+        new = base.model_copy(update={"fragments": (*(each.info for each in kept), *made)})
+        return new.model_copy(update={"trained_rows": new.rows}) if is_regrouped else new
 
-    def _look_at_fragments(
-        self, wanted: dict[str, None]
-    ) -> tuple[list[FragmentInfo], list[tuple[FragmentInfo, _Batch]], set[str]]:
-        """Return the fragments that stay, those that are to be packed anew with their rows in use, and all their keys.
+    def _look_at_fragments(self, wanted: dict[str, None]) -> tuple[list[_Fragment], list[_Fragment], set[str]]:
+        """Return the fragments that stay, those that are to be packed anew, and the keys of both.
 
         Fragments that are damaged are in none of them, so that their files are read again.
         """
-        kept, sparse, covered = [], [], set[str]()
+        kept: list[_Fragment] = []
+        sparse: list[_Fragment] = []
+        covered = set[str]()
         for info in self._old.fragments:
             try:
-                keys = tuple(self._store.read_keys(info))
-                rows = self._store.open_fragment(info, self._old)
+                files = self._store.read_keys(info)
+                self._store.open_fragment(info, self._old)
             except FrameFileError as error:
                 self.report.faults.append(f"A fragment of the search index is made again: {error.message}")
                 continue
-            in_use = np.array([key in wanted for key in keys])[rows.files]
-            covered.update(keys)
-            if np.count_nonzero(in_use) >= _LEAST_SHARE * self._full:
-                kept.append(info)
-            else:
-                sparse.append((info, _Batch(keys=keys, rows=rows.take(np.flatnonzero(in_use)))))
+            covered.update(files)
+            in_use = sum(rows for key, rows in files.items() if key in wanted)
+            (kept if in_use >= _LEAST_SHARE * self._full else sparse).append(_Fragment(info=info, in_use=in_use))
         return kept, sparse, covered
+
+    def _rows_per_file(self, missing: Sequence[str]) -> float:
+        """Estimate how many vectors a file has, by the files of the index, or by some of the missing ones."""
+        if self._old.fragments:
+            return self._old.rows / sum(info.files for info in self._old.fragments)
+        some = missing[:: -(-len(missing) // _FILES_LOOKED_AT) or 1]
+        return sum(map(len, self._sample_files(some, 1))) / max(1, len(some))
+
+    def _train(self, fragments: Sequence[_Fragment], missing: Sequence[str], rows: int) -> Generation:
+        """Find centroids for a number of vectors, those of fragments and of missing files; write them."""
+        count = count_lists(rows)
+        step = max(1, rows // (SAMPLES_PER_LIST * count))
+        # Some vectors of many files, as those of one are alike.
+        file_step = -(-step // (isqrt(step) or 1))
+        opened = (self._store.open_fragment(each.info, self._old) for each in fragments)
+        sample = [dequantize(part.codes[::step], part.fine[::step], part.scales[::step]) for part in opened]
+        sample += self._sample_files(missing[::file_step], max(1, step // file_step))
+        self._centroids = train_lists(np.concatenate(sample), count)
+        return self._old.model_copy(update={"lists": self._store.write_lists(self._centroids), "list_count": count})
+
+    def _sample_files(self, keys: Sequence[str], step: int) -> list[npt.NDArray[np.float32]]:
+        """Return every `step`-th vector of some files, without those that must not be used."""
+        with ThreadPoolExecutor(_READERS) as readers:
+            return list(readers.map(lambda key: self._sample_file(key, step), keys))
+
+    def _sample_file(self, key: str, step: int) -> npt.NDArray[np.float32]:
+        stored = self._read_sound(key)
+        if isinstance(stored, str):
+            return np.empty((0, self._store.space.dimensions), np.float32)
+        return stored.embeddings.vectors[::step].copy()  # of a file that is not kept
+
+    def _rows_in_use(self, info: FragmentInfo, wanted: dict[str, None], *, regroup: bool) -> _Batch:
+        keys = tuple(self._store.read_keys(info))
+        rows = self._store.open_fragment(info, self._old)
+        rows = rows.take(np.flatnonzero(np.array([key in wanted for key in keys])[rows.files]))
+        if regroup:
+            rows = replace(rows, lists=_assign_codes(rows.codes, self._centroids))
+        return _Batch(keys=keys, rows=rows)
 
     def _read_files(self, keys: Sequence[str]) -> Iterator[_Batch]:
         """Read embedding files, a few ahead; those that must not be used are counted, and the first ones told."""
@@ -166,13 +215,10 @@ class _Builder:
 
     def _read_file(self, key: str) -> _Batch | str:
         """Read an embedding file; return why it must not be used, if it must not."""
-        try:
-            stored = self._cache.read_stored(key)
-        except (FrameFileError, ObjectMissingError) as error:
-            return error.message
+        stored = self._read_sound(key)
+        if isinstance(stored, str):
+            return stored
         vectors = stored.embeddings.vectors
-        if fault := self._store.space.refuse(stored.model, vectors.shape[1]):
-            return fault
         codes, fine, scales = quantize(vectors)
         rows = Rows(
             lists=assign_lists(vectors, self._centroids),
@@ -184,6 +230,13 @@ class _Builder:
         )
         return _Batch(keys=(key,), rows=rows)
 
+    def _read_sound(self, key: str) -> StoredEmbeddings | str:
+        try:
+            stored = self._cache.read_stored(key)
+        except (FrameFileError, ObjectMissingError) as error:
+            return error.message
+        return self._store.space.refuse(stored.model, stored.embeddings.vectors.shape[1]) or stored
+
     def _refuse(self, key: str, why: str) -> None:
         self.report.refused += 1
         if self.report.refused <= _MAX_FAULTS:
@@ -193,20 +246,6 @@ class _Builder:
         info = self._store.write_fragment(batch.rows, batch.keys)
         self.written.append(info)
         return info
-
-    def _regroup(self, generation: Generation) -> Generation:
-        """Find new centroids, and group all vectors by them."""
-        parts = [(info, self._store.open_fragment(info, generation)) for info in generation.fragments]
-        count = count_lists(generation.rows)
-        sample = _sample([rows for _, rows in parts], SAMPLES_PER_LIST * count)
-        self._centroids = train_lists(sample, count)
-        lists = self._store.write_lists(self._centroids)
-        made = []
-        for info, rows in parts:
-            regrouped = replace(rows, lists=_assign_codes(rows.codes, self._centroids))
-            made.append(self._write(_Batch(keys=tuple(self._store.read_keys(info)), rows=regrouped)))
-        changes = {"lists": lists, "list_count": count, "trained_rows": generation.rows, "fragments": tuple(made)}
-        return generation.model_copy(update=changes)
 
 
 def _pack(batches: Iterable[_Batch], full: int) -> Iterator[_Batch]:
@@ -242,12 +281,6 @@ def _join(batches: Sequence[_Batch]) -> _Batch:
         fine=np.concatenate([batch.rows.fine for batch in batches]),
     )
     return _Batch(keys=tuple(keys), rows=rows)
-
-
-def _sample(parts: Sequence[Rows], count: int) -> npt.NDArray[np.float32]:
-    """Return vectors, at most `count`, evenly from all parts."""
-    step = max(1, sum(map(len, parts)) // count)
-    return np.concatenate([dequantize(part.codes[::step], part.fine[::step], part.scales[::step]) for part in parts])
 
 
 def _assign_codes(codes: npt.NDArray[np.int8], centroids: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:

@@ -6,6 +6,7 @@ Nearest Neighbor Search", TPAMI 2011. The centroids are those of spherical k-mea
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +22,8 @@ SAMPLES_PER_LIST = 40
 
 
 def count_lists(rows: int) -> int:
-    """Return how many lists suit a number of vectors: a power of two near its square root."""
-    return int(2 ** round(np.log2(max(1, rows)) / 2))
+    """Return how many lists suit a number of vectors: the largest power of two that is at most its square root."""
+    return 1 << max(0, isqrt(max(1, rows)).bit_length() - 1)
 
 
 def train_lists(sample: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.float32]:

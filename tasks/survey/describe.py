@@ -64,6 +64,7 @@ def amount(survey: Survey) -> Iterator[tuple[str, str]]:
     yield "sampler", f"{sampler}, {survey.sampling['num_frames']} frames"
     yield "dense sampler", count(survey.dense.clips) + " clips"
     for name, estimate, shown in (
+        ("chunks", survey.chunks, number),
         ("frames to decode", survey.frames, number),
         ("bytes to read", survey.read_bytes, size),
         ("of videos with", survey.size_bytes, size),

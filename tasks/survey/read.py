@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from reelabel.frames.look import IndexReader, SeenVideo
+    from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
     from tasks.survey.clips import Clip
 
@@ -30,12 +31,14 @@ class SeenClip:
         seen: What its index tells; None if the video cannot be used.
         code: Code of the failure; empty if there is none.
         message: Its sentence.
+        chunks: The chunks that jobs on it are cut into; empty if they are not.
     """
 
     clip: Clip
     seen: SeenVideo | None = None
     code: str = ""
     message: str = ""
+    chunks: Sequence[Segment] = ()
 
 
 def read_clips(

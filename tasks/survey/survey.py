@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from reelabel.coverage import CoverageReason
-from tasks.survey.cost import cost_of
+from tasks.survey.chunks import cost_of_chunks
 from tasks.survey.estimate import METHOD, Estimate, estimate_share, estimate_total
 from tasks.survey.measure import MachineRates  # noqa: TC001 - a field that pydantic reads
 
@@ -130,6 +130,7 @@ class Survey:
         extract_s: Seconds that it takes this machine to extract them.
         cache_bytes: Bytes of frame files.
         rates: This machine's rates, measured on some of these clips.
+        chunks: Chunks of all clips together, if jobs are cut into them.
     """
 
     manifest: str
@@ -162,6 +163,7 @@ class Survey:
     extract_s: Estimate | None
     cache_bytes: Estimate | None
     rates: MachineRates | None
+    chunks: Estimate | None = None
 
     @property
     def is_sample(self) -> bool:
@@ -223,7 +225,7 @@ def compile_survey(
         rates: This machine's rates; None leaves out seconds and cache.
         took_s: Seconds that reading took.
     """
-    rows = _Rows(seen, [cost_of(each.clip, each.seen, sampling) if each.seen else None for each in seen], drawn.clips)
+    rows = _Rows(seen, [cost_of_chunks(each, sampling) for each in seen], drawn.clips)
     return Survey(
         manifest=manifest,
         jobs=drawn.jobs,
@@ -257,6 +259,7 @@ def compile_survey(
         extract_s=rows.total(lambda _, cost: rates.extract_s(cost.frames or 0, cost.bytes_read)) if rates else None,
         cache_bytes=rows.total(lambda _, cost: (cost.stored or 0) * rates.bytes_per_frame) if rates else None,
         rates=rates,
+        chunks=rows.total(lambda each, _: len(each.chunks)) if any(each.chunks for each in seen) else None,
     )
 
 

@@ -12,6 +12,7 @@ from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
 from tasks.manifest.table import open_jobs
+from tasks.survey.chunks import cut_seen
 from tasks.survey.clips import draw_clips
 from tasks.survey.measure import measure_rates
 from tasks.survey.read import read_clips
@@ -36,12 +37,14 @@ class SurveyOptions:
         limit_s: Seconds after which no further video is begun; None is no limit.
         measure_s: Seconds after which no further clip is decoded to measure this machine's rates; 0 decodes none.
         keep_going: Leave out invalid rows of the manifest.
+        chunk_s: Seconds of the chunks that the run to forecast cuts jobs into; None cuts none.
     """
 
     sample: int | None = None
     limit_s: float | None = None
     measure_s: float = 10.0
     keep_going: bool = False
+    chunk_s: float | None = None
 
 
 def _note_nothing(_what: str, _done: int, _of: int) -> None:
@@ -111,6 +114,8 @@ def survey_clips(
             encoding=settings.store.encoding,
             limit_s=options.measure_s,
         )
+    if options.chunk_s is not None:
+        seen = [cut_seen(each, chunk_s=options.chunk_s, limits=video_limits(settings)) for each in seen]
     return compile_survey(manifest, drawn, seen, sampling, rates=rates, took_s=took_s)
 
 

@@ -57,7 +57,7 @@ def _options():
 
 def _line(outcome):
     verdict = "; ".join(outcome.wrong) or "passed"
-    where = "by a worker" if outcome.by_worker else "by the command"
+    where = ("by a worker" if outcome.by_worker else "by the command") + (", by chunks" if outcome.by_chunks else "")
     struck = ", ".join(f"{count}x {name}" if count > 1 else name for name, count in outcome.struck.items())
     return (
         f"Trial {outcome.number} ({where}): {verdict}; {struck or 'no faults injected'}; {outcome.tries} tries, "

@@ -9,6 +9,7 @@ from tests.chaos.trial import Trial
 from tests.chaos.world import model_server, open_world
 
 _MAX_FAULTS = 4
+_BY_CHUNKS = 0.3
 _TRIALS_IN_A_WORLD = 15  # its store is small, and each trial leaves frames there
 
 
@@ -33,13 +34,17 @@ def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng):
     with log.open("ab") as file:
         deployed = world.start([sys.executable, "-P", "-m", "flows.cli.main", "deploy"], file).wait(300)
     assert deployed == 0, f"`reelabel deploy` failed; see {log}"
-    labels, usual_s = Trial(world, number=0, manifest=manifest, folder=folder).run_undisturbed()
-    assert len(labels) == len(jobs)
+    undisturbed = {}
     for number, (by_worker, faults) in zip(numbers, _draw(kinds, rng), strict=False):
-        trial = Trial(world, number=number, manifest=manifest, folder=folder)
+        parts = {"manifest": manifest, "folder": folder, "by_chunks": rng.random() < _BY_CHUNKS}
+        if parts["by_chunks"] not in undisturbed:
+            undisturbed[parts["by_chunks"]] = Trial(world, number=0, **parts).run_undisturbed()
+        labels, usual_s = undisturbed[parts["by_chunks"]]
+        assert len(labels) == len(jobs)
+        trial = Trial(world, number=number, **parts)
         outcome = trial.run_with_faults(faults, rng, labels=labels, usual_s=usual_s, by_worker=by_worker)
         if not outcome.struck:  # the run ended before the first fault, so the machine has become faster
-            usual_s = outcome.ran_s
+            undisturbed[parts["by_chunks"]] = labels, outcome.ran_s
         yield outcome
         world.cancel_flow_runs()
 

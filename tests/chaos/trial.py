@@ -12,6 +12,7 @@ from tests.chaos.files import copy_cache
 _MAX_TRIES = 10
 _RUN_TIMEOUT_S = 300
 _SETTLE_TIMEOUT_S = 120
+_CHUNK_S = 1.5  # clips last three to six seconds
 _CURRENT_ROWS = """
 SELECT job_id, label, count(*) OVER (PARTITION BY job_id) FROM (
     SELECT job_id, label FROM reelabel.result WHERE dataset = %(dataset)s
@@ -21,12 +22,17 @@ SELECT job_id, label, count(*) OVER (PARTITION BY job_id) FROM (
 _REMADE = "SELECT coalesce(sum(videos_remade), 0)::bigint FROM reelabel.run WHERE dataset = %(dataset)s"
 
 
+def _dataset(number, *, by_chunks):
+    return f"trial-{number}{'-by-chunks' if by_chunks else ''}"
+
+
 @dataclass(kw_only=True)
 class Outcome:
     """The outcome of a trial.
 
     Attributes:
         by_worker: Whether a worker ran the flow, instead of the command itself.
+        by_chunks: Whether each chunk of a clip was asked about.
         struck: How often each fault was injected.
         tries: Number of attempts until the run succeeded.
         altered: Number of frame files in its cache that were altered before the run.
@@ -39,6 +45,7 @@ class Outcome:
 
     number: int
     by_worker: bool
+    by_chunks: bool = False
     struck: Counter = field(default_factory=Counter)
     tries: int = 0
     altered: int = 0
@@ -50,12 +57,13 @@ class Outcome:
 
 
 class Trial:
-    """A run with a separate dataset and frame cache."""
+    """A run with a separate dataset and frame cache; number 0 is undisturbed."""
 
-    def __init__(self, world, *, number, manifest, folder):
+    def __init__(self, world, *, number, manifest, folder, by_chunks=False):
         self.world = world
-        self.dataset = f"trial-{number}"
+        self.dataset = _dataset(number, by_chunks=by_chunks)
         self._number = number
+        self._by_chunks = by_chunks
         self._manifest = manifest
         world.trial_uri, world.altered = f"{world.settings.store.uri}/{self.dataset}", set()
         self._store = {"REELABEL_STORE_URI": world.trial_uri}
@@ -78,7 +86,7 @@ class Trial:
             usual_s: Duration of an undisturbed run.
             by_worker: Whether a worker runs the flow, instead of the command itself.
         """
-        outcome = Outcome(number=self._number, by_worker=by_worker)
+        outcome = Outcome(number=self._number, by_worker=by_worker, by_chunks=self._by_chunks)
         began = time.monotonic()
         self._alter_cache([fault for fault in faults if fault.needs == "cache"], rng, outcome)
         left = [fault for fault in faults if fault.needs != "cache"]
@@ -106,7 +114,8 @@ class Trial:
     def _alter_cache(self, faults, rng, outcome):
         if not faults:
             return
-        copy_cache(self.world.settings.store, f"{self.world.settings.store.uri}/trial-0", self.world.trial_uri)
+        undisturbed = f"{self.world.settings.store.uri}/{_dataset(0, by_chunks=self._by_chunks)}"
+        copy_cache(self.world.settings.store, undisturbed, self.world.trial_uri)
         for fault in faults:
             assert fault.strike(self.world, None, rng)
             outcome.struck[fault.name] += 1
@@ -146,8 +155,10 @@ class Trial:
     def _start(self, *, by_worker):
         if not by_worker:
             arguments = ["classify", self._manifest, "--dataset", self.dataset]
+            arguments += ["--chunk-s", str(_CHUNK_S)] if self._by_chunks else []
             return self.world.start_run(arguments, self._log, **self._store)
         parameters = {"manifest": self._manifest, "dataset": self.dataset}
+        parameters |= {"overrides": {"chunks": {"chunk_s": _CHUNK_S}}} if self._by_chunks else {}
         command = [sys.executable, "-P", "-m", "prefect", "deployment", "run", "classify/on-demand", "--watch"]
         command += ["--watch-interval", "1", "--params", json.dumps(parameters)]
         command += ["--job-variable", f"env={json.dumps(export(self.world.settings) | self._store)}"]

@@ -26,7 +26,7 @@ def test_a_database_of_a_newer_version_is_left_alone(db, use):
         connection.execute(sqlalchemy.text("UPDATE reelabel_version SET version_num = '9999'"))
 
     with pytest.raises(
-        ConfigurationError, match="has schema 9999, which is unknown to this version, whose schema is 0001"
+        ConfigurationError, match="has schema 9999, which is unknown to this version, whose schema is 0001_"
     ):
         use(db)
 

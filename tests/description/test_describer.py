@@ -51,8 +51,8 @@ def film(path, *scenes, **options):
     return path
 
 
-def job(path, **changed):
-    return Job(job_id="film", video_uri=str(path), prompt="", choices=(), **changed)
+def job(path, job_id="film", **changed):
+    return Job(job_id=job_id, video_uri=str(path), prompt="", choices=(), **changed)
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,10 @@ def test_a_header_that_claims_an_absurd_length_makes_no_chunks():
         ("a#b#10", ("a#b", 10)),
         ("film", ("film", None)),
         ("film#03", ("film#03", None)),
+        ("film#-1", ("film#-1", None)),
+        ("film# 1", ("film# 1", None)),
+        ("film#\N{ARABIC-INDIC DIGIT TWO}", ("film#\N{ARABIC-INDIC DIGIT TWO}", None)),
+        ("film#1\N{ARABIC-INDIC DIGIT TWO}", ("film#1\N{ARABIC-INDIC DIGIT TWO}", None)),
         ("#1", ("#1", None)),
     ],
 )
@@ -218,5 +222,5 @@ def test_chunks_of_different_versions_of_a_video_never_make_one_answer(film):
 
     row = merged(film, None, result(film.job, fingerprint="e2"), earlier=before)
 
-    assert (row.code, row.source_fingerprint) == ("video_changed", "e2")
+    assert (row.code, row.source_fingerprint, row.chunks) == ("video_changed", "e2", None)
     assert "reelabel backfill --ids film" in row.message

@@ -1,6 +1,8 @@
 """Runs that ask about films chunk by chunk, by a real model."""
 
+import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +15,17 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.demo.clips import FPS, Encoding, write_clip
 from tasks.demo.shapes import QUESTIONS, draw_colour, draw_shape, render_frames
+from tasks.evaluation.scores import Evaluation
 from tests.command_line import reelabel as run_command
 
 SCENE_S = 4
 FILMS = {"film": ("green", "blue", "red", "yellow"), "other": ("green", "blue", "green"), "short": ("red",)}
+
+NO_ANSWER = dict.fromkeys(("label", "choice_index", "probabilities", "margin", "entropy_nats")) | {
+    "code": "decoder_timeout",
+    "stage": "decode",
+    "message": "?",
+}
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_chunks")]
 
@@ -93,6 +102,18 @@ def test_a_film_that_shows_red_for_one_chunk_alone_is_found(engine, answered):
     assert "4 jobs = 3 labels + 1 failure, from 8 chunks, 0 of them without an answer" in answered.stdout
 
 
+def test_a_dry_run_estimates_chunks_frames_and_seconds(reelabel, films):
+    foretold = reelabel("classify", films, "--dataset", "new", "--chunk-s", str(SCENE_S), "--dry-run")
+
+    shown = " ".join(foretold.stdout.split())
+    assert f"Each job is asked about in chunks of {SCENE_S} s, by the rule majority." in shown
+    assert "chunks: 8" in shown
+    assert "Cannot be used, as far as their indexes tell: 1 video_missing" in shown
+    frames = int(re.search(r"frames to decode: (\d+)", shown)[1])
+    assert frames == sum(map(len, FILMS.values())) * SCENE_S  # one keyframe a second
+    assert "extraction: " in shown
+
+
 def test_chunks_are_listed_with_their_places(reelabel):
     listed = reelabel("results", "--chunks")
     assert listed.returncode == 0, listed.stderr
@@ -128,17 +149,34 @@ def test_a_named_chunk_is_asked_about_alone_and_its_job_follows(reelabel, engine
 
 def test_a_failed_chunk_is_asked_about_again_without_force(reelabel, engine, films):
     where = (CHUNK.c.dataset == "films") & (CHUNK.c.job_id == "other") & (CHUNK.c.chunk == 1)
-    none = dict.fromkeys(("label", "choice_index", "probabilities", "margin", "entropy_nats"))
     with engine.begin() as connection:
-        connection.execute(
-            update(CHUNK).where(where).values(**none, code="decoder_timeout", stage="decode", message="?")
-        )
+        connection.execute(update(CHUNK).where(where).values(**NO_ANSWER))
 
     run = reelabel("backfill", "--manifest", films, "--dataset", "films", "--ids", "other#1,other#0")
 
     assert "1 label, 0 failures" in run.stdout, run.stderr
     with engine.connect() as connection:
         assert connection.execute(select(CHUNK.c.label).where(where)).scalar_one() == "blue"
+
+
+def test_a_failed_job_is_asked_about_its_chunks_without_an_answer_alone(reelabel, engine, films):
+    of_film = (CHUNK.c.dataset == "films") & (CHUNK.c.job_id == "film")
+    with engine.begin() as connection:
+        before = dict(connection.execute(select(CHUNK.c.chunk, CHUNK.c.created_at).where(of_film)).tuples().all())
+        connection.execute(update(CHUNK).where(of_film & (CHUNK.c.chunk == 2)).values(**NO_ANSWER))
+        row = connection.execute(delete(RESULT).where(RESULT.c.job_id == "film").returning(RESULT)).mappings().one()
+        names = ("dataset", "job_id", "spec_id", "job_digest", "source_fingerprint", "chunks", "run_id", "shard_index")
+        failed = {name: row[name] for name in (*names, "host", "fence")}
+        failed |= {"attempts": 1, "chunks_answered": 3, "stage": "decode", "code": "decoder_timeout", "message": "?"}
+        connection.execute(FAILURE.insert().values(**failed))
+
+    run = reelabel("backfill", "--manifest", films, "--dataset", "films", "--failed", "--code", "decoder_timeout")
+
+    assert "1 label, 0 failures" in run.stdout, run.stderr
+    with engine.connect() as connection:
+        after = dict(connection.execute(select(CHUNK.c.chunk, CHUNK.c.created_at).where(of_film)).tuples().all())
+    assert [number for number in after if after[number] != before[number]] == [2]
+    assert [row.label for row in rows(engine, RESULT, "job_id", "label") if row.job_id == "film"] == ["red"]
 
 
 def test_the_audit_counts_jobs_once_and_misses_a_chunk_that_is_gone(reelabel, engine):
@@ -168,3 +206,21 @@ def test_what_cannot_be_cut_is_refused_before_anything_is_asked(reelabel, films,
     assert "The chunk rule mean has no chunks; also set chunk_s, such as 60." in said[2]
     assert "There is no chunk rule 'most': use majority, mean, or any:CHOICE" in said[3]
     assert "--chunk-s 0.5: use at least 1 second, or 0 to cut nothing." in said[4]
+
+
+def test_an_evaluation_scores_jobs_not_chunks(served, films, tmp_path, own_services):
+    objects = ObjectStore(own_services.store)
+    known = pl.read_parquet(io.BytesIO(objects.read(films))).with_columns(
+        answer=pl.col("job_id").replace_strict({"film": "red", "other": "green", "short": "red", "gone": "red"})
+    )
+    known.write_parquet(tmp_path / "known.parquet")
+    environment = served | {"REELABEL_CHUNKS_CHUNK_S": str(SCENE_S), "REELABEL_CHUNKS_CHUNK_RULE": "any:red"}
+
+    run = run_command(environment, "evaluate", str(tmp_path / "known.parquet"), "--dataset", "known", "--json", "-")
+
+    evaluation = Evaluation.from_json(run.stdout)
+    assert (evaluation.jobs, evaluation.known) == (4, 4), run.stderr
+    for spec in evaluation.specs:
+        assert (spec.labels, spec.failures) == (3, 1)
+        assert spec.accuracy.value == 1.0
+        assert spec.cost.frames_decoded > 0

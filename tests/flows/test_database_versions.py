@@ -102,7 +102,7 @@ def test_a_login_with_the_rights_upgrades_a_database(behind):
     ("state", "said"),
     [
         ("behind", "run `reelabel database upgrade`"),
-        ("ahead", "schema 9999, which is unknown to this version, whose schema is 0001"),
+        ("ahead", "schema 9999, which is unknown to this version, whose schema is 0001_"),
     ],
 )
 def test_status_shows_services_and_what_is_wrong_with_the_database(request, capsys, state, said):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from tasks.database.tables import DESCRIPTION, RUN
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, FPS, Encoding, draw_clip, write_clip
 from tasks.demo.shapes import draw_shape, render_frames
+from tasks.embedding.identity import TINY_TOWERS
 from tests.command_line import reelabel as run_command
 from tests.report.test_page import data_of
 
@@ -186,3 +188,17 @@ def test_the_run_leaves_a_page_with_film_strips_by_scenes(described, reelabel, v
     assert {page["texts"][part[2][0][0]] for part in film["parts"]} == set(videos[2]["film"])
     reports = [info.uri for info in ObjectStore(own_services.store).list(f"{own_services.store.uri}/reports")]
     assert any(uri.endswith(".html") for uri in reports)
+
+
+def test_a_model_without_a_text_tower_is_refused_before_any_row(reelabel, engine, videos, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(TINY_TOWERS, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"model_type": "siglip_vision_model"}))
+
+    run = reelabel("describe", videos[0], "--dataset", "faulty", "--model", model)
+
+    assert run.returncode == 2
+    assert "has no text tower, so that nothing can be compared with its frames; use a whole model" in run.stderr
+    with engine.connect() as connection:
+        assert connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "faulty")).all() == []

@@ -91,8 +91,8 @@ def test_jobs_are_read_completely_and_grouped_by_video(tmp_path, objects):
     assert [job.job_id for job in read_jobs(f"{tmp_path}/*.parquet", objects)] == frame["job_id"].to_list()
 
 
-@pytest.mark.usefixtures("_small_batches")
 def test_videos_with_similar_names_are_read_together(tmp_path, objects, monkeypatch):
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 200)
     monkeypatch.setattr(table, "_ROWS_PER_PART", 1500)
     clips = [f"s3://footage/day/clip-{number:05}.mp4" for number in range(3000)]
     manifest(3000).with_columns(video_uri=pl.Series(clips).shuffle(seed=1)).write_parquet(tmp_path / "m.parquet")
@@ -106,15 +106,15 @@ def test_videos_with_similar_names_are_read_together(tmp_path, objects, monkeypa
 
 
 @pytest.mark.usefixtures("_small_batches")
-@pytest.mark.parametrize("jobs_per_video", [1, 4, 90, 900])
+@pytest.mark.parametrize("jobs_per_video", [1, 4, 30, 300])
 def test_the_size_of_a_part_does_not_depend_on_the_jobs_per_video(tmp_path, objects, jobs_per_video):
-    clips = [f"s3://footage/clip-{number // jobs_per_video:03}.mp4" for number in range(900)]
-    frame = manifest(900).with_columns(video_uri=pl.Series(clips)).sample(fraction=1, shuffle=True, seed=1)
+    clips = [f"s3://footage/clip-{number // jobs_per_video:03}.mp4" for number in range(300)]
+    frame = manifest(300).with_columns(video_uri=pl.Series(clips)).sample(fraction=1, shuffle=True, seed=1)
     frame.write_parquet(tmp_path / "m.parquet")
 
     with open_jobs(str(tmp_path / "m.parquet"), objects) as jobs:
         parts = [part for part in jobs.parts() if len(part)]
-        assert jobs.count_videos() == 900 // jobs_per_video
+        assert jobs.count_videos() == 300 // jobs_per_video
 
     assert pl.concat(parts).sort("row").select(frame.columns).equals(frame)
     assert max(map(len, parts)) <= 30

@@ -10,6 +10,7 @@ import struct
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -72,18 +73,21 @@ def frames(**changed):
     return SampledFrames(**fields | changed)
 
 
-def answer_with(connection, request, *, change=None, seals=None, write=None, **changed):
-    """Send frames, of which the message, the file or its seals are changed."""
-    if seals is not None:
-        transfer._SEALS = seals
-    message, descriptor = transfer.pack_frames(frames(), (), request)
+def changed_answer(request, *, change=None, seals=transfer._SEALS, write=None, **changed):
+    """Return an answer with frames, of which the message, the file or its seals are changed."""
+    with patch.object(transfer, "_SEALS", seals):
+        message, descriptor = transfer.pack_frames(frames(), (), request)
     if write:
         copy = os.memfd_create("frames", os.MFD_ALLOW_SEALING)
         os.write(copy, write(bytearray(os.pread(descriptor, 1 << 20, 0))))
         fcntl.fcntl(copy, fcntl.F_ADD_SEALS, transfer._SEALS)
         descriptor = copy
     text = message.model_copy(update=changed).model_dump_json()
-    child.send(connection, (change(text) if change else text).encode(), descriptor)
+    return (change(text) if change else text).encode(), descriptor
+
+
+def answer_with(connection, request, **changed):
+    child.send(connection, *changed_answer(request, **changed))
 
 
 def put(offset, value):

@@ -110,7 +110,8 @@ CUT = {"cut.mp4": "libx264", "cut.mkv": "mpeg4", "cut.avi": "mpeg4"}
 def cut_clip(request, tmp_path_factory):
     """A clip of 10 seconds whose first keyframe is shown at 8: the one before was cut away."""
     folder, name = tmp_path_factory.mktemp("cut"), request.param
-    path = write_clip(folder / f"whole-{name}", codec=CUT[name], frames=132, gop=108, fps=12, size=(640, 480))
+    wanted = {"codec": CUT[name], "frames": 132, "gop": 108, "size": (320, 240), "preset": "ultrafast"}
+    path = write_clip(folder / f"whole-{name}", **wanted)
     return cut_start(path, folder / name, frames=12)
 
 

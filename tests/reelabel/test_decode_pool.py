@@ -26,7 +26,7 @@ from tests.only_child import only_child
 
 WANTED = {"sampling": Sampling(num_frames=4), "limits": Limits()}
 # Enough bytes that ranges of it are worth reading.
-LONG = {"size": (160, 120), "frames": 240, "gop": 24, "qp": "1"}
+LONG = {"size": (160, 120), "frames": 240, "gop": 24, "qp": "1", "preset": "ultrafast"}
 
 
 @pytest.fixture(scope="module")

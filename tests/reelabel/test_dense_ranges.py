@@ -57,7 +57,7 @@ COUNTS = {"frame_index", "total_frames", "keyframes_in_file", "keyframe_ms", "fi
 def clips(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clips")
     return {
-        name: write_clip(folder / name, frames=20 * FPS, gop=FPS, fps=FPS, size=(160, 120), **options)
+        name: write_clip(folder / name, frames=20 * FPS, gop=FPS, fps=FPS, size=(96, 72), **options)
         for name, options in (CLIPS | SEGMENTED).items()
     }
 

@@ -32,6 +32,8 @@ CUT = {
     "cut.mkv": {"codec": "mpeg4"},
     "cut.avi": {"codec": "mpeg4"},
 }
+# Enough bytes that ranges of it are worth reading.
+LARGE = {"frames": 40 * FPS, "fps": FPS, "size": (320, 240), "preset": "ultrafast"}
 MISSING = 4  # frames of the first GOP
 SEGMENTS = [
     pytest.param(Segment(1.0, 2.5), id="two keyframes"),
@@ -113,7 +115,7 @@ def test_a_segment_after_the_end_is_refused(clips):
 
 
 def test_segments_of_a_remote_video_always_count_from_its_first_frame(tmp_path):
-    path = write_clip(tmp_path / "clip.mp4", frames=40 * FPS, gop=3 * FPS, fps=FPS, size=(320, 240), b_frames=2)
+    path = write_clip(tmp_path / "clip.mp4", gop=3 * FPS, b_frames=2, **LARGE)
     path = cut_start(path, tmp_path / "trimmed.mp4", frames=MISSING)  # the first keyframe is at 2.67 s now
     known = ()
 
@@ -128,7 +130,7 @@ def test_segments_of_a_remote_video_always_count_from_its_first_frame(tmp_path):
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi"])
 def test_only_the_keyframes_of_a_remote_videos_segment_are_read(tmp_path, name):
-    path = write_clip(tmp_path / name, frames=40 * FPS, gop=FPS, fps=FPS, size=(320, 240), **CLIPS[name])
+    path = write_clip(tmp_path / name, gop=FPS, **CLIPS[name], **LARGE)
     segment = Segment(5.0, 7.5)
     whole = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment)
 

@@ -41,6 +41,7 @@ def noise(size_bytes):
     return random.Random(3).randbytes(size_bytes)
 
 
+LARGE = {"qp": "2", "preset": "ultrafast"}
 CODECS = {
     ".webm": ("libvpx-vp9", {"crf": "4", "b": "0", "deadline": "realtime", "cpu-used": "8"}),
     ".avi": ("mpeg4", {"qmin": "1", "qmax": "1"}),
@@ -50,8 +51,8 @@ CODECS = {
 @pytest.fixture(params=["clip.mp4", "clip.mov", "clip.mkv", "clip.webm", "clip.avi"])
 def clip(request, make_clip):
     """Make a clip whose keyframes are a small part of it."""
-    codec, options = CODECS.get(Path(request.param).suffix, ("libx264", {"b_frames": 2, "qp": "2"}))
-    return make_clip(request.param, codec=codec, size=(320, 240), frames=240, gop=24, **options)
+    codec, options = CODECS.get(Path(request.param).suffix, ("libx264", {"b_frames": 2} | LARGE))
+    return make_clip(request.param, codec=codec, size=(224, 160), frames=240, gop=24, **options)
 
 
 def test_reads_return_the_sources_bytes_wherever_they_start():
@@ -123,7 +124,7 @@ def test_with_a_known_header_only_frames_are_read(clip):
 
 
 def test_a_container_without_an_index_is_read_whole(make_clip):
-    data = make_clip("clip.ts", size=(160, 120), frames=240, qp="2").read_bytes()
+    data = make_clip("clip.ts", size=(160, 120), frames=240, **LARGE).read_bytes()
 
     with pytest.raises(FastPathUnavailableError, match="no index"):
         extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
@@ -138,7 +139,7 @@ def test_a_small_file_is_read_whole(make_clip):
 
 @pytest.mark.parametrize("failing_after", range(4))
 def test_an_error_of_a_source_is_raised_unchanged_wherever_it_occurs(make_clip, failing_after):
-    path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
+    path = make_clip(size=(160, 120), frames=240, gop=24, **LARGE)
 
     with pytest.raises(StoreUnavailableError):
         extract_keyframes_by_ranges(

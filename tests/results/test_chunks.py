@@ -1,33 +1,49 @@
 """The rows of chunks are written and replaced together with the row of their job."""
 
 from dataclasses import replace
+from uuid import uuid4
 
+import polars as pl
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 
-from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
-from tasks.results.chunks import chunks_to_ask, read_chunk_outcomes
-from tasks.results.write import ShardWriter
-from tests.results.rows import SPEC, failure, job, result
+from tasks.manifest.table import open_jobs
+from tasks.results.audit import audit_jobs
+from tasks.results.chunks import ChunksOfJob, EarlierChunks, read_earlier_chunks, standing_chunks
+from tasks.results.runs import open_run
+from tasks.results.write import RunKey, ShardWriter
+from tests.results.rows import FACTS, failure, job, result
+from tests.results.rows import SPEC as UNCUT
 
+SPEC = UNCUT.model_copy(update={"chunk_s": 60.0, "chunk_rule": "majority"})
 KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
+
+
+@pytest.fixture
+def run(db):
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS)
+    return key
 
 
 def film(name="film", length_s=180, **changed):
     return cut_job(job(name, chunk_s=60, **changed), length_s)
 
 
-def write(db, run, cut, endings, *, rule="majority", earlier=None):
+def write(db, run, cut, endings, *, rule="majority", earlier=EarlierChunks()):  # noqa: B008 - never changed
     """Write the outcomes of some chunks, by number, and what follows from them."""
     asked = {
         number: ChunkOutcome(job=cut.job, number=number, outcome=replace(ending, job=cut.chunks[number]))
         for number, ending in endings.items()
     }
-    row = merge_chunks(cut, earlier or {}, asked, rule)
+    row = merge_chunks(cut, earlier.outcomes, asked, rule)
     is_label = hasattr(row, "answer")
-    ShardWriter(db, run).write([row] * is_label, [row] * (not is_label), chunks=[*asked.values()])
+    merged_with = {cut.job.job_id: earlier.fences} if cut.job.only_chunks and row.chunks else {}
+    chunks = [*asked.values()] if row.chunks else []
+    ShardWriter(db, run).write([row] * is_label, [row] * (not is_label), chunks=chunks, merged_with=merged_with)
 
 
 def rows(db, *columns):
@@ -82,7 +98,7 @@ def test_a_named_chunk_alone_is_replaced_and_the_row_follows_from_all(db, run):
     write(db, run, film("other"), dict.fromkeys(range(3), result(job("a"))))
     write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: failure(job("a"))})
     again = film(only_chunks=(1,))
-    earlier = read_chunk_outcomes(db, [again], **KEY)["film"]
+    earlier = read_earlier_chunks(db, [again], **KEY)["film"]
 
     write(db, run, again, {1: result(job("a"), (0.1, 0.9))}, earlier=earlier)
 
@@ -103,21 +119,98 @@ def test_outcomes_come_back_as_they_were_written_except_those_to_another_questio
     }
     write(db, run, film(), endings, rule="any:yes")
 
-    found = read_chunk_outcomes(db, [film()], **KEY)["film"]
+    found = read_earlier_chunks(db, [film()], **KEY)["film"]
 
     for number, ending in endings.items():
-        assert found[number].outcome == replace(ending, job=film().chunks[number])
-    assert read_chunk_outcomes(db, [film(prompt="Another?")], **KEY) == {"film": {}}
+        assert found.outcomes[number].outcome == replace(ending, job=film().chunks[number])
+    for other in (film(prompt="Another?"), cut_job(job("film", chunk_s=30), 180)):
+        unusable = read_earlier_chunks(db, [other], **KEY)["film"]
+        assert unusable.outcomes.keys() <= set()
+        assert unusable.fences == {0: 0, 1: 0, 2: 0}
 
 
-def test_a_named_chunk_is_asked_about_if_it_has_no_answer_or_if_that_is_forced(db, run):
-    write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))})
-    named = {"film": {1, 2}, "new": {0}}
+@pytest.fixture
+def standing(db, tmp_path):
+    """Return a function that finds the chunks that need not be asked about again, of a manifest's jobs."""
 
-    assert chunks_to_ask(db, named, **KEY, force=False) == {"film": [1]}
-    assert chunks_to_ask(db, named, **KEY, force=True) == {"film": [1, 2]}
-    with pytest.raises(ConfigurationError, match="film#9 is not a chunk: film has 3 chunks, film#0 to film#2"):
-        chunks_to_ask(db, {"film": {9}}, **KEY, force=False)
+    def standing(*jobs, named=(), now="e1"):
+        rows = [{"job_id": each.job_id, "video_uri": each.video_uri, "prompt": each.prompt} for each in jobs]
+        pl.DataFrame([row | {"choices": ["yes", "no"]} for row in rows]).write_parquet(tmp_path / "m.parquet")
+        with open_jobs(str(tmp_path / "m.parquet"), ObjectStore()) as table:
+            look_up = lambda uris: [now] * len(uris)  # noqa: E731
+            return standing_chunks(db, table, named=named, fingerprints_of=look_up, **KEY)
+
+    return standing
+
+
+def test_of_a_failed_job_the_chunks_without_an_answer_are_found(db, run, standing):
+    partial = {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))}
+    write(db, run, film(), partial, rule="any:yes")
+    write(db, run, film("hopeless"), dict.fromkeys(range(3), failure(job("a"))))
+    write(db, run, film("decided"), partial)
+
+    jobs = [job(name) for name in ("film", "hopeless", "decided", "new")]
+    assert standing(*jobs) == {"film": ChunksOfJob(count=3, unanswered=(1,))}
+    assert standing(*jobs, now=None) == standing(*jobs)  # removed: not another version
+    assert standing(*jobs, named=["hopeless", "decided", "new"]) == {
+        "film": ChunksOfJob(count=3, unanswered=(1,)),
+        "hopeless": ChunksOfJob(count=3, unanswered=(0, 1, 2)),
+        "decided": ChunksOfJob(count=3, unanswered=(1,)),
+    }
+
+
+def test_chunks_about_another_question_or_version_or_that_are_not_all_there_do_not_stand(db, run, standing):
+    write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))}, rule="any:yes")
+
+    assert standing(job("film"))
+    assert standing(job("film", prompt="Another?"), named=["film"]) == {}
+    assert standing(job("film"), named=["film"], now="e2") == {}
+    with db.begin() as connection:
+        connection.execute(delete(CHUNK).where(CHUNK.c.chunk == 0))
+    assert standing(job("film"), named=["film"]) == {}
+
+
+def test_a_video_that_was_replaced_leaves_a_failure_and_no_chunks(db, run):
+    write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
+    again = film(length_s=120, only_chunks=(1,))
+    earlier = read_earlier_chunks(db, [again], **KEY)["film"]
+
+    write(db, run, again, {1: result(job("a"), fingerprint="e2")}, earlier=earlier)
+
+    assert (counts(db, FAILURE), counts(db, RESULT), rows(db, "chunk")) == ([(None, None)], [], [])
+    assert audit_jobs(db, jobs=[again.job], **KEY).is_reconciled
+
+
+def test_an_audit_of_a_job_that_lost_a_chunk_says_how_to_ask_again(db, run):
+    write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
+    with db.begin() as connection:
+        connection.execute(delete(CHUNK).where(CHUNK.c.chunk == 1))
+
+    found = str(audit_jobs(db, jobs=[film().job], **KEY))
+
+    assert found.startswith("Not reconciled: 1 job = 1 label + 0 failures, from 2 chunks")
+    assert found.endswith("such as film; ask about them again with `reelabel backfill --ids ... --force`.")
+
+
+def test_a_video_that_is_gone_for_a_while_costs_no_answers(db, run, standing):
+    write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))}, rule="any:yes")
+
+    ShardWriter(db, run).write([], [failure(film(only_chunks=(1,)).job, code="video_missing")])
+
+    assert counts(db, FAILURE) == [(3, 2)]
+    assert standing(job("film")) == {"film": ChunksOfJob(count=3, unanswered=(1,))}
+    ShardWriter(db, run).write([], [failure(film().job, code="video_missing")])
+    assert rows(db, "chunk") == []
+
+
+def test_chunks_that_a_removed_row_has_left_are_replaced(db, run):
+    write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
+    with db.begin() as connection:
+        connection.execute(delete(RESULT))
+
+    write(db, run, film(length_s=120), dict.fromkeys(range(2), result(job("a"))))
+
+    assert rows(db, "chunk") == [(0,), (1,)]
 
 
 def test_counting_by_spec_sees_jobs_not_chunks(db, run):

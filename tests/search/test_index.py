@@ -99,7 +99,7 @@ def test_lists_are_found_anew_when_there_are_many_more_vectors(world):
         world.add_random(count, seed=seed)
         reports.append(world.update())
 
-    assert [(report.rows, report.lists) for report in reports] == [(120, 1), (160, 16), (660, 32)]
+    assert [(report.rows, report.lists) for report in reports] == [(120, 1), (160, 8), (660, 16)]
     assert same(world.search(queries()[0], top=1), world.search(queries()[0], top=1, exact=True))
 
 
@@ -162,7 +162,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.usefixtures("small_index")
-@pytest.mark.parametrize("writes", range(9))
+@pytest.mark.parametrize("writes", range(8))
 def test_a_killed_builder_leaves_the_old_index(world, monkeypatch, writes):
     world.add_random(5)
     world.update()

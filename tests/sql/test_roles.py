@@ -27,6 +27,7 @@ def administrator(database_url):
         connection.execute("CREATE SCHEMA payroll")
         connection.execute("CREATE TABLE payroll.salary (name text)")
         yield connection
+        connection.execute("DROP SCHEMA payroll CASCADE")
 
 
 WRITES = [

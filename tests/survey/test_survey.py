@@ -10,7 +10,7 @@ import pytest
 from infra.errors import ManifestError
 from infra.settings import Settings
 from reelabel.sampling.options import Sampling
-from tasks.survey.describe import headlines
+from tasks.survey.describe import amount, headlines
 from tasks.survey.page import render
 from tasks.survey.take import SurveyOptions, take_survey
 from tests.clips import write_clip
@@ -105,6 +105,31 @@ def test_videos_in_an_archive_on_s3_are_surveyed_as_any_other(make_clip, write_m
 
     assert found.one_keyframe.clips.value == 1
     assert [(share.name, share.seen) for share in found.failed] == [("video_missing", 1)]
+
+
+def test_a_survey_of_chunks_counts_them_and_their_frames(make_clip, write_manifest, settings):
+    film, bare = make_clip(frames=72, fps=12, gop=6), make_clip("bare.h264")
+    jobs = [{"video_uri": str(film)}, {"video_uri": str(film), "end_s": 2.5}, {"video_uri": str(bare)}]
+    cutting = replace(QUICK, chunk_s=2)
+
+    found, whole = (
+        take_survey(write_manifest(*jobs), settings, Sampling(num_frames=4), options) for options in (cutting, QUICK)
+    )
+
+    assert (found.chunks.value, whole.chunks) == (3 + 1, None)
+    assert found.frames.value == 3 * 4 + 4
+    assert [share.name for share in found.failed] == ["video_unreadable"]
+    assert ("chunks", "4") in list(amount(found))
+
+
+def test_the_cost_of_hundreds_of_chunks_is_extrapolated(make_clip, write_manifest, settings):
+    film = make_clip(frames=80, fps=2, gop=1)
+
+    found = take_survey(
+        write_manifest({"video_uri": str(film)}), settings, Sampling(num_frames=2), replace(QUICK, chunk_s=1)
+    )
+
+    assert (found.chunks.value, found.frames.value) == (40, 80)
 
 
 def test_the_page_has_no_script_and_loads_nothing(survey):

@@ -47,6 +47,11 @@ class RemoteArchive:
     info: ObjectInfo
 
     @property
+    def size_bytes(self) -> int:
+        """Total length in bytes."""
+        return self.info.size_bytes
+
+    @property
     def max_wait_s(self) -> float:
         """Seconds that a read may take."""
         return self.objects.max_wait_s(self.info.uri)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from reelabel.errors import ArchiveUnreadableError
 from reelabel.sources.object_info import changed, redact_uri
+from reelabel.sources.seekable import Seekable
+from reelabel.sources.sparse_file import ByteSource
 
 if TYPE_CHECKING:
     from reelabel.sources.object_info import ObjectInfo
@@ -17,32 +19,24 @@ _LARGEST_BLOCK_BYTES = 4 * 1024**2
 _MAX_READ_BYTES = 256 * 1024**2
 
 
-class ArchiveSource(Protocol):
-    """One version of an archive, local or remote. Thread-safe."""
+class ArchiveSource(ByteSource, Protocol):
+    """One version of an archive, local or remote. A read returns fewer bytes if it ends before."""
 
     @property
     def info(self) -> ObjectInfo:
         """Its URI, size and fingerprint."""
 
-    @property
-    def max_wait_s(self) -> float:
-        """Seconds that a read may take; infinite if it has no limit."""
-
-    def read(self, start: int, size: int) -> bytes:
-        """Read `size` bytes from `start`, fewer if it ends before."""
-
     def require_unchanged(self) -> None:
         """Raise ObjectChangedError if it has changed since it was opened."""
 
 
-class RangedFile(io.RawIOBase):
+class RangedFile(Seekable, io.RawIOBase):
     """A read-only binary file over an archive. It holds one block, which grows while it is read in sequence."""
 
     def __init__(self, source: ArchiveSource, *, block_bytes: int = _SMALLEST_BLOCK_BYTES) -> None:
         """Start at the beginning; `block_bytes` is the size of blocks after a jump."""
-        self.size_bytes = source.info.size_bytes
+        self.size_bytes = source.size_bytes
         self._source = source
-        self._position = 0
         self._first_block_bytes = self._block_bytes = block_bytes
         self._block_start = 0
         self._block = b""
@@ -71,20 +65,6 @@ class RangedFile(io.RawIOBase):
             offset = self._position - self._block_start
         self._position += size
         return self._block[offset : offset + size]
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size_bytes}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._position
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
 
     def readable(self) -> bool:
         """Return True."""

@@ -1,8 +1,10 @@
 """Initial revision: the whole schema."""
 
-from sql.migrate import execute_file
+from sql.migrate import digest, execute_file
 
-revision = "0001"
+# Until the first release, the file itself changes. A database that was made from another text of it has then another
+# revision, and is refused in a sentence rather than by the first missing column.
+revision = f"0001_{digest('0001_schema.up.sql')}"
 down_revision = None
 
 

@@ -13,6 +13,7 @@ from reelabel.sampling.options import Sampling
 pytestmark = pytest.mark.xdist_group("bombs")
 
 TIMEOUT_S = 4
+CPU_S = 1  # far more than a good file takes
 # A child is given three seconds to end by itself, and a machine may be busy.
 PATIENCE_S = TIMEOUT_S + 10
 SHOWN = "shown"
@@ -31,7 +32,7 @@ ENDS = {
 
 @pytest.fixture(scope="module")
 def pool():
-    with DecodePool(processes=1, timeout_s=TIMEOUT_S, memory_mib=2048) as pool:
+    with DecodePool(processes=1, timeout_s=TIMEOUT_S, cpu_s=CPU_S, memory_mib=2048) as pool:
         yield pool
 
 

@@ -1,13 +1,20 @@
 from pathlib import Path
 
+import pytest
+
 from benchmarks.media.footage import make_footage
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
 
-def test_one_minute_clips_differ_and_have_the_right_length(tmp_path):
-    paths = make_footage(tmp_path, count=6, width_px=240, height_px=240)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("footage")
+
+
+def test_one_minute_clips_differ_and_have_the_right_length(folder):
+    paths = make_footage(folder, count=6, width_px=240, height_px=240)
 
     shown = [extract_keyframes(path, sampling=Sampling(num_frames=16), limits=Limits()) for path in paths]
 
@@ -16,12 +23,14 @@ def test_one_minute_clips_differ_and_have_the_right_length(tmp_path):
     assert {(frames.method, frames.reason) for frames in shown} == {("index", "")}
 
 
-def test_clips_are_created_once(tmp_path):
-    first = make_footage(tmp_path, count=1, width_px=240, height_px=240)
-    before = [path.stat().st_mtime_ns for path in first]
+def test_clips_are_created_once(folder):
+    first, missing = make_footage(folder, count=2, width_px=240, height_px=240)
+    before, data = first.stat().st_mtime_ns, missing.read_bytes()
+    missing.unlink()
 
-    again = make_footage(tmp_path, count=2, width_px=240, height_px=240)
+    again = make_footage(folder, count=2, width_px=240, height_px=240)
 
-    assert again[:1] == first
-    assert [path.stat().st_mtime_ns for path in again[:1]] == before
+    assert again == [first, missing]
+    assert first.stat().st_mtime_ns == before
+    assert missing.read_bytes() == data
     assert not list(Path(again[0].parent).glob("*.part*"))

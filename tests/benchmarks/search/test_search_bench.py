@@ -18,6 +18,7 @@ def row(*, ms=50.0, recall=1.0, anonymous_bytes=2**20, method="index"):
         build_bytes=1,
         index_bytes=1,
         open_s=(1, 1),
+        cpu_ms=1,
         ms={kind: [ms] for kind in KINDS},
         recall=dict.fromkeys(KINDS, recall),
         anonymous_bytes=anonymous_bytes,

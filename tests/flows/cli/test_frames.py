@@ -60,7 +60,7 @@ def test_similar_frames_are_dropped_and_counted(frames, make_clip):
 
 
 def test_little_of_a_remote_video_is_read(frames, make_clip, store_settings):
-    clip = make_clip(size=(320, 240), frames=480, gop=48, b_frames=2, qp="1")
+    clip = make_clip(size=(320, 240), frames=480, gop=48, b_frames=2, qp="1", preset="ultrafast")
     uri = f"{store_settings.uri}/clip.mp4"
     ObjectStore(store_settings).replace(uri, clip.read_bytes())
 

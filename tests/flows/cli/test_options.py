@@ -1,5 +1,6 @@
 """The options that change a run's spec: one model, of which every command that asks has all fields."""
 
+import math
 from typing import Annotated
 
 import pytest
@@ -138,6 +139,10 @@ def test_a_new_field_becomes_an_option():
         ({"sampler": "keyframe"}, "Unknown sampler keyframe; did you mean keyframes"),
         ({"num_frames": 0}, "--num-frames 0: must be at least 1"),
         ({"permutations": 27}, "--permutations 27: must be at most 26"),
+        ({"chunk_s": 0.001}, "--chunk-s 0.001: use at least 1 second, or 0 to cut nothing"),
+        ({"chunk_s": -1}, "--chunk-s -1: must be at least 0"),
+        ({"chunk_s": 1e9}, "--chunk-s 1000000000.0: must be at most 86400"),
+        ({"chunk_s": math.nan}, "--chunk-s nan: must be at most 86400"),
         ({"choice_scoring": "words"}, "--choice-scoring words: must be 'letter' or 'text'"),
     ],
 )

@@ -52,7 +52,7 @@ def test_the_sheet_has_a_row_for_each_sampler(frames, make_clip, tmp_path):
 
 
 def test_bytes_are_told_of_a_remote_video(frames, make_clip, store_settings):
-    clip = make_clip(size=(640, 480), frames=60, gop=15, qp="1")
+    clip = make_clip(size=(640, 480), frames=60, gop=15, qp="1", preset="ultrafast")
     uri = f"{store_settings.uri}/side-by-side.mp4"
     ObjectStore(store_settings).replace(uri, clip.read_bytes())
 

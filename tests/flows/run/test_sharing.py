@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import re
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from sqlalchemy import func, select
 from infra.database.connect import connect
 from infra.embedded import export
 from reelabel.sources.object_store import ObjectStore
-from tasks.database.tables import PLAN, RESULT, RUN, SHARD
+from tasks.database.tables import CHUNK, PLAN, RESULT, RUN, SHARD
 from tasks.demo.clips import make_demo
 from tasks.model.identity import TINY_MODEL
 from tests.held_writes import only_first_rows_of
@@ -24,20 +25,30 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prefect")]
 
 CLIPS = 100
 JOBS = 3 * CLIPS
+FILMS = 27
 TIMEOUT_S = 600  # six processes that import Prefect and vLLM at once, beside other tests
 END_S = 20
+
+
+def store_demo(folder, services, *, clips):
+    root = f"{services.store.uri}/{folder.name}"
+    make_demo(folder, seed=5, clips=clips, uri_prefix=root).write_parquet(folder / "manifest.parquet")
+    objects = ObjectStore(services.store)
+    for path in folder.iterdir():
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    return f"{root}/manifest.parquet"
 
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory, prefect_services):
     """Enough jobs for six shards."""
-    folder = tmp_path_factory.mktemp("shared")
-    root = f"{prefect_services.store.uri}/shared"
-    make_demo(folder, seed=5, clips=CLIPS, uri_prefix=root).write_parquet(folder / "manifest.parquet")
-    objects = ObjectStore(prefect_services.store)
-    for path in folder.iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
-    return f"{root}/manifest.parquet"
+    return store_demo(tmp_path_factory.mktemp("shared"), prefect_services, clips=CLIPS)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory, prefect_services):
+    """Enough jobs for ten shards, if they are cut into chunks."""
+    return store_demo(tmp_path_factory.mktemp("films"), prefect_services, clips=FILMS)
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +146,51 @@ def test_a_killed_and_restarted_run_asks_only_what_had_not_ended(start, engine, 
         assert connection.execute(lost.where(PLAN.c.dataset == "killed-once")).scalar_one() > 0
     left = ObjectStore(prefect_services.store).list(f"{prefect_services.store.uri}/plans")
     assert not list(left)
+
+
+def chunk_labels(engine, dataset):
+    """Return the labels of jobs by id, and those of their chunks, in order."""
+    with engine.connect() as connection:
+        jobs = connection.execute(select(RESULT.c.job_id, RESULT.c.label).where(RESULT.c.dataset == dataset))
+        columns = (CHUNK.c.job_id, CHUNK.c.chunk, CHUNK.c.start_s, CHUNK.c.end_s, CHUNK.c.label)
+        chunks = connection.execute(select(*columns).where(CHUNK.c.dataset == dataset).order_by(*columns[:2]))
+        return dict(jobs.tuples().all()), chunks.all()
+
+
+def test_runs_by_chunks_that_are_killed_and_shared_end_as_an_undisturbed_one(start, engine, films):
+    def run(dataset):
+        return start("classify", films, "--dataset", dataset, "--chunk-s", "1.5")
+
+    def wait_for_rows(dataset, process):
+        while not count(engine, dataset) and process.poll() is None:
+            time.sleep(0.05)
+        return time.monotonic()
+
+    whole = run("by-chunks")
+    began_s = wait_for_rows("by-chunks", whole)
+    said = whole.communicate(timeout=TIMEOUT_S)[0]
+    assert whole.returncode == 0, said
+    took_s = time.monotonic() - began_s
+
+    killed = run("by-chunks-killed")
+    wait_for_rows("by-chunks-killed", killed)
+    delay_s = random.SystemRandom().uniform(0, took_s / 2)
+    time.sleep(delay_s)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    before = count(engine, "by-chunks-killed")
+    both = [run("by-chunks-killed") for _ in range(2)]
+    printed = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
+
+    assert [process.returncode for process in both] == [0, 0], printed
+    told = f"killed {delay_s:.2f} s after its first rows, with {before} of them"
+    assert before > 0, told
+    labels, chunks = chunk_labels(engine, "by-chunks")
+    assert len(labels) == 3 * FILMS < len(chunks)
+    assert chunk_labels(engine, "by-chunks-killed") == (labels, chunks), told
+    assert sum(asked_by_run(engine, "by-chunks-killed")[1:]) == 3 * FILMS - before, told
+    reconciled = f"Reconciled: {len(labels)} jobs = {len(labels)} labels + 0 failures, from {len(chunks)} chunks"
+    assert all(reconciled in " ".join(text.split()) for text in printed)
 
 
 def test_a_ray_cluster_extracts_and_another_process_answers(start, engine, manifest, prefect_services):

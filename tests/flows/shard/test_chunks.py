@@ -1,6 +1,7 @@
 """A shard whose jobs are cut: each chunk is extracted and answered by itself, and the job has one outcome."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import av
@@ -17,7 +18,6 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_view
@@ -32,11 +32,10 @@ SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=
 
 
 @pytest.fixture
-def extractor(tmp_path):
+def extractor(tmp_path, pool):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
+    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
 
 
 class Bright:
@@ -73,7 +72,7 @@ def ended(extractor, *jobs):
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
     outcome, context, cut = ShardOutcome(index=0), context_of(extractor), stream.wait_for_jobs()
     infer_views(stream, group_by_view(cut.shard.jobs, SPEC.sampling), context, outcome)
-    return merge_ended(cut, outcome, context)
+    return merge_ended(cut, outcome, context, fence=0)
 
 
 def test_each_chunk_shows_its_own_frames_and_one_of_them_decides(extractor, make_clip):
@@ -133,6 +132,27 @@ def test_a_bare_stream_without_any_length_fails_with_what_to_do(extractor, make_
 
     assert failed.code == "video_unreadable"
     assert "does not state its length, so it cannot be cut into chunks" in failed.message
+
+
+def test_a_video_that_is_too_long_to_be_extracted_is_not_cut_at_all(extractor, make_clip):
+    short = replace(extractor, limits=Limits(max_duration_s=5.0))
+
+    [failed] = ended(short, film(make_clip(frames=72, gop=12, fps=12))).failures
+
+    assert (failed.code, failed.chunks) == ("video_too_large", None)
+    assert "which exceeds extract.max_duration_s (5 s)" in failed.message
+
+
+def test_a_video_that_is_replaced_after_it_was_cut_is_not_shown_in_the_chunks_of_the_earlier_one(extractor, make_clip):
+    clip = make_clip(frames=72, gop=12, fps=12)
+    shard, stream = Shard(index=0, jobs=(film(clip),)), ViewStream()
+    with ThreadPoolExecutor(1) as workers:
+        stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
+    make_clip(frames=36, gop=12, fps=12)
+
+    extracted = extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
+
+    assert {outcome.code for outcome in extracted.outcomes.values()} == {"video_changed"}
 
 
 def test_jobs_that_are_not_to_be_cut_share_a_shard_with_those_that_are(extractor, make_clip):

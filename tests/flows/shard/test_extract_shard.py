@@ -10,7 +10,6 @@ from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Job, RunPhase, Shard
@@ -20,11 +19,10 @@ __all__ = ["make_clip"]
 
 
 @pytest.fixture
-def extractor(tmp_path):
+def extractor(tmp_path, pool):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
+    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
 
 
 def spent_ms(extractor, uri):

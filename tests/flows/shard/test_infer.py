@@ -21,7 +21,6 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.record import Merge, column
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -51,11 +50,10 @@ class Held:
 
 
 @pytest.fixture
-def extractor(tmp_path):
+def extractor(tmp_path, pool):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
+    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
 
 
 def context_of(extractor, engine):

@@ -24,6 +24,10 @@ def test_every_package_is_locked_by_version_and_hash(name):
     assert all(re.match(r"[\w.-]+==\S+ ", each) and "--hash=sha256:" in each for each in locked(name))
 
 
+def test_the_gpu_lock_has_no_package_built_for_a_cpu():
+    assert [each.split()[0] for each in locked("gpu") if "+cpu" in each] == []
+
+
 def test_the_images_contain_no_build_or_test_packages():
     names = {each.partition("==")[0] for name in ("worker", "gpu") for each in locked(name)}
 

@@ -101,6 +101,7 @@ def test_the_tiny_model_is_tuned_on_this_machine():
     assert tuning.reason
 
 
+@pytest.mark.system
 def test_the_doctor_reports_what_is_chosen_and_why():
     settings, reason = check_tuning(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56, max_num_seqs=5))
 

@@ -20,6 +20,7 @@ def run(script, folder, **environment):
     return subprocess.run(command, env=SHELL | environment, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.system
 def test_torchvision_can_be_imported_where_the_installation_puts_it(tmp_path):
     script = tmp_path / "own.py"
     script.write_text("import torchvision\nprint(torchvision.ops.nms.__name__)\n")

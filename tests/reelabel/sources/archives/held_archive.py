@@ -24,6 +24,10 @@ class HeldArchive:
         return ObjectInfo(uri=self.name, size_bytes=len(self.data), fingerprint=fingerprint)
 
     @property
+    def size_bytes(self):
+        return len(self.data)
+
+    @property
     def bytes_read(self):
         return sum(size for _, size in self.reads)
 

@@ -1,0 +1,92 @@
+"""A shard of descriptions: every job ends as one row, in the transaction that ends the shard."""
+
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+
+from flows.shard.describe import DescriptionContext, describe_shard
+from infra.errors import EngineLostError
+from reelabel.errors import TransientError
+from tasks.description.described import DescribedVideo
+from tasks.domain import RunPhase, Shard
+from tasks.results.read import count_outcomes, read_descriptions, read_failures
+from tasks.results.runs import open_run
+from tasks.results.write import RunKey, ShardWriter
+from tests.description.test_describer import SPEC, describer_of, film, job, pool, towers
+from tests.results.rows import FACTS
+
+__all__ = ["describer_of", "pool", "towers"]
+KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
+
+
+@pytest.fixture
+def context(db, describer_of, towers):
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="colours", versions={}, host="h")
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"kind": "describe"})
+    with ThreadPoolExecutor(3) as workers:
+        yield DescriptionContext(
+            describer=describer_of(), towers=towers, writer=ShardWriter(db, key), workers=workers, gpus=2
+        )
+
+
+def shard_of(tmp_path, **films):
+    """A shard of one job for each film; a job without scenes has no video."""
+    for name, scenes in films.items():
+        if scenes:
+            film(tmp_path / f"{name}.mp4", *scenes)
+    jobs = tuple(job(tmp_path / f"{name}.mp4", job_id=name) for name in films)
+    return Shard(index=3, jobs=jobs)
+
+
+def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
+    shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)], gone=[], white=[("white", 1)])
+
+    report = describe_shard.fn(3, shard, None, context)
+
+    assert (report.labels, report.failures, report.videos_extracted, report.videos_cached) == (2, 2, 2, 0)
+    assert read_descriptions(db, **KEY)["job_id"].to_list() == ["a", "b"]
+    assert read_failures(db, **KEY).select("job_id", "code", "stage").rows() == [
+        ("gone", "video_missing", "fetch"),
+        ("white", "inference_failed", "inference"),
+    ]
+    assert report.stage_ms["database"] > 0
+    assert context.ledger.spent_ms[RunPhase.DATABASE] > 0
+
+
+def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_path, towers):
+    shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)])
+    describe_shard.fn(3, shard, None, context)
+    embedded = towers.images_embedded
+
+    report = describe_shard.fn(3, shard, None, context)
+
+    assert towers.images_embedded == embedded
+    assert (report.videos_extracted, report.videos_cached) == (0, 2)
+    assert read_descriptions(db, **KEY)["frames_embedded"].to_list() == [0, 0]
+
+
+def test_a_shard_whose_towers_are_lost_writes_nothing_and_may_be_tried_again(context, db, tmp_path, towers):
+    shard = shard_of(tmp_path, a=[("red", 3)])
+    towers.is_dead = True
+
+    with pytest.raises(EngineLostError) as raised:
+        describe_shard.fn(3, shard, None, context)
+
+    assert isinstance(raised.value, TransientError)
+    assert count_outcomes(db, **KEY) == (0, 0)
+    towers.is_dead = False
+    assert describe_shard.fn(3, shard, None, context).labels == 1
+
+
+def test_a_video_whose_cached_file_was_altered_is_logged(context, tmp_path, caplog):
+    shard = shard_of(tmp_path, a=[("red", 2)])
+    describe_shard.fn(3, shard, None, context)
+    key = context.describer.embedder.embed(shard.jobs[0]).identity.key
+    (tmp_path / "cache" / key).write_bytes(b"altered")
+
+    report = describe_shard.fn(3, shard, None, context)
+
+    assert report.videos_remade == 1
+    assert "embedding file made again" in caplog.text
+    assert DescribedVideo.__name__ not in caplog.text
