@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     _Scores: TypeAlias = npt.NDArray[np.float64]
 
 # By how much the mean of the best frames must exceed that of all for them to be enough, of the range of all scores. The
-# authors' code has 0.8: `python -m benchmarks trade --brief 192` compares both.
+# authors' code has 0.8: `python -m benchmarks trade --brief 96` compares both.
 STANDS_OUT = 0.5
 HALVINGS = 5  # at most, as in the authors' code
 # Scores that differ by less are equal: vectors are stored in half precision.
