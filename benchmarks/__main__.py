@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(".reelabel/bench")
 
+_MOST_HOURS = 24
+
 app = typer.Typer(
     name="python -m benchmarks",
     cls=ReelabelGroup,
@@ -318,6 +320,58 @@ def scenes(
     raise typer.Exit(run(folder, (*wanted, *LIBRARIES), rounds=rounds, sizes=kept, as_json=json))
 
 
+@app.command(epilog="Example: python -m benchmarks describe --videos 8 --rounds 1")
+def describe(
+    videos: Annotated[int, typer.Option(min=2, max=10_000, help="Clips of 30 to 45 s.")] = 24,
+    folder: ClipFolder = _FOLDER,
+    rounds: Rounds = 3,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare the flow describe, cold and with cached frames, with its towers alone and its extraction alone.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.describe import report  # noqa: PLC0415
+
+    raise typer.Exit(report.towers(videos, folder, rounds=rounds, as_json=json))
+
+
+@app.command(epilog="Example: python -m benchmarks film --hours 0.5,3")
+def film(
+    hours: Annotated[str, typer.Option(help="Lengths of films in hours, comma-separated.")] = "0.25,3",
+    folder: ClipFolder = _FOLDER,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Describe long films of small pictures, and print the most memory that each process takes."""
+    from benchmarks.describe import report  # noqa: PLC0415
+
+    lengths = [_number(each, "--hours") for each in hours.split(",")]
+    report.film(lengths, folder, as_json=json)
+
+
+@app.command(epilog="Example: python -m benchmarks retag --videos 1000")
+def retag(
+    videos: Annotated[
+        str, typer.Option(help="Numbers of videos, comma-separated; a hundred thousand take minutes to store.")
+    ] = "1000,10000",
+    seconds: Annotated[float, typer.Option(min=1, help="Length of a video; a chunk of 10 s has 16 frames.")] = 10.0,
+    folder: ModelFolder = _FOLDER,
+    *,
+    outlines_only: Annotated[
+        bool,
+        typer.Option("--outlines-only", help="Store what an earlier run leaves for a shard, instead of that run."),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Describe videos whose embeddings are stored, by one bank and then by another, with real services."""
+    from benchmarks.describe import report  # noqa: PLC0415
+
+    counts = _numbers(videos, "--videos")
+    report.retag(counts, folder, seconds=seconds, outlines_only=outlines_only, as_json=json)
+
+
 @app.command(epilog="Example: python -m benchmarks search --vectors 100000 --peers faiss")
 def search(
     vectors: Annotated[
@@ -399,6 +453,16 @@ def _names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
         if name not in known:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}.", param_hint=option)
     return names
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _MOST_HOURS:
+        raise typer.BadParameter(f"{text!r} is not a number above 0, such as 0.5.", param_hint=option)
+    return number
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

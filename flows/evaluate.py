@@ -21,6 +21,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.evaluation.compare import compare_candidates
 from tasks.manifest.dataset import dataset_name
+from tasks.manifest.media import ALL_URIS
 from tasks.manifest.table import open_jobs
 from tasks.results.evaluations import read_candidate_results, save_evaluation
 
@@ -84,7 +85,8 @@ def read_labelled_jobs(manifest: str, settings: Settings) -> pl.DataFrame:
         ManifestError: The manifest cannot be used, or has no known answer.
     """
     with open_jobs(manifest, ObjectStore(settings.store, settings.web)) as table:
-        jobs = pl.concat([part.select(_COLUMNS) for part in table.parts()])
+        # What a job shows is decoded once for all jobs that show it: several videos count as one of their own.
+        jobs = pl.concat([part.with_columns(video_uri=ALL_URIS).select(_COLUMNS) for part in table.parts()])
     if jobs["answer"].is_null().all():
         raise ManifestError(f"{manifest} has no known answers to evaluate against; fill in the column answer.")
     return jobs

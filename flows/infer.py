@@ -6,7 +6,7 @@ import socket
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -37,9 +37,10 @@ from reelabel.frames.cache_key import decoder_versions
 from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.domain import RunPhase, WallClockProfile
+from tasks.domain import MediaCounts, RunPhase, WallClockProfile
 from tasks.frame_cache.pool import decode_pool
-from tasks.model.backend import backend_of
+from tasks.manifest.plan_file import read_media
+from tasks.model.backend import backend_of, open_backend, require_media
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
 from tasks.plans.worker import alive
@@ -101,17 +102,31 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
         first = scope.spec_of(plans[0])
         plans = [plan for plan in plans if _are_answered_alike(first, scope.spec_of(plan))]
         largest = max((scope.spec_of(plan).sampling for plan in plans), key=_shown_px)
+
+        @lru_cache(CACHED_PLANS)
+        def media_of(plan_uri: str) -> MediaCounts:
+            return retry_outage(partial(read_media, objects, plan_uri, seal=settings.store.seal))
+
+        media = reduce(MediaCounts.larger, (media_of(plan.plan_uri) for plan in plans))
+        require_media(registered, first, media)
         start_metrics(settings.metrics)
         ledger = WallClockProfile()
         with ExitStack() as stack:
             with ledger.doing(RunPhase.LOAD):
                 pool = stack.enter_context(decode_pool(settings, processes=1))
-                backend = stack.enter_context(registered.open(card, engine_settings(settings, first), sampling=largest))
+                backend = stack.enter_context(
+                    open_backend(registered, card, engine_settings(settings, first), sampling=largest, media=media)
+                )
                 keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
                 stack.enter_context(ends_soon())
                 info = backend.wait_ready()
             source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
-            source = replace(source, plans=partial(_charging_plans, scope, first, ledger))
+            source = replace(
+                source,
+                plans=partial(
+                    _charging_plans, scope, first, ledger, lambda plan: media.larger(media_of(plan.plan_uri)) == media
+                ),
+            )
 
             @lru_cache(CACHED_PLANS)
             def context_of(plan: Plan) -> InferenceContext:
@@ -167,9 +182,15 @@ def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
     return (one.model, one.video_pruning_rate) == (other.model, other.video_pruning_rate)
 
 
-def _charging_plans(scope: PlanScope, first: RunSpec, ledger: WallClockProfile) -> list[Plan]:
+def _charging_plans(
+    scope: PlanScope, first: RunSpec, ledger: WallClockProfile, takes_media: Callable[[Plan], bool]
+) -> list[Plan]:
     """List the plans that the loaded engine answers; time without any is charged to none."""
-    plans = [plan for plan in _plans_of(scope, first.model) if _are_answered_alike(first, scope.spec_of(plan))]
+    plans = [
+        plan
+        for plan in _plans_of(scope, first.model)
+        if _are_answered_alike(first, scope.spec_of(plan)) and takes_media(plan)
+    ]
     if not plans:
         ledger.lap()
     return plans

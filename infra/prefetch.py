@@ -6,15 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable
 
 _T = TypeVar("_T")
 
 
-def prefetch(items: Iterable[_T]) -> Iterator[_T]:
+def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
     """Yield items in order, producing the next one in a background thread.
 
-    An exception raised by `items` is raised where the item would have been yielded.
+    An exception raised by `items` is raised where the item would have been yielded. Who does not take all items closes
+    the generator, which waits for the one in the background.
     """
     remaining = ([item] for item in items)
     with ThreadPoolExecutor(1) as producer:

@@ -48,10 +48,10 @@ class StubReady:
     answer: Answer
 
 
-def answer_to(question: Question, frame_file: bytes) -> Answer:
+def answer_to(question: Question, *frame_files: bytes) -> Answer:
     """Return the deterministic answer to a question."""
     key = repr((question.text, question.system_prompt, question.choices, question.scoring)).encode()
-    digest = blake2b(key + frame_file, digest_size=len(question.choices)).digest()
+    digest = blake2b(key + b"".join(frame_files), digest_size=len(question.choices)).digest()
     probabilities = tuple((byte + 1) / (sum(digest) + len(digest)) for byte in digest)
     return Answer(
         choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
@@ -64,15 +64,15 @@ def answer_to(question: Question, frame_file: bytes) -> Answer:
 
 
 def _render(videos):
-    return [pickle.dumps([_render_question(one, data) for one in questions]) for data, questions in videos]
+    return [pickle.dumps([_render_question(one, *files) for one in questions]) for files, questions in videos]
 
 
-def _render_question(question, frame_file):
+def _render_question(question, *frame_files):
     if Trigger.RENDERER_POISON in question.text:
         os.kill(os.getpid(), signal.SIGKILL)
     if Trigger.TOO_LONG in question.text:
         return QuestionFailure.of(PromptTooLongError("The prompt is too long."))
-    return StubReady(text=question.text, answer=answer_to(question, frame_file))
+    return StubReady(text=question.text, answer=answer_to(question, *frame_files))
 
 
 class StubEngine:

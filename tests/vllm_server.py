@@ -53,7 +53,7 @@ def _command(port):
     command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(TINY_MODEL)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY, "--served-model-name", NAME]
     command += ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "16"]
-    command += ["--limit-mm-per-prompt", '{"image": 16, "video": 1}']
+    command += ["--limit-mm-per-prompt", '{"image": 16, "video": 4}']
     command += ["--media-io-kwargs", '{"video": {"video_backend": "reelabel_frames"}}']
     command += ["--trust-request-mm-kwargs", "--enable-prompt-tokens-details"]
     # The default is a share of all memory minus vLLM's own, which leaves nothing on a small machine.

@@ -56,13 +56,13 @@ def measure(requests: Requests, candidate: Candidate, *, cores: frozenset[int]) 
 
 def _render(requests: Requests) -> list[dict[str, Any]]:
     """Render a question about each of many videos as input of vLLM."""
-    from tasks.model.engine.renderer import InputRenderer  # noqa: PLC0415
+    from tasks.model.engine.renderer import HashedMedium, InputRenderer  # noqa: PLC0415
 
     renderer = InputRenderer(requests.config)
     prompts = []
     for seed in range(requests.count):
         video = noise_video(seed, frames=requests.config.num_frames, side_px=requests.side_px)
-        prompts.append(renderer.render(renderer.prompt(QUESTION, video, video_hash=str(seed))))
+        prompts.append(renderer.render(renderer.prompt(QUESTION, [HashedMedium(frames=video, hash=str(seed))])))
     return prompts
 
 

@@ -55,10 +55,14 @@ class BareEngine:
     def _render(self, jobs: Sequence[Job], renderer: InputRenderer) -> Iterator[_Request]:
         from vllm import SamplingParams  # noqa: PLC0415 - imported in the contender's own process
 
+        from tasks.model.engine.renderer import HashedMedium  # noqa: PLC0415
+
         videos = {path: self._video(path) for path in dict.fromkeys(job.video_uri for job in jobs)}
         for job in jobs:
             question = build_question(job, self.workload.spec)
-            prompt = renderer.render(renderer.prompt(question, videos[job.video_uri], video_hash=job.video_uri))
+            prompt = renderer.render(
+                renderer.prompt(question, [HashedMedium(frames=videos[job.video_uri], hash=job.video_uri)])
+            )
             allowed = sorted(set().union(*renderer.tokens(question)))
             parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
             yield job.video_uri, prompt, parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from sqlalchemy import func, select
 from benchmarks.cores import Cores, EngineBinding
 from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
+from benchmarks.services import variables
 from flows.classify import classify
 from infra.database.connect import connect
 from infra.embedded import export
@@ -24,8 +24,10 @@ from tasks.domain import RunPhase
 from tasks.model.engine.process import EngineProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from uuid import UUID
+
+    from prefect import Flow
 
     from benchmarks.pipeline.workload import Workload
     from infra.settings import Settings
@@ -63,10 +65,10 @@ class FlowRun:
         settings = self._settings(number)
         parameters = {"manifest": self.manifest_uri, "dataset": f"{self.name} {number}", "force": True}
         with (
-            _variables(export(settings) | self.cores.engine_variables),
+            variables(export(settings) | self.cores.engine_variables),
             _engine_ready_first(self.workload, self.cores) as ready_s,
         ):
-            run_id = _run(parameters)
+            run_id = run_here(classify, parameters)
         return self._timing(settings, run_id, began_s=ready_s[0])
 
     def close(self) -> None:
@@ -113,23 +115,12 @@ def _shares(wall_ms: dict[str, float]) -> str:
     return "Wall-clock profile of the run: " + ", ".join(f"{part} {ms / total_ms:.0%}" for part, ms in largest) + "."
 
 
-def _run(parameters: dict[str, Any]) -> UUID:
+def run_here(flow: Flow[..., Any], parameters: dict[str, Any]) -> UUID:
+    """Run a flow in this process; return the id of its run."""
     with get_client(sync_client=True) as client:
-        flow_run = client.create_flow_run(classify, parameters=parameters)
-    run_flow(classify, flow_run=flow_run, parameters=parameters)
+        flow_run = client.create_flow_run(flow, parameters=parameters)
+    run_flow(flow, flow_run=flow_run, parameters=parameters)
     return flow_run.id
-
-
-@contextmanager
-def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, from which a flow loads its settings, and restore them."""
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager

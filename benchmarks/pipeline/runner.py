@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,21 +18,20 @@ from benchmarks.engine.weights import has_weights
 from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.report import DEFINITION, print_results, print_versions, results_json, versions
 from benchmarks.pipeline.workload import WARM_UP_CLIPS
+from benchmarks.services import own_services
 from flows.cli.context import prefect_ready
-from infra.embedded import ServiceName, running
-from infra.settings import Settings, load_settings
 from tasks.database.schema import prepare_database
 from tasks.model.identity import TINY_MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from rich.status import Status
 
     from benchmarks.pipeline.comparison import ModelResult
 
 _SIDE_PX = 240
-_SERVICES = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +87,7 @@ def run(model: str, folder: Path, *, jobs: int, questions: int, rounds: int, as_
         raise typer.BadParameter(f"Unknown model {model!r}; choose tiny, 100m or both.", param_hint="--model")
     cores = Cores.split()
     bind(os.getpid(), cores.host)
-    with _own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
+    with own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
         from benchmarks.pipeline.comparison import Comparison  # noqa: PLC0415 - see prefect_ready
 
         prepare_database(settings.database)
@@ -125,17 +121,6 @@ def _show(status: Status, name: str, text: str) -> None:
     status.update(f"{name}: {text}")
     if not PROGRESS.is_terminal:
         PROGRESS.print(f"{name}: {text}", soft_wrap=True)
-
-
-@contextmanager
-def _own_services() -> Iterator[Settings]:
-    """Run services for this benchmark alone, on the host's cores: never the user's services or data."""
-    user = load_settings()
-    ours = {name: type(getattr(user, name))() for name in ("database", "store", "prefect")}
-    with TemporaryDirectory(prefix="reelabel-") as home:
-        settings = user.model_copy(update=ours | {"home": Path(home)})
-        with PROGRESS.status("Starting services"), running(settings, wanted=_SERVICES) as started:
-            yield started
 
 
 def _print(measured: Sequence[ModelResult], cores: Cores) -> None:

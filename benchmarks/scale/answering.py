@@ -23,7 +23,7 @@ from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Answer, RunPhase, View, group_by_view
+from tasks.domain import Answer, RunPhase, View, group_by_views
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.extracted import ExtractedShard
 from tasks.plans.lease import LeaseKeeper, Work
@@ -79,10 +79,10 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
 
 
 def _answered(shard: Shard, context: InferenceContext) -> tuple[ShardOutcome, ExtractedShard]:
-    views, now_s = group_by_view(shard.jobs, SPEC.sampling), time.time()
+    views, now_s = group_by_views(shard.jobs, SPEC.sampling), time.time()
     extracted = ExtractedShard(
         shard=shard,
-        outcomes={view: _video(view) for view in views},
+        outcomes={view: _video(view) for (view,) in views},
         spent_ms=dict.fromkeys((RunPhase.FETCH, RunPhase.DECODE), 0.0),
         between_s=(now_s, now_s),
     )

@@ -17,7 +17,13 @@ from sqlalchemy.engine import make_url
 
 from benchmarks.scale import steps
 from benchmarks.scale.answering import answer
-from benchmarks.scale.parallel import SHARD_JOBS, lease_shards, run_in_parallel, write_results
+from benchmarks.scale.parallel import (
+    SHARD_JOBS,
+    lease_shards,
+    run_in_parallel,
+    write_descriptions,
+    write_results,
+)
 from benchmarks.scale.process import run_in_process
 from benchmarks.scale.synthetic import begin_run, fill_results, write_ids, write_manifest
 from infra.settings import DatabaseSettings, StoreSettings
@@ -28,11 +34,13 @@ from tasks.manifest.table import open_jobs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from benchmarks.scale.parallel import ProcessResult
     from tasks.plans.plan import Plan
     from tasks.results.audit import AuditReport
 
 _WRITING_PROCESSES, _WRITING_THREADS = 4, 8
 _WRITTEN_ROWS = 400_000
+_ROWS_A_VIDEO = 4  # its own, and those of its chunks
 _LEASING_THREADS, _LEASING_PROCESSES, _LEASED_AT_ONCE = 32, 2, 8
 _NAMED_EVERY = 10
 
@@ -55,6 +63,7 @@ class ScaleRow:
         backfill_s: Seconds from a file of their ids to the plan of the backfill.
         backfill_peak_bytes: Peak memory of that process.
         written_per_s: Rows per second written by several writers, shard by shard, into the filled tables.
+        described_per_s: Described videos of three chunks each per second, written likewise.
     """
 
     rows: int
@@ -70,6 +79,7 @@ class ScaleRow:
     backfill_s: float
     backfill_peak_bytes: int
     written_per_s: float
+    described_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +170,9 @@ def measure_scale(rows: int, settings: DatabaseSettings, *, on_progress: Callabl
         assert backfill.value.jobs == pending.value[1]
         on_progress("writing results")
         shards = min(rows, _WRITTEN_ROWS) // SHARD_JOBS // _WRITING_PROCESSES
-        writer = partial(write_results, threads=_WRITING_THREADS, shards=shards, settings=own)
-        write_s, results = run_in_parallel(writer, processes=_WRITING_PROCESSES)
+        written_per_s = _write(write_results, shards, own)
+        on_progress("writing descriptions")
+        described_per_s = _write(write_descriptions, max(1, shards // _ROWS_A_VIDEO), own)
         return ScaleRow(
             rows=rows,
             shards=plan.value.shards,
@@ -175,7 +186,8 @@ def measure_scale(rows: int, settings: DatabaseSettings, *, on_progress: Callabl
             pending_peak_bytes=pending.peak_bytes,
             backfill_s=backfill.seconds,
             backfill_peak_bytes=backfill.peak_bytes,
-            written_per_s=sum(each.done for each in results) / write_s,
+            written_per_s=written_per_s,
+            described_per_s=described_per_s,
         )
 
 
@@ -191,6 +203,14 @@ def _lease(plan: Plan, settings: DatabaseSettings) -> float:
     leased = sorted(index for each in results for index in each.done)
     assert leased == list(range(plan.shards)), "A shard was leased twice, or never."
     return plan.shards / seconds
+
+
+def _write(write: Callable[..., ProcessResult], shards: int, settings: DatabaseSettings) -> float:
+    """Write shards by several processes; return rows per second."""
+    writer = partial(write, threads=_WRITING_THREADS, shards=shards, settings=settings)
+    seconds, results = run_in_parallel(writer, processes=_WRITING_PROCESSES)
+    rows: int = sum(each.done for each in results)
+    return rows / seconds
 
 
 def _check(report: AuditReport, expected: dict[str, int]) -> None:

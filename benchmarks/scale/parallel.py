@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.scale.synthetic import RUN
 from infra.database.connect import connect
 from reelabel.frames.provenance import FrameProvenance
+from tasks.description.chunks import cut_chunks
+from tasks.description.described import DescribedVideo
+from tasks.description.pooling import ChunkDescription, Description, ScoredText
+from tasks.description.scenes.change import SceneChange, SceneChanges
+from tasks.description.scenes.merge import Scene
 from tasks.domain import Answer, Failure, Job, JobResult, Stage
 from tasks.plans.lease import Work, claim
 from tasks.results.write import ShardWriter
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
 
 SHARD_JOBS = 100
+_CHUNK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +67,34 @@ def write_results(
     return ProcessResult(began_s=began_s, ended_s=time.time(), done=shards * SHARD_JOBS)
 
 
+def write_descriptions(
+    number: int, start: Barrier, *, threads: int, shards: int, settings: DatabaseSettings
+) -> ProcessResult:
+    """Write shards of a hundred described videos, of three chunks each, from several threads, as a flow does."""
+    writer = ShardWriter(connect(settings), RUN)
+    described = [
+        [_described(_job(f"described-{number}", shard, video), shard) for video in range(SHARD_JOBS)]
+        for shard in range(shards)
+    ]
+    with writer.engine.connect(), ThreadPoolExecutor(threads) as pool:
+        began_s = _wait(start)
+        list(pool.map(lambda each: writer.write((), (), descriptions=each), described))
+    return ProcessResult(began_s=began_s, ended_s=time.time(), done=shards * SHARD_JOBS)
+
+
 def _wait(start: Barrier) -> float:
     start.wait()
     return time.time()
 
 
 def _outcomes(writer: int, shard: int) -> tuple[list[JobResult], list[Failure]]:
-    jobs = [_job(writer, shard, number) for number in range(SHARD_JOBS)]
+    jobs = [_job(f"written-{writer}", shard, number) for number in range(SHARD_JOBS)]
     results = [_result(job, shard) for job in jobs[1:]]
     return results, [_failure(jobs[0], shard)]
 
 
-def _job(writer: int, shard: int, number: int) -> Job:
-    clip = f"written-{writer}-{shard:07}-{number:03}"
+def _job(prefix: str, shard: int, number: int) -> Job:
+    clip = f"{prefix}-{shard:07}-{number:03}"
     choices = ("picks it up", "puts it down", "throws it", "none of these")
     prompt = "What does the person in the video do with the object?"
     job = Job(job_id=clip, video_uri=f"s3://footage/{clip}.mp4", prompt=prompt, choices=choices, task="action")
@@ -104,6 +125,27 @@ def _result(job: Job, shard: int) -> JobResult:
             cache_read_ms=1.271,
         ),
         shard_index=shard,
+    )
+
+
+def _described(job: Job, shard: int) -> DescribedVideo:
+    tags = tuple(ScoredText(text=f"place {place}", score=0.08 - place / 100, probability=0.01) for place in range(5))
+    caption = ScoredText(text="people walk along a street", score=0.101, probability=0.02)
+    chunks = cut_chunks(3 * _CHUNK_S, chunk_s=_CHUNK_S)
+    parts = tuple(ChunkDescription(chunk=chunk, frames=16, tags=tags, caption=caption) for chunk in chunks)
+    cut = SceneChange(pts_ms=14_040, score=41.5, since_ms=14_000)
+    return DescribedVideo(
+        job=job,
+        fingerprint="etag-9e107d9d372bb6826bd81d3542a419d6-1234567",
+        embedding_key=f"v1/{job.digest[:2]}/{job.digest}.arrow",
+        dimensions=768,
+        shard_index=shard,
+        duration_s=3 * _CHUNK_S,
+        frames=48,
+        description=Description(tags=tags, caption=caption, chunks=parts),
+        changes=SceneChanges(changes=(cut,), method="index and ema"),
+        scenes=(Scene(0, 14_040, 1), Scene(14_040, 30_000, 1)),
+        was_cached=True,
     )
 
 

@@ -83,6 +83,7 @@ def _table(rows: Sequence[ScaleRow]) -> Table:
         ("backfill of a tenth, s", [f"{row.backfill_s:,.1f}" for row in rows]),
         ("backfill of a tenth, peak MiB", [f"{row.backfill_peak_bytes / _MIB:,.0f}" for row in rows]),
         ("results written per second", [f"{row.written_per_s:,.0f}" for row in rows]),
+        ("descriptions written per second", [f"{row.described_per_s:,.0f}" for row in rows]),
     ):
         table.add_row(name, *values)
     return table

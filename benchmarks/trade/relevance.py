@@ -28,6 +28,7 @@ from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
 from tasks.evaluation.significance import paired_difference, proportion
 from tasks.model.engine.process import EngineProcess
@@ -175,6 +176,7 @@ def _embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
             ),
             reader=IndexReader(objects=objects, pool=pool, limits=Limits()),
             cache=EmbeddingCache(objects, root),
+            packs=PackFiles(objects=objects, root_uri=root),
             frames=FrameBatcher(towers=towers, batch_frames=options.batch_frames),
             spec=EmbeddingSpec(model=card.identity),
             info=towers.wait_ready(),

@@ -24,6 +24,7 @@ from tasks.frame_cache.pool import video_store
 from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import open_jobs
+from tasks.model.backend import backend_of, require_media
 from tasks.results.forecast import past_pace
 from tasks.results.pending import pending_jobs
 from tasks.survey.clips import draw_clips
@@ -72,6 +73,7 @@ def forecast_classify(
             progress() as note,
         ):
             require_cuttable(jobs, spec, manifest=manifest)
+            require_media(backend_of(settings), spec, jobs.media)
             note("Reading the manifest", 0, 0)
             wanted = jobs if force else _pending(jobs, engine, settings, dataset=named, spec=spec)
             drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None

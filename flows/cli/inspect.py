@@ -20,7 +20,7 @@ from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError
-from reelabel.frames.extractor import stat_video
+from reelabel.frames.extractor import require_image, stat_video
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.look import IndexReader
 from reelabel.frames.pixels import jpeg_round_trip
@@ -30,7 +30,7 @@ from reelabel.segment import WHOLE
 from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize, printable
-from tasks.domain import View
+from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
@@ -47,9 +47,10 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from infra.settings.sampling import SamplingOptions
     from reelabel.frames.fetch import FetchedFrames
+    from reelabel.integrations.vllm.video_input import Video
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
-    from tasks.domain import Job
+    from tasks.domain import Job, View
     from tasks.model.engine.prompt_preview import RenderedPrompt
 
 
@@ -246,13 +247,13 @@ class PromptPreview:
 
     Attributes:
         orders: Number of orders in which its choices are shown; `rendered` is the first.
-        times_s: Timestamp of each frame as given to the model, in seconds.
+        times_s: Timestamp of each frame as given to the model, in seconds, for each video and image.
     """
 
     job: Job
     orders: int
     rendered: RenderedPrompt
-    times_s: list[float]
+    times_s: list[list[float]]
 
 
 def show_prompt(job_id: str, overrides: SpecOverrides, *, manifest: str | None, as_json: bool) -> int:
@@ -317,18 +318,26 @@ def _render(job_id: str, manifest: str, overrides: SpecOverrides, settings: Sett
     with ERRORS.status("Extracting the frames"):
         chunk_s = spec.chunk_s
         job = _find_chunk(job_id, chunk_s, manifest, settings) if chunk_s else _find(job_id, manifest, settings)
-        view = View.of(job, spec.sampling)
-        sampling = sampling_of_pass(spec.sampling, view.shown)
-        frames = fetch_frames(job.video_uri, settings, sampling, segment=view.segment)[0].keyframes
-    if spec.sampling.jpeg_quality:
-        frames = replace(frames, images=jpeg_round_trip(frames.images, quality=spec.sampling.jpeg_quality))
-    question, (pixels, metadata) = build_question(job, spec), video_input(frames)
-    config = engine_config(card, engine_settings(settings, spec), sampling=spec.sampling)
-    request = PreviewRequest(config=config, question=question, video=(pixels, metadata))
+        shown = tuple(_frames(view, spec.sampling, settings) for view in views_of(job, spec.sampling))
+    question, media = build_question(job, spec), MediaCounts.of(job.shown)
+    config = engine_config(card, engine_settings(settings, spec), sampling=spec.sampling, media=media)
+    request = PreviewRequest(config=config, question=question, media=shown)
     with ERRORS.status("Loading the model's processor"):
         rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s)
-    times_s = [round(index / metadata["fps"], 3) for index in metadata["frames_indices"]]
+    times_s = [[round(index / each["fps"], 3) for index in each["frames_indices"]] for _, each in shown]
     return PromptPreview(job=job, orders=1 + len(question.others), rendered=rendered, times_s=times_s)
+
+
+def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
+    """Extract the frames of a view as the model's processor takes them."""
+    frames = fetch_frames(view.video_uri, settings, sampling_of_pass(sampling, view.shown), segment=view.segment)[
+        0
+    ].keyframes
+    if view.shown == "image":
+        require_image(view.video_uri, frames)
+    if sampling.jpeg_quality:
+        frames = replace(frames, images=jpeg_round_trip(frames.images, quality=sampling.jpeg_quality))
+    return video_input(frames)
 
 
 def _facts(shown: PromptPreview) -> dict[str, Any]:
@@ -338,14 +347,29 @@ def _facts(shown: PromptPreview) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "video_uri": redact_uri(job.video_uri),
+        **_several(shown),
         "prompt": rendered.text,
         "prompt_tokens": rendered.tokens,
         "video_tokens": rendered.video_tokens,
         "max_model_len": rendered.max_model_len,
         "orders": shown.orders,
         "choices": [{"text": text, "tokens": found} for text, found in zip(job.choices, tokens, strict=True)],
-        "frame_times_s": shown.times_s,
+        "frame_times_s": next(
+            times for medium, times in zip(job.shown, shown.times_s, strict=True) if medium.kind == "video"
+        ),
         "refusals": [{"code": refusal.code, "message": refusal.message} for refusal in rendered.refusals],
+    }
+
+
+def _several(shown: PromptPreview) -> dict[str, Any]:
+    """Return what a job shows besides one video."""
+    if not shown.job.media:
+        return {}
+    media = zip(shown.job.media, shown.times_s, strict=True)
+    return {
+        "media": [
+            {"kind": medium.kind, "uri": redact_uri(medium.uri), "frame_times_s": times} for medium, times in media
+        ]
     }
 
 
@@ -364,7 +388,9 @@ def _print_prompt(shown: PromptPreview) -> None:
         )
     if shown.orders > 1:
         print_line(f"Choices are shown in {shown.orders} orders; this is the first.")
-    times = " ".join(f"{time_s:g}" for time_s in shown.times_s)
-    print_line(f"{pluralize(len(shown.times_s), 'frame')} of {redact_uri(shown.job.video_uri)}, at {times} s.")
+    for medium, times_s in zip(shown.job.shown, shown.times_s, strict=True):
+        uri, times = redact_uri(medium.uri), " ".join(f"{time_s:g}" for time_s in times_s)
+        frames = f"{pluralize(len(times_s), 'frame')} of {uri}, at {times} s."
+        print_line(f"The image {uri}." if medium.kind == "image" else frames)
     for text, found in zip(shown.job.choices, rendered.choices, strict=False):
         print_line(f"  {text}: " + ", ".join(f"{token!r} ({number})" for number, token in found.items()))

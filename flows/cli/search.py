@@ -16,9 +16,6 @@ from rich.table import Table
 from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_parent_folder, text_sink
 from flows.cli.context import open_database
 from flows.cli.row_formats import write_rows
-from flows.run.executors.towers import open_towers
-from flows.run.purposes.descriptions import bank_files
-from flows.run.search_index import embedding_cache, index_store
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoRefusedError
 from reelabel.frames.extractor import stat_video
@@ -28,9 +25,11 @@ from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from reelabel.wording import pluralize
 from tasks.embedding.backend import towers_backend
+from tasks.embedding.opened import bank_files, embedding_cache, open_towers
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import choose_space
+from tasks.search.index_store import index_store
 from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_image, vector_at
 from tasks.search.searcher import Searcher
 from tasks.search.sheet import Cell, draw_moments

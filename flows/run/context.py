@@ -89,7 +89,7 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
         questions=purpose.has_questions,
     ) as jobs:
         card, spec = purpose.resolve(request, settings)
-        purpose.check_jobs(jobs, spec, manifest=request.manifest)
+        purpose.check_jobs(jobs, spec, manifest=request.manifest, settings=settings)
         purpose.check_backend(card, settings)
         run = _run_key(request, spec, model=card.identity.name)
         prepare_database(settings.database)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from flows.run.purposes.choose import purpose_of
 from flows.run.request import RunRequest
 from flows.run.selection import Choice, describe_unknown_ids
@@ -16,6 +18,8 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
 from tasks.frame_cache.pool import video_store
+from tasks.manifest.media import media_of
+from tasks.manifest.schema import ROW
 from tasks.manifest.table import open_jobs
 from tasks.results.forecast import Pace, past_pace
 from tasks.results.pending import pending_jobs
@@ -65,7 +69,7 @@ def forecast(
         purpose.check_backend(card, settings)
     objects, asks = ObjectStore(settings.store, settings.web), purpose.has_questions
     with open_jobs(manifest, objects, only=choosing.only, keep_going=earlier.keep_going, questions=asks) as jobs:
-        purpose.check_jobs(jobs, spec, manifest=manifest)
+        purpose.check_jobs(jobs, spec, manifest=manifest, settings=settings)
         found = choosing.resolve(jobs, spec)
         wanted = _wanted(found.jobs, choosing, spec, force=force)
         asked = wanted.first(choosing.selection.limit)
@@ -95,13 +99,12 @@ def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:
     until_s = time.monotonic() + _WEB_S
     codes, unasked = Counter[str](), 0
     for part in asked.parts():
-        jobs = part["video_uri"].value_counts().sort("video_uri")
-        allow_roots = settings.extract.allow_roots
-        seen = unusable_videos(objects, jobs["video_uri"].to_list(), allow_roots=allow_roots, web_until_s=until_s)
+        shown = media_of(part).select(ROW, "uri")
+        uris = shown["uri"].unique().sort().to_list()
+        seen = unusable_videos(objects, uris, allow_roots=settings.extract.allow_roots, web_until_s=until_s)
         unasked += len(seen.unasked)
-        for uri, count in jobs.iter_rows():
-            if uri in seen.faults:
-                codes[seen.faults[uri].code] += count
+        failing = shown.filter(pl.col("uri").is_in(list(seen.faults))).unique(ROW, keep="first", maintain_order=True)
+        codes.update(seen.faults[uri].code for uri in failing["uri"])
     return codes, unasked
 
 

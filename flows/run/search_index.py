@@ -7,34 +7,15 @@ from typing import TYPE_CHECKING
 from prefect import get_run_logger
 
 from reelabel.errors import ReelabelError
-from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.opened import embedding_cache
 from tasks.search.build import update_index
-from tasks.search.index_store import IndexStore
+from tasks.search.index_store import index_store
 
 if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.domain import ModelIdentity
-    from tasks.search.catalogue import Catalogue, VectorSpace
-
-
-def embedding_cache(settings: Settings) -> EmbeddingCache:
-    """Return the embedding files."""
-    assert settings.store.uri is not None
-    return EmbeddingCache(ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
-
-
-def index_store(settings: Settings, space: VectorSpace) -> IndexStore:
-    """Return the index of a space, whose copies on this machine are below `home`."""
-    assert settings.store.uri is not None
-    return IndexStore(
-        ObjectStore(settings.store),
-        settings.store.uri,
-        space,
-        folder=settings.home / "search",
-        seal=settings.store.seal,
-    )
+    from tasks.search.catalogue import Catalogue
 
 
 def index_embeddings(settings: Settings, catalogue: Catalogue, model: ModelIdentity) -> None:

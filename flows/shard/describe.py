@@ -1,10 +1,11 @@
-"""The Prefect task that describes a shard: from its videos to the rows of their descriptions."""
+"""The Prefect task that describes shards: from their videos to the rows of their descriptions."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from flows.shard.logged import shard_logged
 from flows.shard.metrics import record_descriptions, shard_in_progress
 from flows.shard.report import ShardReport
 from flows.shard.retry import RETRY_DELAYS_S, await_recovery, retry_faults
 from flows.shard.tasks import is_transient, log_failures
 from infra.database.connect import require_writes
-from infra.errors import EngineLostError
+from infra.errors import EngineLostError, LeaseLostError
 from reelabel.errors import JobError, StoreUnavailableError, VideoError
 from reelabel.sources.object_info import redact_uri
 from tasks.domain import Failure, RunPhase, Stage, WallClockProfile
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
+    from flows.shard.queue import LeasedShard
     from reelabel.errors import TransientError
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.described import DescribedVideo
-    from tasks.description.describer import VideoDescriber
+    from tasks.description.describer import KeptShard, VideoDescriber
     from tasks.domain import Job, Shard
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.plans.lease import Lease
@@ -66,26 +69,66 @@ class DescriptionContext:
         return self.ledger.lap()
 
 
+@dataclass(frozen=True, slots=True)
+class ShardGroup:
+    """Shards that one task describes, one after another.
+
+    Attributes:
+        shards: The shards.
+        ended: What came of those that have ended, by the token of their lease.
+    """
+
+    shards: tuple[LeasedShard, ...]
+    ended: dict[int, ShardReport | LeaseLostError] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Their indexes."""
+        return ", ".join(str(each.lease.shard_index) for each in self.shards)
+
+    def begun(self) -> tuple[LeasedShard, ...]:
+        """Return the shards that have ended, and the one at which the task has failed."""
+        return self.shards[: len(self.ended) + 1]
+
+    def not_begun(self) -> tuple[LeasedShard, ...]:
+        """Return the shards after the one at which the task has failed."""
+        return self.shards[len(self.ended) + 1 :]
+
+
 @task(
-    task_run_name="describe-shard-{index}",
+    task_run_name="describe-shard-{name}",
     retries=len(RETRY_DELAYS_S),
     retry_delay_seconds=[*RETRY_DELAYS_S],
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def describe_shard(
-    index: int,  # noqa: ARG001
-    shard: Shard,
-    lease: Lease,
+def describe_shards(
+    name: str,  # noqa: ARG001
+    group: ShardGroup,
     context: DescriptionContext,
-) -> ShardReport:
-    """Describe the videos of a shard, and write the rows of its jobs and the end of the shard in one transaction.
+) -> None:
+    """Describe shards, and write the rows of the jobs and the end of each in one transaction.
 
-    A bad video fails its own jobs, not the shard. Safe to run again: videos that are embedded are not embedded again.
+    A bad video fails its own jobs, not the shard. Safe to run again: shards that have ended are skipped, and videos
+    that are embedded are not embedded again.
+    """
+    for leased in group.shards:
+        if leased.lease.token in group.ended:
+            continue
+        with shard_logged(leased, None):
+            try:
+                group.ended[leased.lease.token] = describe_shard(leased.shard, leased.lease, context)
+            except LeaseLostError as error:
+                group.ended[leased.lease.token] = error
+
+
+def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
+    """Describe a shard.
 
     Raises:
         LeaseLostError: Another worker has the shard; nothing was written.
+        TransientError: A service is unavailable; nothing was written.
     """
     extractor = context.describer.embedder.extractor
     services: dict[type[TransientError], Callable[[], object]] = {
@@ -96,13 +139,14 @@ def describe_shard(
         began_s = time.time()
         with context.ledger.doing(RunPhase.DECODE):
             known = extractor.stat_many(shard.video_uris)
-            describe = partial(_describe, context.describer, shard.index, known)
-            ended = list(context.workers.map(describe, shard.jobs))
+            kept = context.describer.read_kept(shard.jobs, known)
+            ended = _describe_all(shard, context, known, kept)
+            context.describer.write_kept(kept)
         described = [each for each in ended if not isinstance(each, Failure)]
         failures = [each for each in ended if isinstance(each, Failure)]
         _log_remade(described)
-        report = _report(shard, described, failures, between_s=(began_s, time.time()))
-        context.spent_ms.update(_phases(described))
+        report = _report(shard, described, failures, kept_ms=kept.read_ms, between_s=(began_s, time.time()))
+        context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(kept.read_ms)}))
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
             lap_ms = context.lap()
@@ -126,11 +170,24 @@ def _log_remade(described: Sequence[DescribedVideo]) -> None:
             _LOG.warning("%s: %s", redact_uri(video.job.video_uri), video.remade)
 
 
-def _describe(
-    describer: VideoDescriber, shard_index: int, known: dict[str, ObjectInfo], job: Job
-) -> DescribedVideo | Failure:
+def _describe_all(
+    shard: Shard, context: DescriptionContext, known: dict[str, ObjectInfo], kept: KeptShard
+) -> list[DescribedVideo | Failure]:
+    """Describe the videos of a shard: those that are kept at once, and the others by the threads."""
+    describer = context.describer
+    ended: list[DescribedVideo | Failure | Future[DescribedVideo | Failure]] = []
+    for job in shard.jobs:
+        info = known.get(job.video_uri)
+        described = describer.describe_kept(job, shard.index, info, kept)
+        describe = partial(describer.describe, job, shard.index, info, kept)
+        ended.append(described or context.workers.submit(_failing, job, shard.index, describe))
+    return [each.result() if isinstance(each, Future) else each for each in ended]
+
+
+def _failing(job: Job, shard_index: int, describe: Callable[[], DescribedVideo]) -> DescribedVideo | Failure:
+    """Describe a job's video; return its failure if it cannot be."""
     try:
-        return describer.describe(job, shard_index, known.get(job.video_uri))
+        return describe()
     except JobError as error:
         fingerprint = error.fingerprint if isinstance(error, VideoError) else None
         return Failure(
@@ -144,7 +201,12 @@ def _describe(
 
 
 def _report(
-    shard: Shard, described: Sequence[DescribedVideo], failures: Sequence[Failure], *, between_s: tuple[float, float]
+    shard: Shard,
+    described: Sequence[DescribedVideo],
+    failures: Sequence[Failure],
+    *,
+    kept_ms: float,
+    between_s: tuple[float, float],
 ) -> ShardReport:
     costs = [video.cost for video in described]
     return ShardReport(
@@ -158,7 +220,7 @@ def _report(
             "fetch": sum(cost.fetch_ms for cost in costs),
             "decode": sum(cost.decode_ms for cost in costs),
             "cache write": sum(cost.cache_write_ms for cost in costs),
-            "cache read": sum(cost.cache_read_ms for cost in costs),
+            "cache read": kept_ms + sum(cost.cache_read_ms for cost in costs),
             "embed": sum(cost.embed_ms for cost in costs),
             "scenes": sum(cost.scenes_ms for cost in costs),
             "describe": sum(cost.describe_ms for cost in costs),

@@ -96,7 +96,7 @@ class ViewStream:
             self._changed.notify_all()
 
     def after(
-        self, count: int, *, min_count: int = 1, max_wait_s: float = 0.0
+        self, count: int, *, min_count: int = 1, max_wait_s: float = 0.0, needs_one: bool = True
     ) -> dict[View, ExtractedVideo | VideoError]:
         """Wait for views beyond the first `count`, and return them; empty at the end of the stream.
 
@@ -104,9 +104,11 @@ class ViewStream:
             count: Number of views already read.
             min_count: If fewer than this many are new, wait for the end of the stream, for up to `max_wait_s`.
             max_wait_s: Longest such wait, in seconds.
+            needs_one: Wait for the first of them, however long it takes.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over.is_set() or len(self._outcomes) > count)
+            if needs_one:
+                self._changed.wait_for(lambda: self._is_over.is_set() or len(self._outcomes) > count)
             is_short = len(self._outcomes) < count + min_count
         if is_short:
             self._is_over.wait(max_wait_s)

@@ -8,20 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, islice
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
 
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
 from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
-from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile
+from reelabel.sources.object_info import redact_uri
+from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile, views_of
+from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
 from tasks.model.protocol import Batch, QuestionFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
     from reelabel.frames.cache import FrameCache
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from tasks.model.backend import InferenceBackend
     from tasks.model.protocol import Question, Reply
     from tasks.results.write import ShardWriter
+
+Shown: TypeAlias = tuple[View, ...]  # everything that a job shows, in order
 
 _MAX_CONCURRENT_READS = 4
 # Every group has a fixed cost: if the engine outpaces extraction, a short wait merges small groups.
@@ -98,13 +102,13 @@ class ShardOutcome:
 
 
 def infer_views(
-    stream: ViewStream, by_view: Mapping[View, Sequence[Job]], context: InferenceContext, shard_outcome: ShardOutcome
+    stream: ViewStream, by_views: Mapping[Shown, Sequence[Job]], context: InferenceContext, shard_outcome: ShardOutcome
 ) -> None:
-    """Answer jobs as their views become ready."""
+    """Answer jobs as their views become ready; jobs on several videos as soon as all of them are."""
     in_progress: deque[Future[None]] = deque()
     with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as threads, ThreadPoolExecutor(_MAX_CONCURRENT_READS) as readers:
-        for group in _groups(stream, context):
-            prepared = _split_faulty(group, by_view, shard_outcome)
+        for group in _groups(stream, by_views, context, shard_outcome):
+            prepared = _split_faulty(group, by_views, shard_outcome)
             in_progress.append(threads.submit(_infer_group, prepared, context, shard_outcome, readers))
             if len(in_progress) == MAX_CONCURRENT_GROUPS:  # the next group takes whatever is ready by then
                 in_progress.popleft().result()
@@ -113,35 +117,40 @@ def infer_views(
 
 
 def _split_faulty(
-    group: Mapping[View, ExtractedVideo | VideoError],
-    by_view: Mapping[View, Sequence[Job]],
+    group: Mapping[Shown, Sequence[ExtractedVideo | VideoError]],
+    by_views: Mapping[Shown, Sequence[Job]],
     shard_outcome: ShardOutcome,
-) -> dict[View, tuple[ExtractedVideo, Sequence[Job]]]:
-    """Return the extracted videos of a group with their jobs; record failures for the jobs of faulty videos."""
-    prepared: dict[View, tuple[ExtractedVideo, Sequence[Job]]] = {}
-    for view, outcome in group.items():
-        if isinstance(outcome, VideoError):
-            shard_outcome.failures += [
-                _failure(job, outcome, shard_outcome.index, outcome.fingerprint) for job in by_view[view]
-            ]
-        else:
-            shard_outcome.videos.append(outcome)
-            prepared[view] = (outcome, by_view[view])
+) -> dict[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]]:
+    """Return the extracted videos of a group with their jobs; record failures for the jobs on faulty videos."""
+    prepared: dict[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]] = {}
+    for views, outcomes in group.items():
+        videos = [outcome for outcome in outcomes if not isinstance(outcome, VideoError)]
+        if len(videos) == len(outcomes):
+            prepared[views] = (videos, by_views[views])
+            continue
+        found = [
+            (outcome, outcome.fingerprint)
+            if isinstance(outcome, VideoError)
+            else (None, outcome.provenance.fingerprint)
+            for outcome in outcomes
+        ]
+        shard_outcome.failures += _fail(by_views[views], views, found, shard_outcome.index)
     return prepared
 
 
 def escalate(context: InferenceContext, shard_outcome: ShardOutcome, *, below: float) -> None:
     """Answer jobs whose margin is below `below` again, with the dense sampler."""
     uncertain = [result.job for result in shard_outcome.results if needs_escalation(result, below=below)]
-    views: dict[View, list[Job]] = {}
+    by_views: dict[Shown, list[Job]] = {}
     for job in uncertain:
-        views.setdefault(View.of(job, context.spec.sampling)._replace(shown="dense"), []).append(job)
+        by_views.setdefault(views_of(job, context.spec.sampling, dense=True), []).append(job)
+    views = tuple(dict.fromkeys(chain.from_iterable(by_views)))
     second_outcome = ShardOutcome(index=shard_outcome.index)
     if uncertain:
         shard, stream = Shard(index=shard_outcome.index, jobs=tuple(uncertain)), ViewStream()
         with context.ledger.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
             stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
-        infer_views(stream, views, context, second_outcome)
+        infer_views(stream, by_views, context, second_outcome)
     shard_outcome.read_ms |= second_outcome.read_ms
     shard_outcome.videos += second_outcome.videos
     answered: list[JobResult | Failure] = [*second_outcome.results, *second_outcome.failures]
@@ -151,58 +160,120 @@ def escalate(context: InferenceContext, shard_outcome: ShardOutcome, *, below: f
     ]
 
 
-def _groups(stream: ViewStream, context: InferenceContext) -> Iterator[dict[View, ExtractedVideo | VideoError]]:
-    """Group ready views so that their frames fit into one batch; while one is answered, the next one grows."""
-    consumed = 0
+class _Arrivals:
+    """Views as they arrive, and what jobs show that is complete by then."""
+
+    def __init__(self, wanted: Iterable[Shown]) -> None:
+        """Start with no view.
+
+        Args:
+            wanted: What jobs show.
+        """
+        self.complete: deque[Shown] = deque()
+        self._outcomes: dict[View, ExtractedVideo | VideoError] = {}
+        self._missing: dict[Shown, int] = {}
+        self._waiting: dict[View, list[Shown]] = {}
+        for views in wanted:
+            self._missing[views] = len(set(views))
+            for view in set(views):
+                self._waiting.setdefault(view, []).append(views)
+
+    def add(self, ready: Mapping[View, ExtractedVideo | VideoError]) -> None:
+        """Add views."""
+        self._outcomes |= ready
+        for views in chain.from_iterable(self._waiting.pop(view, ()) for view in ready):
+            self._missing[views] -= 1
+            if not self._missing[views]:
+                self.complete.append(views)
+
+    def take(self, most_bytes: int) -> dict[Shown, list[ExtractedVideo | VideoError]]:
+        """Take what is complete, in order, as long as its frames fit into `most_bytes`; at least one."""
+        taken: dict[Shown, list[ExtractedVideo | VideoError]] = {}
+        seen: set[View] = set()
+        size_bytes = 0
+        while self.complete:
+            views = self.complete[0]
+            size_bytes += sum(map(self._bytes, {*views} - seen))
+            if taken and size_bytes > most_bytes:
+                break
+            seen |= {*views}
+            taken[self.complete.popleft()] = [self._outcomes[view] for view in views]
+        return taken
+
+    def _bytes(self, view: View) -> int:
+        outcome = self._outcomes[view]
+        return 0 if isinstance(outcome, VideoError) else outcome.frame_bytes
+
+
+def _groups(
+    stream: ViewStream, wanted: Iterable[Shown], context: InferenceContext, shard_outcome: ShardOutcome
+) -> Iterator[dict[Shown, list[ExtractedVideo | VideoError]]]:
+    """Group what is complete so that its frames fit into one batch; while one is answered, the next one grows."""
+    arrivals, consumed = _Arrivals(wanted), 0
     while True:
         with context.ledger.doing(RunPhase.DECODE):
-            ready = stream.after(consumed, min_count=_MIN_GROUP, max_wait_s=_MAX_GROUP_WAIT_S)
-        if not ready:
+            complete = len(arrivals.complete)
+            ready = stream.after(
+                consumed, min_count=_MIN_GROUP - complete, max_wait_s=_MAX_GROUP_WAIT_S, needs_one=not complete
+            )
+        if not ready and not complete:
             return
-        sums_bytes = accumulate(0 if isinstance(each, VideoError) else each.frame_bytes for each in ready.values())
-        fitting = sum(sum_bytes <= context.batch_bytes for sum_bytes in sums_bytes)
-        group = dict(islice(ready.items(), max(1, fitting)))
-        consumed += len(group)
-        yield group
+        consumed += len(ready)
+        arrivals.add(ready)
+        shard_outcome.videos += [outcome for outcome in ready.values() if not isinstance(outcome, VideoError)]
+        if group := arrivals.take(context.batch_bytes):
+            yield group
 
 
 def _infer_group(
-    group: Mapping[View, tuple[ExtractedVideo, Sequence[Job]]],
+    group: Mapping[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]],
     context: InferenceContext,
     shard_outcome: ShardOutcome,
     readers: Executor,
 ) -> None:
-    read = _read_group({view: video for view, (video, _) in group.items()}, context, shard_outcome, readers)
-    for view, (video, fault) in read.items():
-        if isinstance(fault, JobError):
-            fingerprint = fault.fingerprint if isinstance(fault, VideoError) else video.provenance.fingerprint
-            shard_outcome.failures += [_failure(job, fault, shard_outcome.index, fingerprint) for job in group[view][1]]
+    needed = {view: video for views, (videos, _) in group.items() for view, video in zip(views, videos, strict=True)}
+    read = _read_group(needed, context, shard_outcome, readers)
+    usable: dict[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]] = {}
+    for views, (_, jobs) in group.items():
+        if all(isinstance(read[view][1], bytes) for view in views):
+            usable[views] = ([read[view][0] for view in views], jobs)
+        else:
+            shard_outcome.failures += _fail(
+                jobs, views, [_fault_of(*read[view]) for view in views], shard_outcome.index
+            )
     files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
-    usable = {view: (read[view][0], jobs) for view, (_, jobs) in group.items() if view.name in files}
     for asked in _batches(usable, context.spec):
         batch = Batch(frame_files=files, questions=()).only(tuple(question for _, _, question in asked))
         with context.ledger.doing(RunPhase.ANSWER):
             replies = answer_permuted(context.backend.answer, batch)
-        for (view, job, _), reply in zip(asked, replies, strict=True):
-            _record_reply(reply, job, view, read[view][0], context, shard_outcome)
+        for (views, job, _), reply in zip(asked, replies, strict=True):
+            _record_reply(reply, job, views, usable[views][0], context, shard_outcome)
+
+
+def _fault_of(video: ExtractedVideo, read: bytes | JobError) -> tuple[JobError | None, str | None]:
+    """Return why a video's frames cannot be used, if so, and the version of the video."""
+    if isinstance(read, VideoError):
+        return read, read.fingerprint
+    return read if isinstance(read, JobError) else None, video.provenance.fingerprint
 
 
 def _batches(
-    group: Mapping[View, tuple[ExtractedVideo, Sequence[Job]]], spec: RunSpec
-) -> Iterator[list[tuple[View, Job, Question]]]:
+    group: Mapping[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]], spec: RunSpec
+) -> Iterator[list[tuple[Shown, Job, Question]]]:
     """Yield the questions of a group in batches of bounded size; a larger question is a batch by itself."""
-    batch: list[tuple[View, Job, Question]] = []
+    batch: list[tuple[Shown, Job, Question]] = []
     prompts = tokens = 0
-    for view, (video, jobs) in group.items():
+    for views, (videos, jobs) in group.items():
+        frame_bytes = sum(video.frame_bytes for video in videos)
         for job in jobs:
-            question = build_question(job, spec, video_id=view.name)
+            question = build_question(job, spec, files=[view.name for view in views])
             orders = 1 + len(question.others)
             text_bytes = len(f"{question.text}{question.system_prompt}".encode())
-            more_tokens = orders * (text_bytes + video.frame_bytes // _VIDEO_BYTES_PER_TOKEN)
+            more_tokens = orders * (text_bytes + frame_bytes // _VIDEO_BYTES_PER_TOKEN)
             if batch and (prompts + orders > MAX_PROMPTS or tokens + more_tokens > MAX_TOKENS):
                 yield batch
                 batch, prompts, tokens = [], 0, 0
-            batch.append((view, job, question))
+            batch.append((views, job, question))
             prompts += orders
             tokens += more_tokens
     if batch:
@@ -210,18 +281,30 @@ def _batches(
 
 
 def _record_reply(
-    reply: Reply, job: Job, view: View, video: ExtractedVideo, context: InferenceContext, shard_outcome: ShardOutcome
+    reply: Reply,
+    job: Job,
+    views: Shown,
+    videos: Sequence[ExtractedVideo],
+    context: InferenceContext,
+    shard_outcome: ShardOutcome,
 ) -> None:
+    seen = merge_media(
+        job.shown,
+        [
+            replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view])
+            for view, video in zip(views, videos, strict=True)
+        ],
+    )
     if not isinstance(reply, Answer):
-        shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, video.provenance.fingerprint))
+        shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, seen.fingerprint))
         return
     shard_outcome.results.append(
         JobResult(
             job=job,
             answer=reply,
-            provenance=replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view]),
+            provenance=seen,
             shard_index=shard_outcome.index,
-            routed_by=_routed_by(view, video, context.spec),
+            routed_by=_routed_by(views, videos, context.spec),
         )
     )
 
@@ -237,7 +320,7 @@ def _read_group(
     with context.ledger.doing(RunPhase.CACHE_READ):
         outcomes = readers.map(partial(_read, context), group, group.values())
         for view, (video, outcome, read_ms) in zip(group, outcomes, strict=True):
-            shard_outcome.read_ms[view] = read_ms
+            shard_outcome.read_ms[view] = shard_outcome.read_ms.get(view, 0.0) + read_ms
             if video is not group[view]:
                 shard_outcome.videos.append(video)
             read[view] = video, outcome
@@ -286,14 +369,33 @@ def _extract_again(view: View, context: InferenceContext) -> ExtractedVideo:
     return video
 
 
-def _routed_by(view: View, video: ExtractedVideo, spec: RunSpec) -> str:
-    """Return why `auto` chose the dense sampler, `task` or `coverage`; empty if it did not."""
-    if spec.sampling.sampler != "auto" or video.provenance.sampler == "keyframes":
+def _routed_by(views: Shown, videos: Sequence[ExtractedVideo], spec: RunSpec) -> str:
+    """Return why `auto` chose the dense sampler, `task` or `coverage`; empty if it did not, for any video."""
+    if spec.sampling.sampler != "auto" or all(video.provenance.sampler == "keyframes" for video in videos):
         return ""
-    return "task" if view.shown == "dense" else "coverage"
+    return "task" if any(view.shown == "dense" for view in views) else "coverage"
 
 
-def _failure(job: Job, cause: JobError | QuestionFailure, shard_index: int, fingerprint: str | None) -> Failure:
+def _fail(
+    jobs: Sequence[Job], views: Shown, found: Sequence[tuple[JobError | None, str | None]], shard_index: int
+) -> list[Failure]:
+    """Return the failures of jobs, for the first of their videos that cannot be used.
+
+    Args:
+        jobs: The jobs.
+        views: What they show.
+        found: Why each of these cannot be used, if so, and its version, if known.
+        shard_index: Index of their shard.
+    """
+    view, fault = next((view, fault) for view, (fault, _) in zip(views, found, strict=True) if fault)
+    cause, uri = QuestionFailure.of(fault), redact_uri(view.video_uri)
+    if len(views) > 1 and uri not in cause.message:
+        cause = replace(cause, message=f"{uri}: {cause.message}")
+    fingerprint = join_fingerprints([each for _, each in found])
+    return [_failure(job, cause, shard_index, fingerprint) for job in jobs]
+
+
+def _failure(job: Job, cause: QuestionFailure, shard_index: int, fingerprint: str | None) -> Failure:
     return Failure(
         job=job,
         stage=Stage(cause.stage),

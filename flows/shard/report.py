@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reelabel.coverage import count_reasons
-from tasks.domain import View
+from tasks.domain import views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flows.shard.chunks import EndedJobs
     from flows.shard.infer import ShardOutcome
     from reelabel.sampling.options import Sampling
-    from tasks.domain import JobResult
+    from tasks.domain import JobResult, View
     from tasks.plans.extracted import ExtractedShard
 
 
@@ -90,5 +90,10 @@ def make_shard_report(
 def _count_coverage(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:
     """Count the coverage of segments answered from keyframes, except for tasks that keyframes always suit."""
     by_keyframes = [each for each in results if each.provenance.sampler == "keyframes"]
-    shown = {View.of(each.job, sampling): each.provenance.coverage for each in by_keyframes}
-    return count_reasons(coverage for view, coverage in shown.items() if view.shown != "keyframes")
+    shown = {views_of(each.job, sampling): each.provenance.coverage for each in by_keyframes}
+    return count_reasons(coverage for views, coverage in shown.items() if any(_by_video(view) for view in views))
+
+
+def _by_video(view: View) -> bool:
+    """Return whether keyframes were shown because of what the video is, and not of what the job is."""
+    return view.shown not in ("keyframes", "image")

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from prefect import task
@@ -21,7 +22,7 @@ from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_f
 from infra.database.connect import require_writes
 from infra.errors import ChunksOutdatedError, ServerUnavailableError
 from reelabel.errors import StoreUnavailableError, TransientError
-from tasks.domain import RunPhase, group_by_view
+from tasks.domain import RunPhase, group_by_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +82,8 @@ def extract_shard(
         extractor, stream = make_extractor(), stream or ViewStream()
         with await_recovery({StoreUnavailableError: partial(extractor.check_stores, shard.video_uris)}):
             chunked = stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
-            views = group_by_view(chunked.cut.shard.jobs, extractor.sampling)
+            shown = group_by_views(chunked.cut.shard.jobs, extractor.sampling)
+            views = tuple(dict.fromkeys(chain.from_iterable(shown)))
             stream.expect(len(views))
             extracted = extract_views(shard, views, extractor, workers=workers, stream=stream, chunked=chunked)
         stream.end(extracted)
@@ -118,7 +120,7 @@ def infer_shard(
         with context.ledger.doing(RunPhase.DECODE):
             cut = stream.wait_for_jobs()
         if cut is not None:
-            infer_views(stream, group_by_view(cut.shard.jobs, context.spec.sampling), context, outcome)
+            infer_views(stream, group_by_views(cut.shard.jobs, context.spec.sampling), context, outcome)
         extracted = stream.extracted
         if cut is None or extracted is None:
             return None

@@ -24,8 +24,7 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.fast_path import FastPathUnavailableError
-from reelabel.sources.seekable import Seekable
-from reelabel.sources.video_file import VideoFile
+from reelabel.sources.video_file import Seekable, VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.decode.in_parallel import decode_in_parallel
+from reelabel.decode.packet_decoder import affordable_threads
 from reelabel.decode.run_decoder import RunDecoder
-from reelabel.decode.thread_budget import affordable_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence

@@ -1,7 +1,8 @@
-"""Decoders for single packets, configured from a container's codec parameters."""
+"""Decoders for single packets, configured from a container's codec parameters; and how many the memory suffices for."""
 
 from __future__ import annotations
 
+import resource
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 _SELF_CONTAINED = frozenset({"h264", "hevc", "vp8", "vp9", "av1"})
 _QUEUED_PER_THREAD = 2
 _STRICT_OPTIONS = {"err_detect": "explode"}
+_THREAD_BYTES = 128 * 1024**2  # a stack, and what the allocator reserves of the address space for a thread
+_HELD_FRAMES = 20  # that a decoder may refer to, decode and hand over
+_PIXEL_BYTES = 3  # of most formats at most
+_SHARE = 2  # the other half is for the frames that are kept, the file and the interpreter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +120,12 @@ def decode_packets_independently(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def affordable_threads(wanted: int, codec: VideoCodecContext | CodecParameters) -> int:
+    """Return how many of the wanted threads half of the process's address space suffices for, at least one."""
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit_bytes == resource.RLIM_INFINITY:
+        return wanted
+    needed_bytes = _THREAD_BYTES + _HELD_FRAMES * _PIXEL_BYTES * codec.width * codec.height
+    return max(1, min(wanted, limit_bytes // _SHARE // needed_bytes))

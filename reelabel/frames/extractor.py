@@ -23,6 +23,7 @@ from reelabel.errors import (
     VideoMissingError,
     VideoRefusedError,
     VideoTooLargeError,
+    VideoUnreadableError,
 )
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.download_cache import DownloadCache
@@ -216,16 +217,18 @@ class FrameExtractor:
             segment=segment,
         )
         stat_ms = (time.perf_counter() - started) * 1e3
-        with self.turns.at(asked.key):
+        with self.turns.at((asked.key, shown == "image")):
             started = time.perf_counter()
             identity, found = self._find(asked)
             lookup_ms = stat_ms + (time.perf_counter() - started) * 1e3
-            if found is None:
-                try:
-                    return self._extract(info, identity, lookup_ms)
-                except VideoError as error:
-                    error.fingerprint = info.fingerprint
-                    raise
+            try:
+                if found is None:
+                    return self._extract(info, identity, lookup_ms, shown=shown)
+                if shown == "image":
+                    require_image(info.uri, found)
+            except VideoError as error:
+                error.fingerprint = info.fingerprint
+                raise
         return ExtractedVideo(
             identity=identity,
             was_cached=True,
@@ -246,7 +249,9 @@ class FrameExtractor:
                 return resolved, found if wanted == each else self.cache.find(resolved)
         return asked, None
 
-    def _extract(self, info: ObjectInfo, identity: FrameIdentity, lookup_ms: float) -> ExtractedVideo:
+    def _extract(
+        self, info: ObjectInfo, identity: FrameIdentity, lookup_ms: float, *, shown: FramePass
+    ) -> ExtractedVideo:
         sampling = identity.sampling
         fetcher = FrameFetcher(
             objects=self.objects,
@@ -262,6 +267,8 @@ class FrameExtractor:
         )
         fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes
+        if shown == "image":
+            require_image(info.uri, keyframes)
         started = time.perf_counter()
         if sampling.sampler == "auto":
             sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
@@ -314,6 +321,16 @@ class FrameExtractor:
         if self.pixel_encoding == "packets":
             return encode(encoding_note=_NO_PACKETS)
         return encode(lossless=self.pixel_encoding)
+
+
+def require_image(uri: str, frames: SampledFrames | FrameFile) -> None:
+    """Raise if a file that is to be shown as an image has more than one frame.
+
+    Raises:
+        VideoUnreadableError: It has.
+    """
+    if frames.total_frames != 1:
+        raise VideoUnreadableError(f"{redact_uri(uri)} is a video, not an image; give it as a video.")
 
 
 def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:

@@ -1,17 +1,24 @@
-"""Questions in OpenAI's chat form: one video and its text, in messages with content parts."""
+"""Questions in OpenAI's chat form: videos, images and text, in messages with content parts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_Kind = Literal["text", "video", "image"]
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
-_KINDS = {"text": "text", "video": "video", "video_url": "video"}
+_KINDS: dict[str, _Kind] = {
+    "text": "text",
+    "video": "video",
+    "video_url": "video",
+    "image": "image",
+    "image_url": "image",
+}
 
 
 class NoVideoError(ValueError):
@@ -23,37 +30,39 @@ class MessageContent:
     """The content of messages.
 
     Attributes:
-        video_uri: The only video.
+        media: Kind (`video` or `image`) and URI of each video and image, in order.
         prompt: Text parts of the user messages, one per line.
         system_prompt: Text parts of the system messages, one per line; None without any.
     """
 
-    video_uri: str
+    media: tuple[tuple[Literal["video", "image"], str], ...]
     prompt: str
     system_prompt: str | None
+
+    @property
+    def videos(self) -> list[str]:
+        """The URIs of the videos, in order."""
+        return [uri for kind, uri in self.media if kind == "video"]
 
 
 def parse_messages(messages: object) -> MessageContent:
     """Parse messages from decoded JSON.
 
     A video is a part `{"type": "video_url", "video_url": {"url": ...}}` or `{"type": "video",
-    "video": ...}` with one URL.
+    "video": ...}` with one URL, and an image likewise one of type `image_url` or `image`.
 
     Raises:
         NoVideoError: There is no video in them.
-        ValueError: These are not messages, or do not ask about exactly one video; the message is a clause
-            without a full stop.
+        ValueError: These are not messages that ask about videos; the message is a clause without a full stop.
     """
     parts = [*_parts(messages)]
     if not all(is_valid_unicode(value) for _, _, value in parts):
         raise ValueError("a part contains an unpaired surrogate, which is not a valid character")
-    videos = [value for _, kind, value in parts if kind == "video"]
-    if not videos:
-        raise NoVideoError("expected one video, found 0")
-    if len(videos) != 1:
-        raise ValueError(f"expected one video, found {len(videos)}")
+    media = tuple((kind, value) for _, kind, value in parts if kind in ("video", "image"))
+    if not any(kind == "video" for kind, _ in media):
+        raise NoVideoError("expected a video, found none")
     return MessageContent(
-        video_uri=videos[0],
+        media=media,
         prompt="\n".join(value for role, kind, value in parts if kind == "text" and role == "user"),
         system_prompt="\n".join(value for role, kind, value in parts if kind == "text" and role == "system") or None,
     )
@@ -66,8 +75,8 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value, or what 
     return [without_nulls(inner) for inner in value] if isinstance(value, list | np.ndarray) else value
 
 
-def _parts(messages: object) -> Iterator[tuple[str, str, str]]:
-    """Yield role (`system` or `user`), kind (`text` or `video`) and value of every part."""
+def _parts(messages: object) -> Iterator[tuple[str, _Kind, str]]:
+    """Yield role (`system` or `user`), kind and value of every part."""
     if not isinstance(messages, list):
         raise ValueError("not a list of messages")  # noqa: TRY004 - a fault of the data, reported like its others
     for message in messages:
@@ -88,18 +97,18 @@ def _content(content: object) -> list[Any]:
     return content
 
 
-def _part(part: dict[str, Any]) -> tuple[str, str]:
+def _part(part: dict[str, Any]) -> tuple[_Kind, str]:
     name = part.get("type")
     kind = _KINDS.get(str(name))
     if kind is None:
-        raise ValueError(f"a part has the type {name!r}; only text and one video_url are supported")
+        raise ValueError(f"a part has the type {name!r}; only text, video_url and image_url are supported")
     value = part.get(str(name))
     if isinstance(value, dict):
         value = value.get("url")
     if isinstance(value, list) and kind == "video":
         raise ValueError("a video given as a list of frames; give the URL of one video file")
     if not isinstance(value, str):
-        raise ValueError(f"a part of type {name!r} without its {'URL' if kind == 'video' else 'text'}")  # noqa: TRY004
+        raise ValueError(f"a part of type {name!r} without its {'text' if kind == 'text' else 'URL'}")  # noqa: TRY004
     return kind, value
 
 

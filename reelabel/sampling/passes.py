@@ -6,6 +6,7 @@ The resolved samplings equal those of a run that uses the sampler alone, so that
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from reelabel.sampling.options import Sampling
@@ -14,8 +15,9 @@ from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, SAMPLER_OPTIONS, f
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What a job is shown: what the video's coverage decides, its keyframes in any case, or the dense sampler's frames.
-FramePass = Literal["first", "keyframes", "dense"]
+# What a job is shown: what the video's coverage decides, its keyframes in any case, the dense sampler's frames, or an
+# image, which is a video of one frame.
+FramePass = Literal["first", "keyframes", "dense", "image"]
 
 
 class Tagged(Protocol):
@@ -42,6 +44,8 @@ def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
     """Return the sampling of one pass."""
     if name == "keyframes":
         return with_sampler(sampling, "keyframes")
+    if name == "image":
+        return with_sampler(sampling.model_copy(update={"num_frames": 1}), "keyframes")
     return dense_pass(sampling) if name == "dense" else first_pass(sampling)
 
 
@@ -77,6 +81,7 @@ def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
     return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
 
 
+@lru_cache(maxsize=64)  # a run resolves the same few for every job
 def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
     """Return a sampling with one sampler only, and only the options that it takes."""
     spec = find_sampler(sampler)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from reelabel.fast_path import FastPathUnavailableError
-from reelabel.sources.seekable import Seekable
+from reelabel.sources.video_file import Seekable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import stat
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from reelabel.errors import ObjectMissingError, VideoMissingError, VideoRefusedError, VideoUnreadableError
 from reelabel.sources.object_info import ObjectInfo, changed
-from reelabel.sources.seekable import Seekable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +23,31 @@ OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 # By these suffixes FFmpeg takes a JPEG for a sequence of files, which is not accepted; without one, by its content.
 _IMAGE_SEQUENCES = frozenset({".jpg", ".jpeg"})
 _FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Seekable:
+    """What files for `av.open` and for Python's readers share; each reads from `_position`.
+
+    Attributes:
+        size_bytes: Its length.
+    """
+
+    size_bytes: int
+    _position = 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position, as `io.IOBase.seek` does."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size_bytes}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        """Return the current position."""
+        return self._position
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
 
 
 class VideoFile(Seekable):

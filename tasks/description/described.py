@@ -9,14 +9,13 @@ import numpy as np
 
 from tasks.description.chunks import assign_frames, cut_chunks
 from tasks.description.cost import DescriptionCost
-from tasks.description.pooling import describe
 from tasks.description.scenes.change import EmbeddedChunk
 from tasks.description.scenes.merge import merge_shots
 
 if TYPE_CHECKING:
     from tasks.description.chunks import Chunk
     from tasks.description.embeddings import Embeddings
-    from tasks.description.pooling import Description, EmbeddedBank, LogitScale
+    from tasks.description.pooling import Description
     from tasks.description.scenes.change import SceneChange, SceneChanges
     from tasks.description.scenes.merge import Scene
     from tasks.domain import DescribeSpec, Job
@@ -74,9 +73,9 @@ class DescribedVideo:
         ]
 
 
-def chunks_of(job: Job, embeddings: Embeddings, spec: DescribeSpec) -> tuple[Chunk, ...]:
+def chunks_of(job: Job, duration_s: float, spec: DescribeSpec) -> tuple[Chunk, ...]:
     """Cut a job's video into chunks."""
-    return cut_chunks(embeddings.duration_s, chunk_s=spec.seconds_per_chunk, start_s=job.start_s or 0.0)
+    return cut_chunks(duration_s, chunk_s=spec.seconds_per_chunk, start_s=job.start_s or 0.0)
 
 
 def embedded_chunks(embeddings: Embeddings, chunks: tuple[Chunk, ...]) -> tuple[EmbeddedChunk, ...]:
@@ -89,21 +88,6 @@ def embedded_chunks(embeddings: Embeddings, chunks: tuple[Chunk, ...]) -> tuple[
             pts_ms=embeddings.pts_ms[rows],
         )
         for chunk, rows in zip(chunks, assign_frames(chunks, embeddings.pts_ms), strict=True)
-    )
-
-
-def describe_video(
-    embeddings: Embeddings,
-    chunks: tuple[Chunk, ...],
-    *,
-    tags: EmbeddedBank,
-    captions: EmbeddedBank,
-    spec: DescribeSpec,
-    logits: LogitScale | None,
-) -> Description:
-    """Compare a video's embeddings with the banks, as its spec says."""
-    return describe(
-        embeddings, chunks, tags=tags, captions=captions, top_k=spec.top_k, method=spec.method, logits=logits
     )
 
 

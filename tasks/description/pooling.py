@@ -7,6 +7,7 @@ method that this one corrects.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Method = Literal["default", "published"]
 DEFAULT_TOP_K = 5
+_MOST_LOGIT = 700.0  # its exponential is still a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +46,8 @@ class LogitScale:
         """Return how probable it is that a text fits (SigLIP's sigmoid); None for a model without a bias."""
         if self.bias is None:
             return None
-        logit = np.clip(self.scale * cosine + self.bias, -700, 700)
-        return float(1 / (1 + np.exp(-logit)))
+        logit = min(max(self.scale * cosine + self.bias, -_MOST_LOGIT), _MOST_LOGIT)
+        return 1 / (1 + math.exp(-logit))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,6 +108,34 @@ class Description:
     chunks: tuple[ChunkDescription, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PooledChunks:
+    """The vectors of a video's chunks.
+
+    Attributes:
+        counts: Number of frames of each chunk.
+        vectors: L2-normalised means over the frames of the chunks that have any, in order; shape (F, D), float32.
+    """
+
+    counts: tuple[int, ...]
+    vectors: npt.NDArray[np.float32] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.vectors.ndim != 2 or sum(count > 0 for count in self.counts) != len(self.vectors):  # noqa: PLR2004
+            raise ValueError(f"vectors {self.vectors.shape} do not match chunks of {self.counts} frames")
+
+
+def pool_chunks(embeddings: Embeddings, chunks: tuple[Chunk, ...]) -> PooledChunks:
+    """Pool the embeddings of each chunk."""
+    rows = assign_frames(chunks, embeddings.pts_ms)
+    filled = [embeddings.vectors[part] for part in rows if part.start < part.stop]
+    size = embeddings.vectors.shape[1]
+    return PooledChunks(
+        counts=tuple(part.stop - part.start for part in rows),
+        vectors=np.stack([pool(part) for part in filled]) if filled else np.empty((0, size), np.float32),
+    )
+
+
 def describe(
     embeddings: Embeddings,
     chunks: tuple[Chunk, ...],
@@ -116,10 +146,25 @@ def describe(
     method: Method = "default",
     logits: LogitScale | None = None,
 ) -> Description:
-    """Describe a video by its frames' embeddings; reads no video and no model.
+    """Describe a video by its frames' embeddings; as `describe_pooled`."""
+    pooled = pool_chunks(embeddings, chunks)
+    return describe_pooled(pooled, chunks, tags=tags, captions=captions, top_k=top_k, method=method, logits=logits)
+
+
+def describe_pooled(
+    pooled: PooledChunks,
+    chunks: tuple[Chunk, ...],
+    *,
+    tags: EmbeddedBank,
+    captions: EmbeddedBank,
+    top_k: int = DEFAULT_TOP_K,
+    method: Method = "default",
+    logits: LogitScale | None = None,
+) -> Description:
+    """Describe a video by the vectors of its chunks; reads no video and no model.
 
     Args:
-        embeddings: Of its frames.
+        pooled: Its chunks' vectors.
         chunks: Adjacent, in order.
         tags: Bank of tags.
         captions: Bank of captions.
@@ -130,29 +175,31 @@ def describe(
     Raises:
         ValueError: A bank's vectors are of another size.
     """
+    vectors = pooled.vectors
     for bank in (tags, captions):
-        if bank.vectors.shape[1] != embeddings.vectors.shape[1]:
-            raise ValueError(f"a bank of size {bank.vectors.shape[1]} for vectors of {embeddings.vectors.shape[1]}")
-    rows = assign_frames(chunks, embeddings.pts_ms)
-    filled = [number for number, part in enumerate(rows) if part.start < part.stop]
-    pooled = np.stack([pool(embeddings.vectors[rows[number]]) for number in filled]) if filled else None
+        if bank.vectors.shape[1] != vectors.shape[1]:
+            raise ValueError(f"a bank of size {bank.vectors.shape[1]} for vectors of {vectors.shape[1]}")
+    filled = [number for number, count in enumerate(pooled.counts) if count]
     pick = _Picker(top_k=top_k, logits=logits)
-    if pooled is None:
-        return Description(tags=(), caption=None, chunks=_describe_chunks(chunks, rows, {}))
-    tag_scores, caption_scores = pooled @ tags.vectors.T, pooled @ captions.vectors.T
+    if not filled:
+        return Description(tags=(), caption=None, chunks=_describe_chunks(chunks, pooled.counts, {}))
+    tag_scores, caption_scores = vectors @ tags.vectors.T, vectors @ captions.vectors.T
     found = {
         number: (pick.best(tags, tag_scores[row]), pick.first(captions, caption_scores[row]))
         for row, number in enumerate(filled)
     }
-    described = _describe_chunks(chunks, rows, found)
+    described = _describe_chunks(chunks, pooled.counts, found)
     if method == "published":
-        parts = [embeddings.vectors[rows[number]] for number in filled]
+        parts = [vectors[row : row + 1] for row in range(len(filled))]
         published = describe_published(parts, tags=tags.vectors, captions=captions.vectors, top_k=top_k)
         return Description(
             tags=tuple(pick.scored(tags, index, score) for index, score in published.tags),
             caption=pick.scored(captions, *published.caption) if published.caption else None,
             chunks=described,
         )
+    if len(filled) == 1:
+        best, caption = found[filled[0]]
+        return Description(tags=best, caption=caption, chunks=described)
     weights = [chunks[number].duration_s for number in filled]
     return Description(
         tags=pick.best(tags, mean_scores(tag_scores, weights)),
@@ -169,7 +216,10 @@ def pool(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def mean_scores(scores: npt.NDArray[np.float32], durations_s: Sequence[float]) -> npt.NDArray[np.float64]:
     """Average scores (C, K) over chunks, weighted by their lengths; equally if they have none; shape (K,)."""
     weights = np.asarray(durations_s, np.float64)
-    return np.asarray(np.average(scores, axis=0, weights=weights if weights.sum() > 0 else None), np.float64)
+    weights = weights if weights.sum() > 0 else np.ones(len(weights))
+    # Not np.average, whose checks take longer than all else for a video of a few chunks.
+    found: npt.NDArray[np.float64] = weights @ scores.astype(np.float64) / weights.sum()
+    return found
 
 
 def rank(scores: npt.NDArray[np.floating], count: int) -> list[int]:
@@ -196,11 +246,11 @@ class _Picker:
 
 def _describe_chunks(
     chunks: tuple[Chunk, ...],
-    rows: list[slice],
+    counts: Sequence[int],
     found: dict[int, tuple[tuple[ScoredText, ...], ScoredText | None]],
 ) -> tuple[ChunkDescription, ...]:
     described = []
-    for number, (chunk, part) in enumerate(zip(chunks, rows, strict=True)):
+    for number, (chunk, count) in enumerate(zip(chunks, counts, strict=True)):
         tags, caption = found.get(number, ((), None))
-        described.append(ChunkDescription(chunk=chunk, frames=part.stop - part.start, tags=tags, caption=caption))
+        described.append(ChunkDescription(chunk=chunk, frames=count, tags=tags, caption=caption))
     return tuple(described)

@@ -6,21 +6,15 @@ from which changes with another threshold follow without decoding.
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from reelabel.frames.cache_key import decoder_versions
-from reelabel.packet_list import PacketList
 from reelabel.seal import NO_KEY
-from tasks.description.scenes.change import SceneChange, SceneChanges, Thumbnails
-from tasks.description.scenes.footage import Looked
+from tasks.description.scenes.change import IndexLook, PossibleCut, SceneChange, SceneChanges
 
 if TYPE_CHECKING:
     from reelabel.seal import Seal
@@ -54,9 +48,7 @@ class SceneFiles:
         """
         key = _key(embeddings_key, method, threshold)
         try:
-            found = json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key)))))
-            changes = tuple(SceneChange(**change) for change in found["changes"])
-            return SceneChanges(changes=changes, method=str(found["method"]), note=str(found["note"]))
+            return _changes_of(json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key))))))
         except (ObjectError, SealError, ValueError, KeyError, TypeError):
             return None
 
@@ -66,46 +58,27 @@ class SceneFiles:
         data = json.dumps(asdict(changes)).encode()
         self.objects.replace(self._uri(key), self.seal.wrap(key, data))
 
-    def find_looked(self, info: ObjectInfo, segment: Segment) -> Looked:
-        """Look up what of a segment of a video was looked at; nothing if it must be looked at."""
-        key = _looked_key(info, segment)
+    def find_look(self, info: ObjectInfo, segment: Segment) -> IndexLook | None:
+        """Look up what a look into a segment of a video has shown; None if it must be looked into."""
+        key = _look_key(info, segment)
         try:
-            data = self.seal.unwrap(key, self.objects.read(self._uri(key)))
-            with np.load(io.BytesIO(data), allow_pickle=False) as found:
-                facts = json.loads(bytes(found["facts"]))
-                packets = PacketList(
-                    times_ms=found["times_ms"],
-                    sizes_bytes=found["sizes_bytes"],
-                    is_keyframe=found["is_keyframe"],
-                    **facts["packets"],
-                )
-                thumbnails = Thumbnails(images=found["images"], times_ms=found["shown_ms"])
-        except (ObjectError, SealError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
-            return Looked()
-        windows = tuple((float(start), float(end)) for start, end in facts["windows"])
-        return Looked(packets=packets, windows=windows, thumbnails=thumbnails)
+            found = json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key)))))
+            return IndexLook(cuts=tuple(PossibleCut(*cut) for cut in found["cuts"]), note=str(found["note"]))
+        except (ObjectError, SealError, ValueError, KeyError, TypeError):
+            return None
 
-    def write_looked(self, looked: Looked, info: ObjectInfo, segment: Segment) -> None:
-        """Write what of a segment was looked at, if that was all that a method by the index looks at."""
-        packets, thumbnails = looked.packets, looked.thumbnails
-        if packets is None or thumbnails is None:
-            return
-        named = {"fps": packets.fps, "duration_s": packets.duration_s, "listed": packets.listed}
-        facts = json.dumps({"packets": named, "windows": looked.windows}).encode()
-        buffer, key = io.BytesIO(), _looked_key(info, segment)
-        np.savez(
-            buffer,
-            facts=np.frombuffer(facts, np.uint8),
-            times_ms=packets.times_ms,
-            sizes_bytes=packets.sizes_bytes,
-            is_keyframe=packets.is_keyframe,
-            images=thumbnails.images,
-            shown_ms=thumbnails.times_ms,
-        )
-        self.objects.replace(self._uri(key), self.seal.wrap(key, buffer.getvalue()))
+    def write_look(self, look: IndexLook, info: ObjectInfo, segment: Segment) -> None:
+        """Write what a look into a segment of a video has shown, in place of a file that must not be used."""
+        key = _look_key(info, segment)
+        self.objects.replace(self._uri(key), self.seal.wrap(key, json.dumps(asdict(look)).encode()))
 
     def _uri(self, key: str) -> str:
         return f"{self.root_uri.rstrip('/')}/{key}"
+
+
+def _changes_of(found: dict[str, Any]) -> SceneChanges:
+    changes = tuple(SceneChange(**change) for change in found["changes"])
+    return SceneChanges(changes=changes, method=str(found["method"]), note=str(found["note"]))
 
 
 def _key(embeddings_key: str, method: str, threshold: float) -> str:
@@ -114,7 +87,7 @@ def _key(embeddings_key: str, method: str, threshold: float) -> str:
     return f"v{_VERSION}/{digest[:2]}/{digest}.index"
 
 
-def _looked_key(info: ObjectInfo, segment: Segment) -> str:
+def _look_key(info: ObjectInfo, segment: Segment) -> str:
     video = {"uri": info.uri, "fingerprint": info.fingerprint, "segment_s": list(segment)}
-    digest = json_digest(video | {"looked": _VERSION, "decoder": decoder_versions()})
+    digest = json_digest(video | {"look": _VERSION, "decoder": decoder_versions()})
     return f"v{_VERSION}/{digest[:2]}/{digest}.index"

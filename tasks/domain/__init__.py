@@ -6,13 +6,16 @@ from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
 from tasks.domain.cost import RunCost
 from tasks.domain.describe_spec import DescribeSpec, Spec
-from tasks.domain.job import MAX_JOBS, Job, Shard, View, group_by_view
+from tasks.domain.job import MAX_JOBS, Job, Shard, View, group_by_views, views_of
+from tasks.domain.media import MAX_MEDIA, ONE_VIDEO, MediaCounts, Medium
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
 from tasks.domain.spec import EmbeddingSpec, ModelIdentity, RunSpec
 from tasks.domain.wall_clock import RunPhase, WallClockProfile
 
 __all__ = [
     "MAX_JOBS",
+    "MAX_MEDIA",
+    "ONE_VIDEO",
     "ROUTING_OPTIONS",
     "SAMPLER_OPTIONS",
     "WHOLE",
@@ -23,6 +26,8 @@ __all__ = [
     "FirstAnswer",
     "Job",
     "JobResult",
+    "MediaCounts",
+    "Medium",
     "ModelIdentity",
     "OrderBias",
     "RunCost",
@@ -36,5 +41,6 @@ __all__ = [
     "Stage",
     "View",
     "WallClockProfile",
-    "group_by_view",
+    "group_by_views",
+    "views_of",
 ]

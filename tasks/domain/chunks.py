@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -13,12 +12,12 @@ from reelabel.errors import VideoChangedError, VideoTooLargeError, VideoUnavaila
 from reelabel.record import merge_records
 from reelabel.segment import Segment
 from tasks.domain.chunk_rule import judge
+from tasks.domain.media import merge_provenance
 from tasks.domain.outcome import ChunkCounts, Failure, JobResult, OrderBias, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from reelabel.frames.provenance import FrameProvenance
     from tasks.domain.job import Job, Shard
     from tasks.domain.outcome import Answer
 
@@ -27,7 +26,6 @@ MARK = "#"
 _NUMBERED = re.compile(r"(?P<job_id>.+)#(?P<number>0|[1-9][0-9]{0,8})", re.DOTALL)
 # Segments include both ends: without a gap, a frame on an edge would be in two chunks. Twice the tolerance of segments.
 _EDGE_S = 2e-4
-_SHOWN_NOTES = 3
 
 
 def split_chunk_id(chunk_id: str) -> tuple[str, int | None]:
@@ -196,7 +194,7 @@ def merge_chunks(
             probabilities=verdict.probabilities,
             order=_merge_orders(answers),
         ),
-        provenance=_merge_provenance([result.provenance for result in results]),
+        provenance=merge_provenance([result.provenance for result in results]),
         shard_index=results[-1].shard_index,
         routed_by=next((result.routed_by for result in results if result.routed_by), ""),
         first=results[0].first if counts.total == 1 else None,
@@ -213,27 +211,6 @@ def _merge_orders(answers: Iterable[Answer]) -> OrderBias | None:
         agreement=sum(order.agreement for order in orders) / len(orders),
         spread=max(order.spread for order in orders),
         same_position=all(order.same_position for order in orders),
-    )
-
-
-def _merge_provenance(parts: Sequence[FrameProvenance]) -> FrameProvenance:
-    """Sum what chunks cost, and take the worst of how well keyframes cover them."""
-    if len(parts) == 1:
-        return parts[0]
-    gaps_s = [each.longest_gap_s for each in parts if each.longest_gap_s is not None]
-    covers = [each.keyframe_coverage for each in parts if each.keyframe_coverage is not None]
-    reasons = dict.fromkeys(reason for each in parts for reason in each.coverage.split(",") if reason)
-    notes = list(dict.fromkeys(each.decode_note for each in parts if each.decode_note))
-    return replace(
-        reduce(merge_records, parts),
-        sampler=Counter(each.sampler for each in parts).most_common(1)[0][0],
-        decode_method=Counter(each.decode_method for each in parts).most_common(1)[0][0],
-        decode_note="; ".join(notes[:_SHOWN_NOTES]),
-        longest_gap_s=max(gaps_s, default=None),
-        keyframe_coverage=min(covers, default=None),
-        coverage=",".join(reasons),
-        chosen_ms="",  # each chunk's row has its own
-        frames_used=sum(each.frames_used for each in parts),
     )
 
 

@@ -11,6 +11,7 @@ from reelabel.digest import json_digest
 from reelabel.sampling.passes import choose_pass
 from reelabel.sampling.registry import find_sampler
 from reelabel.segment import WHOLE, Segment
+from tasks.domain.media import Medium
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,11 +25,11 @@ MAX_JOBS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One multiple-choice question about one video.
+    """One multiple-choice question about a video, or about several videos and images.
 
     Attributes:
         job_id: The user's identifier, unique within a dataset.
-        video_uri: `s3://`, `file://`, `https://`, `http://`, `data:` or a path.
+        video_uri: `s3://`, `file://`, `https://`, `http://`, `data:` or a path; of several videos, the first.
         prompt: The question, without its choices.
         choices: At least two different answers, in the order shown to the model.
         start_s: Start of the segment in seconds; None is the video's start.
@@ -40,6 +41,7 @@ class Job:
         answer: The known answer, one of `choices`; never shown to the model.
         task: The user's grouping for evaluation.
         subtask: A finer grouping.
+        media: The videos and images in the order shown, if there is more than one video; None for one video.
         chunk_s: Seconds of a chunk, if the plan cuts the job into chunks; see `tasks.domain.chunks`.
         only_chunks: Numbers of the only chunks to ask about, if the others keep their answers; None asks about all.
     """
@@ -57,6 +59,7 @@ class Job:
     answer: str | None = None
     task: str | None = None
     subtask: str | None = None
+    media: tuple[Medium, ...] | None = None
     chunk_s: float | None = None
     only_chunks: tuple[int, ...] | None = None
 
@@ -74,7 +77,7 @@ class Job:
 
         Fields that were added later are omitted if empty, so that existing labels stay valid.
         """
-        added_later = {"template": self.template, "examples": self.examples}
+        added_later = {"template": self.template, "examples": self.examples, "media": self.media}
         return json_digest(
             {
                 "video_uri": self.video_uri,
@@ -84,9 +87,14 @@ class Job:
                 "end_s": self.end_s,
                 "messages": _canonical(self.messages),
                 "system_prompt": self.system_prompt,
-                **{name: text for name, text in added_later.items() if text is not None},
+                **{name: value for name, value in added_later.items() if value is not None},
             },
         )
+
+    @property
+    def shown(self) -> tuple[Medium, ...]:
+        """Everything that it shows, in order."""
+        return self.media or (Medium("video", self.video_uri),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +113,8 @@ class Shard:
 
     @property
     def video_uris(self) -> tuple[str, ...]:
-        """The shard's videos, each once, in order of first appearance."""
-        return tuple(dict.fromkeys(job.video_uri for job in self.jobs))
+        """The shard's videos and images, each once, in order of first appearance."""
+        return tuple(dict.fromkeys(medium.uri for job in self.jobs for medium in job.shown))
 
 
 def _canonical(messages: str | None) -> Any:  # noqa: ANN401 - any JSON value
@@ -114,10 +122,10 @@ def _canonical(messages: str | None) -> Any:  # noqa: ANN401 - any JSON value
 
 
 class View(NamedTuple):
-    """The frames of one video that some jobs share: extracted once, into one frame file.
+    """The frames of one video, or the image, that some jobs share: extracted once, into one frame file.
 
     Attributes:
-        video_uri: The video.
+        video_uri: The video or image.
         shown: Which of its frames.
         segment: The segment that they are from.
         texts: What is asked about them, if that chooses them; empty otherwise.
@@ -128,12 +136,6 @@ class View(NamedTuple):
     segment: Segment = WHOLE
     texts: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, job: Job, sampling: Sampling) -> View:
-        """Return the view that a job is shown first."""
-        texts = job.texts if find_sampler(sampling.sampler).asks_the_question else ()
-        return cls(job.video_uri, choose_pass(sampling, job), Segment.of(job.start_s, job.end_s), texts)
-
     @property
     def name(self) -> str:
         """Unique name, used as the video id of a batch's questions."""
@@ -143,9 +145,26 @@ class View(NamedTuple):
         return "\n".join(filter(None, (self.video_uri, segment, shown, texts)))
 
 
-def group_by_view(jobs: Iterable[Job], sampling: Sampling) -> dict[View, list[Job]]:
-    """Group jobs by the view that they are shown first, in order of first appearance."""
-    groups: dict[View, list[Job]] = {}
+def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View, ...]:
+    """Return the views of everything that a job shows, in order.
+
+    Args:
+        job: The job.
+        sampling: Chooses the frames of its videos.
+        dense: Whether it is asked again, with the dense sampler's frames of each video.
+    """
+    shown: FramePass = "dense" if dense else choose_pass(sampling, job)
+    segment = Segment.of(job.start_s, job.end_s)  # of the only video, if there is one
+    texts = job.texts if find_sampler(sampling.sampler).asks_the_question else ()
+    return tuple(
+        View(medium.uri, "image") if medium.kind == "image" else View(medium.uri, shown, segment, texts)
+        for medium in job.shown
+    )
+
+
+def group_by_views(jobs: Iterable[Job], sampling: Sampling) -> dict[tuple[View, ...], list[Job]]:
+    """Group jobs by the views that they are shown first, in order of first appearance."""
+    groups: dict[tuple[View, ...], list[Job]] = {}
     for job in jobs:
-        groups.setdefault(View.of(job, sampling), []).append(job)
+        groups.setdefault(views_of(job, sampling), []).append(job)
     return groups

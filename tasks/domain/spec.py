@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -45,6 +45,12 @@ FrameChoice: TypeAlias = Literal["dense", "keyframes"]
 _SAMPLERS: dict[FrameChoice, str] = {"dense": "middles", "keyframes": "keyframes"}
 
 
+@lru_cache(maxsize=1024)
+def _sampling(sampler: str, frames: int, max_pixels: int) -> Sampling:
+    # Cached, as it is the same for most videos, and its checks take longer than a video's description.
+    return Sampling(sampler=sampler, num_frames=frames, max_pixels=max_pixels, size_multiple_px=1)
+
+
 class EmbeddingSpec(BaseModel):
     """Which frames of a video are embedded, and by which image-text model."""
 
@@ -60,12 +66,7 @@ class EmbeddingSpec(BaseModel):
 
     def sampling(self, *, chunks: int = 1, max_pixels: int) -> Sampling:
         """Return how the frames of some consecutive chunks are chosen in one pass."""
-        return Sampling(
-            sampler=_SAMPLERS[self.sampler],
-            num_frames=self.frames_per_chunk * chunks,
-            max_pixels=max_pixels,
-            size_multiple_px=1,
-        )
+        return _sampling(_SAMPLERS[self.sampler], self.frames_per_chunk * chunks, max_pixels)
 
 
 class RunSpec(BaseModel):

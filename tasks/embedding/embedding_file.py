@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,6 +27,7 @@ from tasks.domain import ModelIdentity
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from pydantic import BaseModel
 
     from reelabel.sampling.options import Sampling
     from reelabel.seal import Seal
@@ -39,7 +40,14 @@ DEFAULT_PRECISION: Precision = "float16"
 
 _SCHEMA_VERSION = 1
 _FACTS_KEY, _VIDEO_KEY = b"reelabel", b"video"
+_OF_A_VIDEO = ("source_uri", "fingerprint", "segment_s")
 _TYPES = {"float16": np.float16, "float32": np.float32}
+
+
+@lru_cache(maxsize=64)
+def _as_json(options: BaseModel) -> dict[str, Any]:
+    # Cached, as it takes longer than hashing the key, and is the same for all videos of a run.
+    return options.model_dump(mode="json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +88,11 @@ class EmbeddingIdentity:
         """Return what the file holds of it, as JSON values: no embedded video, and no signed query."""
         return self._values | {"key": self.key, "source_uri": redact_uri(self.source_uri)}
 
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What it has in common with those of other videos that are asked for in the same way, as JSON values."""
+        return {name: value for name, value in self._values.items() if name not in _OF_A_VIDEO}
+
     @cached_property
     def _values(self) -> dict[str, Any]:
         return {
@@ -87,9 +100,9 @@ class EmbeddingIdentity:
             "source_uri": self.source_uri,
             "fingerprint": self.fingerprint,
             "segment_s": list(self.segment),
-            "sampling": self.sampling.model_dump(mode="json"),
+            "sampling": _as_json(self.sampling),
             "chunk_s": self.chunk_s,
-            "model": self.model.model_dump(mode="json"),
+            "model": _as_json(self.model),
             "dimensions": self.dimensions,
             "size_px": self.size_px,
             "precision": self.precision,
@@ -186,21 +199,24 @@ def _decode(data: bytes, key: str, seal: Seal) -> tuple[Embeddings, dict[str, An
 def _read_vectors(table: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - pyarrow
     column = table["vector"].combine_chunks()
     values = column.flatten().to_numpy(zero_copy_only=False)
-    return _restored(values.reshape(len(table), column.type.list_size))
+    return restored(values.reshape(len(table), column.type.list_size))
 
 
 def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArray[np.floating]:
     return vectors.astype(_TYPES[precision])
 
 
-def _restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    # Rounding changes lengths in the fourth digit: they are made 1 again.
+def restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    """Return stored vectors (N, D) at length 1, as rounding changes lengths in the fourth digit.
+
+    Stored again, they are not rounded again: their lengths change by far less than the distance of two numbers.
+    """
     return normalize(stored.astype(np.float32))
 
 
 def as_read_back(embeddings: Embeddings, precision: Precision) -> Embeddings:
     """Return embeddings as they are read back from a file, so that the run that makes it says what later ones say."""
-    return replace(embeddings, vectors=_restored(_stored(embeddings.vectors, precision)))
+    return replace(embeddings, vectors=restored(_stored(embeddings.vectors, precision)))
 
 
 class EmbeddingCache:

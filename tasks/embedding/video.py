@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from infra.prefetch import prefetch
 from reelabel.errors import (
     FrameFileError,
     NoFramesError,
@@ -20,25 +23,28 @@ from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import Turns, stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
-from reelabel.segment import Segment
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.object_info import ObjectInfo
 from reelabel.temporary import temporary_folder
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
+from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
 from tasks.embedding.pieces import cut_pieces, most_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.look import IndexReader
-    from reelabel.sources.object_store import ObjectInfo
+    from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
     from tasks.embedding.batches import FrameBatcher
     from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.pack_file import PackFiles
     from tasks.embedding.pieces import Piece
     from tasks.embedding.protocol import TowersInfo
 
@@ -56,6 +62,28 @@ _CUT = "cut short"  # in the note of a file whose last bytes are missing
 def frame_pixels(info: TowersInfo) -> int:
     """Return the most pixels of a frame: twice the model's square, so that neither side of a wide one is enlarged."""
     return 2 * info.size_px**2
+
+
+def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, towers: TowersInfo) -> EmbeddingIdentity:
+    """Return what the embeddings of a video are asked for by.
+
+    Args:
+        info: The version of the video.
+        segment: The part of it.
+        spec: How frames are chosen, and the model.
+        towers: What the model's towers report.
+    """
+    return EmbeddingIdentity(
+        source_uri=info.uri,
+        fingerprint=info.fingerprint,
+        sampling=spec.sampling(max_pixels=frame_pixels(towers)),
+        segment=segment,
+        model=spec.model,
+        dimensions=towers.dimensions,
+        size_px=towers.size_px,
+        versions=towers.versions,
+        chunk_s=spec.seconds_per_chunk,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +117,7 @@ class VideoEmbedder:
         extractor: Prepares their frames.
         reader: Reads how long they are.
         cache: Keeps their embeddings.
+        packs: Keeps those of the videos of a shard together.
         frames: Embeds frames.
         spec: How frames are chosen, and the model.
         info: What the model's towers report.
@@ -98,6 +127,7 @@ class VideoEmbedder:
     extractor: FrameExtractor
     reader: IndexReader
     cache: EmbeddingCache
+    packs: PackFiles
     frames: FrameBatcher
     spec: EmbeddingSpec
     info: TowersInfo
@@ -108,17 +138,32 @@ class VideoEmbedder:
         """Most pixels of a frame."""
         return frame_pixels(self.info)
 
-    def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
-        """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
-        return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info)
+    def pack_key(self, jobs: Sequence[Job]) -> str | None:
+        """Return the key of the pack of the videos of some jobs; None if there are too few of them."""
+        if len(jobs) < LEAST_VIDEOS:
+            return None
+        videos = [(job.video_uri, Segment.of(job.start_s, job.end_s)) for job in jobs]
+        any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
+        return pack_key(videos, identity_of(any_version, WHOLE, spec=self.spec, towers=self.info))
 
-    def embed_segment(self, uri: str, segment: Segment, info: ObjectInfo | None = None) -> EmbeddedVideo:
+    def identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
+        """Return what the embeddings of a job's video, in a version, are asked for by."""
+        return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, towers=self.info)
+
+    def embed(self, job: Job, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None) -> EmbeddedVideo:
+        """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
+        return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info, pack=pack)
+
+    def embed_segment(
+        self, uri: str, segment: Segment, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None
+    ) -> EmbeddedVideo:
         """Return the embeddings of a video, or of a segment of it.
 
         Args:
             uri: URI of the video.
             segment: The segment.
             info: Size and fingerprint of the video, if known; None looks them up.
+            pack: What is kept of the videos of its shard; what it lacks is added.
 
         Raises:
             VideoError: The video cannot be used; see its code.
@@ -128,7 +173,16 @@ class VideoEmbedder:
         """
         extractor, started = self.extractor, time.perf_counter()
         info = info or stat_video(extractor.objects, uri, allow_roots=extractor.allow_roots)
-        identity = self._identity(info, segment)
+        identity = identity_of(info, segment, spec=self.spec, towers=self.info)
+        if pack and (kept := pack.find(identity.key)):
+            cost = DescriptionCost()
+            return EmbeddedVideo(info=info, identity=identity, embeddings=kept, was_cached=True, cost=cost)
+        video = self._find_or_make(info, identity, started=started)
+        if pack:
+            pack.add(identity.key, video.embeddings)
+        return video
+
+    def _find_or_make(self, info: ObjectInfo, identity: EmbeddingIdentity, *, started: float) -> EmbeddedVideo:
         with self.turns.at(identity.key):
             found = self.cache.find(identity)
             if found is not None:
@@ -141,24 +195,10 @@ class VideoEmbedder:
                 error.fingerprint = error.fingerprint or info.fingerprint
                 raise
 
-    def _identity(self, info: ObjectInfo, segment: Segment) -> EmbeddingIdentity:
-        return EmbeddingIdentity(
-            source_uri=info.uri,
-            fingerprint=info.fingerprint,
-            sampling=self.spec.sampling(max_pixels=self.frame_pixels),
-            segment=segment,
-            model=self.spec.model,
-            dimensions=self.info.dimensions,
-            size_px=self.info.size_px,
-            versions=self.info.versions,
-            chunk_s=self.spec.seconds_per_chunk,
-        )
-
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
-        taken = self._take_pieces(
-            info, [*cut_pieces(identity.segment, length_s, self.spec, frame_pixels=self.frame_pixels)]
-        )
+        pieces = [*cut_pieces(identity.segment, length_s, self.spec, frame_pixels=self.frame_pixels)]
+        taken = self._take_pieces(info, pieces)
         embeddings = taken.joined(identity.segment.start_s or 0.0, length_s)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
@@ -181,25 +221,24 @@ class VideoEmbedder:
         A video that has to be decoded from its beginning for each piece is decoded as one, with as many frames as
         memory and a sampler allow.
         """
-        taken = _Taken()
+        taken, whole = _Taken(), Segment.of(pieces[0][0].start_s, pieces[-1][0].end_s)
         with temporary_folder("video") as folder:
             copies = DownloadCache(folder=folder) if len(pieces) > 1 else self.extractor.copies
-            extractor = replace(self.extractor, copies=copies)
-            for number, (segment, chunks) in enumerate(pieces):
-                try:
-                    self._take(extractor, info, segment, chunks, taken)
-                except _ENDED as error:
-                    if not taken.vectors:
-                        raise
-                    taken.end(segment.start_s or 0.0, error.message)
-                    break
-                if number == 0 and len(pieces) > 1 and taken.method == _LINEAR:
-                    whole = Segment.of(segment.start_s, pieces[-1][0].end_s)
-                    taken = _Taken(cost=taken.cost)
-                    most = most_chunks(self.spec, frame_pixels=self.frame_pixels, pieces=_WHOLE_PIECES)
-                    self._take(extractor, info, whole, most, taken)
-                    taken.notes[_AS_ONE] = None
-                    break
+            take = partial(self._extract, replace(self.extractor, copies=copies), info)
+            self._add(take(*pieces[0]), taken)
+            if len(pieces) > 1 and taken.method == _LINEAR:
+                taken = _Taken(cost=taken.cost)
+                most = most_chunks(self.spec, frame_pixels=self.frame_pixels, pieces=_WHOLE_PIECES)
+                self._add(take(whole, most), taken)
+                taken.notes[_AS_ONE] = None
+                return taken
+            # The next piece is decoded while the towers work on one.
+            with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:
+                for piece in rest:
+                    if isinstance(piece, _End):
+                        taken.end(piece.start_s, piece.why)
+                    else:
+                        self._add(piece, taken)
         return taken
 
     def _length_s(self, info: ObjectInfo, segment: Segment) -> float:
@@ -213,16 +252,45 @@ class VideoEmbedder:
         end_s = length_s if segment.end_s is None else min(segment.end_s, length_s)
         return max(0.0, end_s - (segment.start_s or 0.0))
 
-    def _take(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int, taken: _Taken) -> None:
+    def _extract(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int) -> _Frames:
         sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)
-        video, file, read_ms = _extract(replace(extractor, sampling=sampling), info, segment)
+        return _extract(replace(extractor, sampling=sampling), info, segment)
+
+    def _add(self, piece: _Frames, taken: _Taken) -> None:
         started = time.perf_counter()
-        vectors = self.frames.embed(file.images)
-        embed_ms = (time.perf_counter() - started) * 1e3
-        taken.add(video, file, vectors, segment.start_s or 0.0, read_ms=read_ms, embed_ms=embed_ms)
+        vectors = self.frames.embed(piece.file.images)
+        taken.add(piece, vectors, embed_ms=(time.perf_counter() - started) * 1e3)
 
 
-def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> tuple[ExtractedVideo, FrameFile, float]:
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """The frames of a piece, and how they were come by."""
+
+    segment: Segment
+    video: ExtractedVideo
+    file: FrameFile = field(repr=False)
+    read_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A time from which on a video has no frames, and why."""
+
+    start_s: float
+    why: str
+
+
+def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Piece]) -> Iterator[_Frames | _End]:
+    """Yield the frames of pieces, up to the first one without."""
+    for segment, chunks in pieces:
+        try:
+            yield take(segment, chunks)
+        except _ENDED as error:
+            yield _End(segment.start_s or 0.0, error.message)
+            return
+
+
+def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _Frames:
     """Prepare and read a frame file; one that was removed or altered in between is made again once."""
     for attempt in (1, 2):
         video = extractor.prepare(info.uri, info, segment=segment)
@@ -230,7 +298,7 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> t
         try:
             file = extractor.cache.read(video.identity)
             file = decode_frame_file(with_pixels(file, extractor.pool, extractor.limits)) if _is_packed(file) else file
-            return video, file, (time.perf_counter() - started) * 1e3
+            return _Frames(segment, video, file, (time.perf_counter() - started) * 1e3)
         except (FrameFileError, ObjectMissingError) as error:
             refused = error.message
             if attempt == 1:
@@ -256,17 +324,9 @@ class _Taken:
     first_ms: int | None = None
     is_cut: bool = False
 
-    def add(
-        self,
-        video: ExtractedVideo,
-        file: FrameFile,
-        vectors: npt.NDArray[np.float32],
-        start_s: float,
-        *,
-        read_ms: float,
-        embed_ms: float,
-    ) -> None:
+    def add(self, piece: _Frames, vectors: npt.NDArray[np.float32], *, embed_ms: float) -> None:
         """Add the frames of a piece, but for those that an earlier piece has given."""
+        video, file, start_s, read_ms = piece.video, piece.file, piece.segment.start_s or 0.0, piece.read_ms
         if self.first_ms is None:
             self.first_ms = int(file.facts["first_ms"] or 0)
         times_ms = np.round(file.time_s * _MS).astype(np.int64) - self.first_ms

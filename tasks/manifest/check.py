@@ -8,12 +8,13 @@ import polars as pl
 
 from infra.settings.template import check_template
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES
-from tasks.manifest.messages import fill_from_messages, messages_as_json
+from tasks.domain import MAX_MEDIA
+from tasks.manifest.messages import messages_as_json, resolve_media
 from tasks.manifest.schema import (
     COLUMNS,
     LONGEST_ID_BYTES,
     QUESTION,
-    REPLACED_BY_MESSAGES,
+    REPLACED,
     REQUIRED,
     ROW,
     SCHEMES,
@@ -36,8 +37,8 @@ def conform_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.
     Returns:
         The frame with every column of the schema, absent ones filled with null, and the faults of its columns.
     """
-    # Rows with messages have their video and question there.
-    needed = [name for name in REQUIRED if not ("messages" in frame.columns and name in REPLACED_BY_MESSAGES)]
+    replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in frame.columns))
+    needed = [name for name in REQUIRED if name not in replaced]
     if not questions:
         frame, needed = frame.drop(QUESTION, strict=False), [name for name in needed if name not in QUESTION]
     if _holds_structs(frame):
@@ -92,12 +93,13 @@ def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataF
         questions: Whether its jobs have questions.
 
     Returns:
-        The rows with their messages resolved, and their faults.
+        The rows with the columns of jobs and `ROW`, and their faults.
     """
-    resolved, faults = fill_from_messages(frame)
+    resolved, faults = resolve_media(frame)
+    checked = resolved.drop("video_uris")
     if not questions:
-        return without_questions(resolved), [*faults, *_row_faults(resolved, _of_videos)]
-    return resolved, [*faults, *_row_faults(resolved), *_template_faults(resolved)]
+        return without_questions(checked), [*faults, *_row_faults(resolved, _of_videos)]
+    return checked, [*faults, *_row_faults(resolved), *_template_faults(resolved)]
 
 
 def without_questions(frame: pl.DataFrame) -> pl.DataFrame:
@@ -125,12 +127,17 @@ def _of_videos() -> Iterator[tuple[str, str, pl.Expr]]:
     """Yield the rules of jobs without questions, as `_rules` does."""
     yield from (rule for rule in (*_presence_rules(), *_storage_rules()) if rule[1] not in QUESTION)
     yield from _video_rules()
+    yield (
+        "Several videos or images are shown; describe takes one video a row.",
+        "job_id",
+        pl.col("media").is_not_null(),
+    )
 
 
 def _row_faults(
     frame: pl.DataFrame, rules_of: Callable[[], Iterator[tuple[str, str, pl.Expr]]] | None = None
 ) -> Iterator[Fault]:
-    rules = list((rules_of or _rules)())
+    rules = [*(rules_of or _rules)(), *(_media_rules() if frame["media"].null_count() < len(frame) else ())]
     # Evaluate all rules in parallel first; look for rows only where a rule is broken.
     any_broken = frame.select(broken.any().alias(rule) for rule, _, broken in rules).row(0)
     for (rule, shown, broken), is_broken in zip(rules, any_broken, strict=True):
@@ -158,8 +165,9 @@ def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
 
 def _presence_rules() -> Iterator[tuple[str, str, pl.Expr]]:
     for name in REQUIRED:
-        replaced = pl.col("messages").is_not_null() & (name in REPLACED_BY_MESSAGES)
-        yield f"{name} is null.", name, pl.col(name).is_null() & ~replaced
+        replaced = [pl.col(other).is_not_null() for other, names in REPLACED.items() if name in names]
+        yield f"{name} is null.", name, pl.col(name).is_null() & ~pl.any_horizontal(pl.lit(value=False), *replaced)
+    yield "video_uris is empty.", "job_id", pl.col("video_uris").list.len() == 0
     for name in ("job_id", "video_uri", "prompt"):
         yield f"{name} is empty.", name, pl.col(name).str.strip_chars() == ""
 
@@ -193,29 +201,48 @@ def _choice_rules() -> Iterator[tuple[str, str, pl.Expr]]:
 
 
 def _video_rules() -> Iterator[tuple[str, str, pl.Expr]]:
-    uri, start_s, end_s = pl.col("video_uri"), pl.col("start_s"), pl.col("end_s")
-    scheme = pl.coalesce(uri.str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1), uri.str.extract("^(data):", 1))
-    yield (
-        f"video_uri is not a path, and its scheme is not one of {', '.join(SCHEMES)}.",
-        "video_uri",
-        scheme.is_not_null() & ~scheme.is_in(SCHEMES),
-    )
-    yield (
-        "video_uri has no bucket or no key; write s3://bucket/key.",
-        "video_uri",
-        (scheme == "s3") & ~uri.str.contains("^s3://[^/]+/."),
-    )
-    yield (
-        "video_uri has no host; write https://host/path.",
-        "video_uri",
-        scheme.is_in(WEB_SCHEMES) & ~uri.str.contains("^https?://[^/?#]"),
-    )
-    yield (
-        "video_uri has no comma before its data; write data:video/mp4;base64,AAAA.",
-        "video_uri",
-        (scheme == INLINE_SCHEME) & ~uri.str.contains(",", literal=True),
-    )
+    start_s, end_s = pl.col("start_s"), pl.col("end_s")
+    for clause, broken in _uri_rules(pl.col("video_uri")):
+        yield f"video_uri {clause}", "video_uri", broken & pl.col("media").is_null()
     for name, seconds in (("start_s", start_s), ("end_s", end_s)):
         yield f"{name} is not a finite number.", name, ~seconds.is_finite()
     yield "start_s is negative.", "start_s", start_s < 0
     yield "end_s is not after start_s.", "end_s", end_s <= start_s.fill_null(0.0)
+
+
+def _media_rules() -> Iterator[tuple[str, str, pl.Expr]]:
+    """Yield rules for rows that show more than one video."""
+    media, kind, uri = pl.col("media"), pl.element().struct.field("kind"), pl.element().struct.field("uri")
+    where = "A URI of video_uris or messages"
+    is_empty = uri.is_null() | (uri.str.strip_chars() == "")
+    yield f"{where} is empty.", "job_id", media.list.eval(is_empty).list.any()
+    for clause, broken in _uri_rules(uri):
+        yield f"{where} {clause}", "job_id", media.list.eval(broken).list.any()
+    yield f"More than {MAX_MEDIA} videos and images are shown.", "job_id", media.list.len() > MAX_MEDIA
+    has_segment = pl.col("start_s").is_not_null() | pl.col("end_s").is_not_null()
+    yield (
+        "start_s and end_s are given with several videos; leave them out, and cut the videos before.",
+        "job_id",
+        has_segment & (media.list.eval(kind == "video").list.sum() > 1),
+    )
+
+
+def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield what can be wrong with a URI, as a clause, and where it is."""
+    scheme = pl.coalesce(uri.str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1), uri.str.extract("^(data):", 1))
+    yield (
+        f"is not a path, and its scheme is not one of {', '.join(SCHEMES)}.",
+        scheme.is_not_null() & ~scheme.is_in(SCHEMES),
+    )
+    yield (
+        "has no bucket or no key; write s3://bucket/key.",
+        (scheme == "s3") & ~uri.str.contains("^s3://[^/]+/."),
+    )
+    yield (
+        "has no host; write https://host/path.",
+        scheme.is_in(WEB_SCHEMES) & ~uri.str.contains("^https?://[^/?#]"),
+    )
+    yield (
+        "has no comma before its data; write data:video/mp4;base64,AAAA.",
+        (scheme == INLINE_SCHEME) & ~uri.str.contains(",", literal=True),
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def require_cuttable(jobs: JobTable, spec: RunSpec, *, manifest: str) -> None:
-    """Make sure that the ids of chunks are unique, and that each job has the choice that a rule looks for.
+    """Make sure that jobs show one video, that ids of chunks are unique, and that jobs have the choice of a rule.
 
     Args:
         jobs: The jobs; any will do if the spec cuts none.
@@ -43,6 +43,10 @@ def require_cuttable(jobs: JobTable, spec: RunSpec, *, manifest: str) -> None:
 
 def _faults(part: pl.DataFrame, wanted: str | None) -> Iterator[Fault]:
     marked = part.filter(pl.col("job_id").str.contains(MARK, literal=True)).select(ROW, "job_id").rows()
+    several = part.drop_nulls("media").select(ROW, "job_id").rows()
+    if several:
+        rule = "With chunk_s, a job must show one video and no image; leave out chunk_s."
+        yield row_fault(rule, "job_id", several)
     if marked:
         yield row_fault(f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", marked)
     if wanted is None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from reelabel.digest import DIGEST_LENGTH
-from tasks.domain import Job
-from tasks.manifest.schema import COLUMNS, ROW
+from tasks.domain import Job, Medium
+from tasks.manifest.schema import JOB_COLUMNS, ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 # Columns that most rows leave empty; the other rows are digested one by one.
-_RARE = ("start_s", "end_s", "messages", "template", "examples")
+_RARE = ("start_s", "end_s", "messages", "template", "examples", "media")
 # The keys of `Job.digest` in their order; Polars writes strings as `json.dumps(..., ensure_ascii=False)` does.
 _TEXT = pl.struct(
     "choices",
@@ -32,7 +32,7 @@ def job_digests(frame: pl.DataFrame) -> pl.Series:
     """Compute each row's `Job.digest`.
 
     Args:
-        frame: A manifest's columns, with messages resolved.
+        frame: The columns of jobs.
 
     Returns:
         A string column `job_digest`; null where the row's messages are not JSON.
@@ -46,9 +46,15 @@ def job_digests(frame: pl.DataFrame) -> pl.Series:
 
 
 def rows_to_jobs(frame: pl.DataFrame) -> list[Job]:
-    """Convert a manifest's rows to jobs."""
-    rows = frame.select(*COLUMNS).iter_rows(named=True)
-    return [Job(**row | {"choices": tuple(row["choices"] or ())}) for row in rows]
+    """Convert rows to jobs."""
+    return [job_of(row) for row in frame.select(*JOB_COLUMNS).iter_rows(named=True)]
+
+
+def job_of(row: Mapping[str, Any]) -> Job:
+    """Convert a row, by column, to a job."""
+    media = row.get("media")
+    shown = media and tuple(Medium(medium["kind"], medium["uri"]) for medium in media)
+    return Job(**{**row, "choices": tuple(row["choices"] or ()), "media": shown})
 
 
 def _digest(job: Job) -> str | None:
@@ -60,6 +66,7 @@ def _digest(job: Job) -> str | None:
 
 def jobs_to_rows(jobs: Sequence[Job]) -> pl.DataFrame:
     """Convert jobs to rows, with `row` and `job_digest`."""
-    columns = {name: [getattr(job, name) for job in jobs] for name in COLUMNS}
+    columns = {name: [getattr(job, name) for job in jobs] for name in JOB_COLUMNS if name != "media"}
+    columns["media"] = [job.media and [medium._asdict() for medium in job.media] for job in jobs]
     digests = {"job_digest": [job.digest for job in jobs]}
-    return pl.DataFrame(columns | digests, schema=COLUMNS | {"job_digest": pl.String}).with_row_index(ROW)
+    return pl.DataFrame(columns | digests, schema=JOB_COLUMNS | {"job_digest": pl.String}).with_row_index(ROW)

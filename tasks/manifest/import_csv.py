@@ -11,19 +11,21 @@ from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.wording import pluralize
 from tasks.manifest.csv_rows import read_header, read_rows
 from tasks.manifest.rejects import ImportedRows
-from tasks.manifest.schema import COLUMNS, REPLACED_BY_MESSAGES, REQUIRED
+from tasks.manifest.schema import COLUMNS, REPLACED, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 _NUMBERS = ("start_s", "end_s")
+_LISTS = ("choices", "video_uris")
 
 
 def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> ImportedRows:
     """Read a CSV file with the manifest's column names; other columns are dropped, and noted.
 
-    `choices` is a JSON list (`["yes", "no"]`) or separated by bars (`yes|no`). An empty cell is null.
+    `choices` is a JSON list (`["yes", "no"]`) or separated by bars (`yes|no`), and so is `video_uris`. An empty cell is
+    null.
 
     Args:
         path: The file.
@@ -54,11 +56,22 @@ def require_known(columns: Mapping[str, str]) -> None:
         raise ManifestError(f"Unknown manifest columns: {', '.join(unknown)}; a manifest has {', '.join(COLUMNS)}.")
 
 
+def require_one_video(columns: Mapping[str, str]) -> None:
+    """Check that a mapping for a layout, which finds one video a row, names known columns and not several videos.
+
+    Raises:
+        ManifestError: It does.
+    """
+    require_known(columns)
+    if "video_uris" in columns:
+        raise ManifestError("A layout has one video a row; leave out video_uris, or import a CSV without a layout.")
+
+
 def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, str]:
     """Return the file's column of each manifest column that it has."""
     require_known(columns)
     names = {name: columns.get(name, name) for name in COLUMNS if columns.get(name, name) in header}
-    replaced = REPLACED_BY_MESSAGES if "messages" in names else ()
+    replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in names))
     missing = [columns.get(name, name) for name in (*REQUIRED, *columns) if name not in names and name not in replaced]
     if missing:
         found = ", ".join(header) or "nothing"
@@ -77,8 +90,8 @@ def _row(cells: dict[str, str], columns: dict[str, str]) -> dict[str, object]:
 def _value(name: str, text: str) -> object:
     if not text:
         return None
-    if name == "choices":
-        return _choices(text)
+    if name in _LISTS:
+        return _parse_list(text, name)
     return parse_number(text, name) if name in _NUMBERS else text
 
 
@@ -94,17 +107,17 @@ def parse_number(text: str, name: str) -> float:
         raise ValueError(f"{name} {text!r} is not a number") from None
 
 
-def _choices(text: str) -> list[str]:
+def _parse_list(text: str, name: str) -> list[str]:
     if not text.lstrip().startswith("["):
         return [part.strip() for part in text.split("|")]
     try:
         values = json.loads(text)
     except RecursionError:
-        raise ValueError("choices is nested too deeply for a JSON list of strings") from None
+        raise ValueError(f"{name} is nested too deeply for a JSON list of strings") from None
     except ValueError:
-        raise ValueError(f"choices {text!r} is not a JSON list") from None
+        raise ValueError(f"{name} {text!r} is not a JSON list") from None
     if not all(isinstance(value, str) for value in values):
-        raise ValueError(f"choices {text!r} contains a value that is not a string")
+        raise ValueError(f"{name} {text!r} contains a value that is not a string")
     if not all(map(is_valid_unicode, values)):
-        raise ValueError(f"choices {text!r} contains an unpaired surrogate, which is not a valid character")
+        raise ValueError(f"{name} {text!r} contains an unpaired surrogate, which is not a valid character")
     return list(values)

@@ -23,8 +23,9 @@ _LONGEST_GIVEN = 4_000
 def import_openai_batch(path: Path) -> ImportedRows:
     """Read requests in the OpenAI batch format, one per line.
 
-    `custom_id` becomes `job_id`. The messages must contain one `video_url` (or `video`) part and the question as
-    text. Its choices are the first of these that the request has: the list in `body.metadata.choices`; vLLM's list in
+    `custom_id` becomes `job_id`. The messages must contain a `video_url` (or `video`) part and the question as text.
+    With several videos, or with images, the column `messages` holds them, followed by the question. Its choices are
+    the first of these that the request has: the list in `body.metadata.choices`; vLLM's list in
     `body.structured_outputs.choice`; lines of the text such as `A. red` or `B) green`, which are then removed from
     the question. If the list has only the letters of such lines, the choices are the lines' texts.
 
@@ -40,6 +41,8 @@ def import_openai_batch(path: Path) -> ImportedRows:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             found.add(f"line {number}", partial(_line, line), job_id=_job_id(line), given=line[:_LONGEST_GIVEN])
+    if any("messages" in row for row in found.rows):
+        found.columns = (*_COLUMNS, "messages")
     return found
 
 
@@ -74,13 +77,12 @@ def _row(request: dict[str, Any]) -> dict[str, Any]:
     job_id = str(request["custom_id"])
     if not all(map(is_valid_unicode, [job_id, *choices])):
         raise ValueError("custom_id or a choice contains an unpaired surrogate, which is not a valid character")
-    return {
-        "job_id": job_id,
-        "video_uri": question.video_uri,
-        "prompt": prompt,
-        "choices": choices,
-        "system_prompt": question.system_prompt,
-    }
+    row = {"job_id": job_id, "choices": choices, "system_prompt": question.system_prompt}
+    if len(question.media) > 1:
+        parts = [{"type": f"{kind}_url", f"{kind}_url": {"url": uri}} for kind, uri in question.media]
+        content = [*parts, {"type": "text", "text": prompt}]
+        return row | {"messages": json.dumps([{"role": "user", "content": content}], ensure_ascii=False)}
+    return row | {"video_uri": question.videos[0], "prompt": prompt}
 
 
 def _listed_choices(body: dict[str, Any]) -> list[str]:

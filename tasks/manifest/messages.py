@@ -1,4 +1,4 @@
-"""Questions as OpenAI chat messages: one video and its text, in content parts."""
+"""What rows ask about: several videos in `video_uris`, or OpenAI chat messages with videos, images and text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 
 from reelabel.integrations.chat_messages import parse_messages, without_nulls
-from tasks.manifest.schema import ROW, Fault, row_fault
+from tasks.manifest.schema import MEDIA, ROW, Fault, row_fault
 
-# The columns that messages replace, in the order of `MessageContent`'s attributes.
+# The columns that messages replace.
 _REPLACED = ("video_uri", "prompt", "system_prompt")
-_QUESTION = pl.Struct(dict.fromkeys(_REPLACED, pl.String))
+_QUESTION = pl.Struct({**dict.fromkeys(_REPLACED, pl.String), "media": MEDIA})
 
 
 def messages_as_json(column: pl.Series) -> pl.Series:
@@ -28,20 +28,40 @@ def messages_as_json(column: pl.Series) -> pl.Series:
     return pl.Series(column.name, texts, dtype=pl.String)
 
 
-def fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
-    """Fill `video_uri`, `prompt` and `system_prompt` of rows that have messages.
+def resolve_media(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
+    """Fill the columns of jobs in rows that have `messages` or `video_uris`.
 
     Args:
         frame: The manifest's columns, with `messages` as JSON, and row numbers as `ROW`.
 
     Returns:
-        The frame, and the faults of its messages; rows with a fault are unchanged.
+        The frame, and its faults. What a row with more than one video shows is in the column `media`, and the first
+        video in `video_uri`. Rows with a fault are unchanged.
     """
+    resolved, faults = _fill_from_messages(frame.with_columns(media=pl.lit(None, dtype=MEDIA)))
+    if frame["video_uris"].null_count() == len(frame):
+        return resolved, faults
+    uris = pl.col("video_uris")
+    # Beside messages, they are a fault of the messages.
+    both = frame.filter(uris.is_not_null() & pl.col("video_uri").is_not_null() & pl.col("messages").is_null())
+    if len(both):
+        rule = "video_uri and video_uris are both given; leave one out."
+        faults.append(row_fault(rule, "job_id", both.select(ROW, "job_id").rows()))
+    videos = uris.list.eval(pl.struct(kind=pl.lit("video"), uri=pl.element()))
+    return resolved.with_columns(
+        media=pl.when(uris.list.len() > 1).then(videos).otherwise("media"),
+        video_uri=pl.coalesce("video_uri", uris.list.first()),
+    ), faults
+
+
+def _fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
     broken: dict[str, list[tuple[int, object]]] = defaultdict(list)
     if frame["messages"].null_count() == len(frame):
         return frame, []
-    questions: list[dict[str, str | None] | None] = [None] * len(frame)
-    rows = frame.select(ROW, "job_id", "messages", *_REPLACED).with_row_index("place").drop_nulls("messages")
+    questions: list[dict[str, Any] | None] = [None] * len(frame)
+    rows = (
+        frame.select(ROW, "job_id", "messages", *_REPLACED, "video_uris").with_row_index("place").drop_nulls("messages")
+    )
     for row in rows.iter_rows(named=True):
         try:
             questions[row["place"]] = _question(row)
@@ -49,18 +69,20 @@ def fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
             broken[f"messages: {error}."].append((row[ROW], row["job_id"]))
     faults = [row_fault(rule, "job_id", found) for rule, found in broken.items()]
     asked = pl.Series("asked", questions, dtype=_QUESTION)
-    given = [pl.coalesce(asked.struct.field(name), pl.col(name)).alias(name) for name in _REPLACED]
+    given = [pl.coalesce(asked.struct.field(name), pl.col(name)).alias(name) for name in (*_REPLACED, "media")]
     return frame.with_columns(given), faults
 
 
-def _question(row: dict[str, Any]) -> dict[str, str | None]:
+def _question(row: dict[str, Any]) -> dict[str, Any]:
     try:
         messages = json.loads(row["messages"])
     except (ValueError, RecursionError):  # the latter if nested too deeply
         raise ValueError("not JSON") from None
     question = parse_messages(messages)
-    found = {name: getattr(question, name) for name in _REPLACED}
+    media = [{"kind": kind, "uri": uri} for kind, uri in question.media]
+    found = {"video_uri": question.videos[0], "prompt": question.prompt, "system_prompt": question.system_prompt}
     twice = [name for name in _REPLACED if found[name] is not None and row[name] is not None]
+    twice += ["video_uris"] if row["video_uris"] is not None else []
     if twice:
         raise ValueError(f"{' and '.join(twice)} given both in messages and in a column; leave one out")
-    return found
+    return found | {"media": media if len(media) > 1 else None}

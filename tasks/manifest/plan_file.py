@@ -7,6 +7,7 @@ which each shard ends, so a worker fetches its shard with one range read, whatev
 from __future__ import annotations
 
 import io
+import json
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,9 @@ import pyarrow as pa
 
 from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import ForeignSealError, ObjectChangedError, ObjectMissingError, SealError
-from tasks.domain import MAX_JOBS, Job, Shard
+from tasks.domain import MAX_JOBS, ONE_VIDEO, MediaCounts, Shard
+from tasks.manifest.digests import job_of
+from tasks.manifest.media import most_media
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from tasks.domain import Job
 
 SHARDS_PER_FILE = 256
 # Large types: videos inlined as data: URIs may exceed 2 GiB together.
@@ -38,6 +42,7 @@ PLAN_SCHEMA = pa.schema(
         ("end_s", pa.float64()),
         *((name, pa.large_string()) for name in ("messages", "system_prompt", "template", "examples")),
         *((name, pa.large_string()) for name in ("answer", "task", "subtask")),
+        ("media", pa.large_list(pa.struct([("kind", pa.large_string()), ("uri", pa.large_string())]))),
         ("chunk_s", pa.float64()),
         ("only_chunks", pa.large_list(pa.int32())),
     ]
@@ -56,6 +61,7 @@ class PlanWriter:
 
     Attributes:
         jobs: Number of jobs per shard, in order.
+        media: The most videos and images that one job shows.
     """
 
     def __init__(self, objects: ObjectStore, plan_uri: str, *, seal: Seal) -> None:
@@ -67,6 +73,7 @@ class PlanWriter:
             seal: Seals the shards.
         """
         self.jobs: list[int] = []
+        self.media = ONE_VIDEO
         self._objects = objects
         self._plan_uri = plan_uri
         self._seal = seal
@@ -80,6 +87,9 @@ class PlanWriter:
         """Write the last file, unless an exception was raised."""
         if kind is None and self._shards:
             self._write_file()
+        if kind is None and self.media.are_several:
+            uri = _media_uri(self._plan_uri)
+            self._objects.replace(uri, self._seal.wrap(uri, json.dumps(self.media).encode()))
 
     def add(self, rows: pl.DataFrame, sizes: Sequence[int]) -> None:
         """Write the next shards.
@@ -94,6 +104,8 @@ class PlanWriter:
             StoreUnavailableError: The store does not respond.
         """
         named = (pl.col(name) if name in rows.columns else pl.lit(None).alias(name) for name in PLAN_SCHEMA.names)
+        if "media" in rows.columns:
+            self.media = self.media.larger(most_media(rows))
         table = rows.select(named).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(PLAN_SCHEMA)
         [batch] = table.combine_chunks().to_batches()
         for size, end in zip(sizes, accumulate(sizes), strict=True):
@@ -113,6 +125,25 @@ class PlanWriter:
         ends[: len(self._shards)] = np.cumsum(list(map(len, self._shards)))
         self._objects.replace(_file_uri(self._plan_uri, len(self.jobs) - 1), b"".join((*self._shards, ends.tobytes())))
         self._shards = []
+
+
+def read_media(objects: ObjectStore, plan_uri: str, *, seal: Seal) -> MediaCounts:
+    """Read the most videos and images that one job of a plan shows, which an engine must be loaded for.
+
+    Args:
+        objects: The store.
+        plan_uri: The plan's folder.
+        seal: Verifies them; if they must not be used, nor can the plan's shards.
+
+    Raises:
+        StoreUnavailableError: The store does not respond.
+    """
+    uri = _media_uri(plan_uri)
+    try:
+        videos, images = json.loads(bytes(seal.unwrap(uri, objects.read(uri))))
+    except (ObjectMissingError, SealError):
+        return ONE_VIDEO
+    return MediaCounts(videos, images)
 
 
 def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -> Shard:
@@ -152,7 +183,7 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
 
 def _job(row: dict[str, Any]) -> Job:
     only = row["only_chunks"]
-    return Job(**row | {"choices": tuple(row["choices"]), "only_chunks": None if only is None else tuple(only)})
+    return job_of(row | {"only_chunks": None if only is None else tuple(only)})
 
 
 def _read_jobs(stream: memoryview) -> pa.RecordBatch:
@@ -189,6 +220,10 @@ def _read_ends(objects: ObjectStore, uri: str) -> tuple[ObjectInfo, list[int]]:
 
 def _shard_name(plan_uri: str, index: int) -> str:
     return f"{plan_uri}/{index}"
+
+
+def _media_uri(plan_uri: str) -> str:
+    return f"{plan_uri}/media.json"
 
 
 def _file_uri(plan_uri: str, index: int) -> str:

@@ -30,8 +30,15 @@ OPTIONAL: dict[str, pl.DataType] = {
     "answer": pl.String(),
     "task": pl.String(),
     "subtask": pl.String(),
+    "video_uris": pl.List(pl.String()),
 }
 COLUMNS = REQUIRED | OPTIONAL
+# In place of several `video_uris`, or of `messages` with several videos or images: what such a job shows, in order.
+MEDIA = pl.List(pl.Struct({"kind": pl.String(), "uri": pl.String()}))
+# The columns of jobs: those of a manifest, with `video_uris` and `messages` resolved.
+JOB_COLUMNS: dict[str, pl.DataType] = {name: kind for name, kind in COLUMNS.items() if name != "video_uris"} | {
+    "media": MEDIA
+}
 # What a job that only describes its video lacks, with what stands in its place.
 QUESTION: dict[str, object] = {"prompt": "", "choices": [], "system_prompt": None, "template": None}
 QUESTION |= {"examples": None, "answer": None}
@@ -40,7 +47,8 @@ ROW = "row"
 
 SCHEMES = ("s3", "file", *WEB_SCHEMES, INLINE_SCHEME)
 
-REPLACED_BY_MESSAGES = frozenset({"video_uri", "prompt"})
+# The required columns that rows need not have where they have another one, by its name.
+REPLACED = {"messages": frozenset({"video_uri", "prompt"}), "video_uris": frozenset({"video_uri"})}
 # Columns that are copied to result rows; Postgres cannot store NUL.
 STORED_TEXT = ("job_id", "answer", "task", "subtask")
 # A Postgres index key must fit into a third of a page, together with dataset and spec.

@@ -14,9 +14,11 @@ import polars as pl
 from infra.errors import ManifestError
 from infra.spill import Spill
 from reelabel.temporary import temporary_folder
+from tasks.domain import ONE_VIDEO, MediaCounts
 from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids, without_questions
 from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
-from tasks.manifest.messages import fill_from_messages
+from tasks.manifest.media import most_media, videos_of
+from tasks.manifest.messages import resolve_media
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.rejects import REJECTS, list_faults, reject_repeated, reject_rows, without_rows
 from tasks.manifest.schema import ROW, Fault
@@ -46,10 +48,12 @@ class JobTable:
 
     Attributes:
         here: Whether each row of the manifest is selected; shape (rows of the manifest,).
+        media: The most videos and images that one job shows, selected or not.
         rejects: The rows that are not jobs, as of `reject_rows`; only a manifest read with `keep_going` has any.
     """
 
     here: npt.NDArray[np.bool_] = field(repr=False)
+    media: MediaCounts = ONE_VIDEO
     rejects: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REJECTS), repr=False)
     _parts: tuple[Callable[[], pl.DataFrame | None], ...] = field(repr=False)
 
@@ -70,7 +74,7 @@ class JobTable:
     def parts(self) -> Iterator[pl.DataFrame]:
         """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
 
-        Only a video with 200,000 jobs or more is in several. Each frame has the manifest's columns, `row` (the job's
+        Only a video with 200,000 jobs or more is in several. Each frame has the columns of jobs, `row` (the job's
         row in the manifest, from 0), `job_digest`, and `neighbourhood`: a hash shared by videos with nearly the same
         URI, which does not decrease from part to part.
         """
@@ -82,7 +86,7 @@ class JobTable:
 
     def count_videos(self) -> int:
         """Count the distinct videos, by 64-bit hashes, since some are in several parts."""
-        hashes = [part["video_uri"].unique().hash() for part in self.parts()]
+        hashes = [videos_of(part)["uri"].unique().hash() for part in self.parts()]
         return pl.concat(hashes).n_unique() if hashes else 0
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> JobTable:
@@ -134,7 +138,7 @@ def open_jobs(
             most = files.rows if chosen is None else int(chosen.sum())
             spill = Spill(folder, parts=1 + most // _ROWS_PER_PART)
             batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
-            jobs, faults, rejects = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
+            jobs, faults, rejects, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
             if keep_going:
                 repeated = _rows_of_repeated_ids(batches(), jobs, rejects)
                 rejects = pl.concat([rejects, reject_repeated(repeated)])
@@ -145,13 +149,13 @@ def open_jobs(
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
         here[rejects[ROW].to_numpy()] = False
-        yield JobTable(here=here, rejects=rejects.sort(ROW), _parts=tuple(_readers(spill, folder)))
+        yield JobTable(here=here, media=media, rejects=rejects.sort(ROW), _parts=tuple(_readers(spill, folder)))
 
 
 def job_table(jobs: Sequence[Job]) -> JobTable:
     """Build a table of a few jobs in memory."""
     frame = _with_neighbourhood(jobs_to_rows(jobs))
-    return JobTable(here=np.ones(len(jobs), np.bool_), _parts=(lambda: frame,))
+    return JobTable(here=np.ones(len(jobs), np.bool_), media=most_media(frame), _parts=(lambda: frame,))
 
 
 def read_numbered_batches(
@@ -182,7 +186,7 @@ def read_numbered_batches(
 
 
 def read_unchecked_batches(files: ManifestFiles, *, questions: bool = True) -> Iterator[pl.DataFrame]:
-    """Yield a manifest's rows without validating them, with their messages resolved, `row` and `job_digest`.
+    """Yield a manifest's rows without validating them: the columns of jobs, `row` and `job_digest`.
 
     Without `questions`, they are those of `open_jobs`.
 
@@ -190,7 +194,7 @@ def read_unchecked_batches(files: ManifestFiles, *, questions: bool = True) -> I
         ManifestError: As for `read_numbered_batches`.
     """
     for batch in read_numbered_batches(files, questions=questions):
-        resolved, _ = fill_from_messages(batch)
+        resolved = resolve_media(batch)[0].drop("video_uris")
         resolved = resolved if questions else without_questions(resolved)
         yield resolved.with_columns(job_digests(resolved))
 
@@ -232,15 +236,17 @@ def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_
 
 def _check_into(
     spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool, questions: bool
-) -> tuple[pl.DataFrame, list[Fault], pl.DataFrame]:
+) -> tuple[pl.DataFrame, list[Fault], pl.DataFrame, MediaCounts]:
     """Validate rows, and spill them by their videos' neighbourhood.
 
     Returns:
-        Each row's number and the `hash` of its id; the faults of the rows; and with `keep_going`, the rejected rows.
+        Each row's number and the `hash` of its id; the faults of the rows; with `keep_going`, the rejected rows; and
+        the most videos and images that one of the others shows.
     """
     faults: dict[str, Fault] = {}
     jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64})]
     rejects = [pl.DataFrame(schema=REJECTS)]
+    media = ONE_VIDEO
     with spill:
         for batch in batches:
             checked, found = check_rows(batch, questions=questions)
@@ -251,8 +257,9 @@ def _check_into(
                 rejects.append(reject_rows(batch, found))
                 checked = without_rows(checked, rejects[-1])
             if keep_going or not faults:
+                media = media.larger(most_media(checked))
                 spill.add(_with_neighbourhood(checked.with_columns(job_digests(checked))), _part(spill.parts))
-    return pl.concat(jobs), list(faults.values()), pl.concat(rejects)
+    return pl.concat(jobs), list(faults.values()), pl.concat(rejects), media
 
 
 def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame, rejects: pl.DataFrame) -> pl.DataFrame:

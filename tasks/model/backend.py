@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 from infra.checks import Check
 from infra.settings.backends import add_backend, load_backend
 from reelabel.errors import ConfigurationError, ReelabelError
+from tasks.domain import ONE_VIDEO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from tasks.domain import MediaCounts, RunSpec
     from tasks.model.identity import ModelCard
     from tasks.model.protocol import Batch, EngineInfo, EngineTimes, Reply
 
@@ -77,11 +79,13 @@ class Backend(ABC):
     Attributes:
         name: Value of `model.backend`.
         prunes_videos: Whether it leaves out tokens of videos by `model.video_pruning_rate`.
+        shows_several: Whether its questions may show several videos and images, which `Question.media` lists.
         takes_hub_models: Whether a backfill loads the earlier run's model from the hub, whatever `model.name` is.
     """
 
     name: ClassVar[str]
     prunes_videos: ClassVar[bool] = False
+    shows_several: ClassVar[bool] = False
     takes_hub_models: ClassVar[bool] = False
 
     @abstractmethod
@@ -98,13 +102,21 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def open(self, card: ModelCard, settings: Settings, *, sampling: Sampling | None = None) -> InferenceBackend:
+    def open(
+        self,
+        card: ModelCard,
+        settings: Settings,
+        *,
+        sampling: Sampling | None = None,
+        media: MediaCounts = ONE_VIDEO,
+    ) -> InferenceBackend:
         """Create what answers, without starting it.
 
         Args:
             card: The model.
             settings: How to load it.
             sampling: Sampling of the videos, to size the model's inputs; None takes the settings.
+            media: How many videos and images a question shows at most; only given if `shows_several`.
 
         Raises:
             ConfigurationError: The settings cannot be used on this machine.
@@ -132,6 +144,45 @@ class Backend(ABC):
             yield Check(name=self.name, ok=False, detail=error.code, advice=error.message)
         else:
             yield Check(name=self.name, ok=True, detail=card.identity.name)
+
+
+def open_backend(
+    backend: Backend, card: ModelCard, settings: Settings, *, sampling: Sampling, media: MediaCounts
+) -> InferenceBackend:
+    """Open a backend for questions that show at most so many videos and images; see `Backend.open`."""
+    if media.are_several:
+        return backend.open(card, settings, sampling=sampling, media=media)
+    return backend.open(card, settings, sampling=sampling)
+
+
+def require_media(backend: Backend, spec: RunSpec, media: MediaCounts) -> None:
+    """Make sure that a backend, and the sampler, can show what jobs show, as far as that is known without its model.
+
+    Raises:
+        ConfigurationError: It cannot.
+    """
+    if not media.are_several:
+        return
+    if not backend.shows_several:
+        raise ConfigurationError(
+            f"The backend {backend.name} shows one video a question, but jobs show {media}; leave these jobs out, or "
+            "use the backend vllm or openai."
+        )
+    if spec.relevance:
+        raise ConfigurationError(
+            f"The sampler {spec.sampling.sampler} chooses frames of one video by what is asked, but jobs show {media}; "
+            "use another sampler, or leave these jobs out."
+        )
+    if spec.frames_as == "images":
+        raise ConfigurationError(
+            f"With server.frames set to images, a model cannot tell the frames of several videos and images apart, but "
+            f"jobs show {media}; set it to frame_file, or leave these jobs out."
+        )
+    if spec.video_pruning_rate:
+        raise ConfigurationError(
+            f"video_pruning_rate is for questions on one video, but jobs show {media}; leave it out, or leave these "
+            "jobs out."
+        )
 
 
 def register(backend: Backend) -> None:

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
-from tasks.domain import Answer
+from tasks.domain import ONE_VIDEO, Answer, MediaCounts
 
 if TYPE_CHECKING:
     from reelabel.errors import JobError
+    from tasks.domain.media import MediumKind
 
 
 class Lifetime(ABC):
@@ -55,6 +56,7 @@ class EngineConfig:
         devices: Those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses all visible ones.
         render_processes: Worker processes that render prompts and videos.
         video_pruning_rate: Fraction of a video's tokens that the model leaves out as redundant; 0 leaves out none.
+        media: How many videos and images a question shows at most.
     """
 
     model: str
@@ -74,6 +76,7 @@ class EngineConfig:
     devices: tuple[str, ...] = ()
     render_processes: int = 1
     video_pruning_rate: float = 0.0
+    media: MediaCounts = ONE_VIDEO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,17 +123,29 @@ class EngineTimes:
         )
 
 
+class ShownFile(NamedTuple):
+    """A video or an image that a question shows.
+
+    Attributes:
+        file_id: Key into the batch's frame files; that of an image has one frame.
+    """
+
+    kind: MediumKind
+    file_id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One job as the engine sees it.
 
     Attributes:
-        video_id: Key into the batch's frame files.
+        video_id: Key into the batch's frame files; of several videos, the first.
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
         choices: The answers, in order.
         scoring: Score the choice's letter, or the first token of its text.
         others: The same question with its choices in other orders, asked together with it.
+        media: Everything that it shows, in order, if that is more than the video.
     """
 
     video_id: str
@@ -139,6 +154,12 @@ class Question:
     choices: tuple[str, ...]
     scoring: Literal["letter", "text"]
     others: tuple[Question, ...] = field(default=(), repr=False)
+    media: tuple[ShownFile, ...] = ()
+
+    @property
+    def shown(self) -> tuple[ShownFile, ...]:
+        """Everything that it shows, in order."""
+        return self.media or (ShownFile("video", self.video_id),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +167,8 @@ class Batch:
     """Questions, and the frame files of their videos.
 
     Attributes:
-        frame_files: Arrow IPC bytes by video id.
-        questions: Questions on one video are adjacent, so that they share its prefill.
+        frame_files: Arrow IPC bytes by the id that questions name them by.
+        questions: Questions that show the same are adjacent, so that they share its prefill.
     """
 
     frame_files: dict[str, bytes] = field(repr=False)
@@ -155,8 +176,8 @@ class Batch:
 
     def only(self, questions: tuple[Question, ...]) -> Batch:
         """Return a batch of only these questions, with the frame files that they need."""
-        needed = {question.video_id for question in questions}
-        files = {video_id: data for video_id, data in self.frame_files.items() if video_id in needed}
+        needed = {each.file_id for question in questions for each in question.shown}
+        files = {file_id: data for file_id, data in self.frame_files.items() if file_id in needed}
         return Batch(frame_files=files, questions=questions)
 
 

@@ -14,7 +14,7 @@ from reelabel.errors import ForeignSealError, ObjectMissingError, SealError, Vid
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.sampling.passes import sampling_shown
+from reelabel.sampling.passes import sampling_of_pass, sampling_shown
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 
@@ -121,7 +121,9 @@ def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | 
     identity = FrameIdentity(
         source_uri=view.video_uri,
         fingerprint=provenance.fingerprint,
-        sampling=sampling_shown(sampling, sampler=provenance.sampler, chosen_ms=provenance.chosen_ms),
+        sampling=sampling_shown(
+            sampling_of_pass(sampling, view.shown), sampler=provenance.sampler, chosen_ms=provenance.chosen_ms
+        ),
         segment=view.segment,
     )
     return ExtractedVideo(identity=identity, provenance=provenance, **packed)

@@ -15,11 +15,12 @@ from sqlalchemy import select
 from infra.errors import ManifestError
 from reelabel.errors import FrameFileError, ObjectError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.passes import sampling_shown, with_sampler
+from reelabel.sampling.passes import dense_pass, sampling_of_pass, sampling_shown, with_sampler
 from reelabel.sampling.registry import samplers
-from reelabel.segment import Segment
+from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import FAILURE, RESULT
+from tasks.domain.media import split_fingerprint
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
 from tasks.model.prompts.prompt import build_question
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from tasks.report.run_key import ReportKey
     from tasks.report.strip import Strip
 
-_Shown: TypeAlias = "tuple[str, int | None]"  # a job, and the number of one of its chunks, or None
+# A job, and the number of one of its chunks, or the place of one of its media and what it may be asked for by.
+_Shown: TypeAlias = "tuple[str, int | tuple[int, int] | None]"
 _READS_AT_ONCE = 8
 _MAX_CHOICES = 26
 _TIMES = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
@@ -63,6 +65,23 @@ _TEXTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMedium:
+    """One of several videos and images that a job shows.
+
+    Attributes:
+        kind: `video` or `image`.
+        uri: Its URI, without credentials.
+        strip: Index in `ShownJobs.strips`; None if its frames are not included.
+        no_strip: Why they are not included; empty otherwise.
+    """
+
+    kind: str
+    uri: str
+    strip: int | None = None
+    no_strip: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownJob:
     """One job in a report.
 
@@ -72,11 +91,12 @@ class ShownJob:
         choices: Choices with their probabilities; None if the job failed, or the manifest no longer has them.
         before: Its label in the run it is compared with; None if that is the same, or there is none.
         question: The question; None if the manifest now has another one.
-        video: URI of the video, without credentials.
+        video: URI of the video, without credentials; of several, the first.
         strip: Index in `ShownJobs.strips`; None if the frames are not included.
         no_strip: Why they are not included; empty otherwise.
         others: Indices of the frames that other samplers chose of the same video, as far as the cache has them.
         chunks: Its chunks; empty if it was not cut, or if they do not fit into the report.
+        media: Everything that it shows, in order, with frames of their own; empty if that is one video.
     """
 
     job_id: str
@@ -93,6 +113,7 @@ class ShownJob:
     no_strip: str
     others: tuple[int, ...]
     chunks: tuple[ShownChunk, ...] = ()
+    media: tuple[ShownMedium, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +180,8 @@ def read_shown(
         (job_id, None): None if row["chunks"] else _identity(jobs.get(job_id), row, sources.spec)
         for job_id, row in rows.items()
     }
+    for job_id, row in rows.items():
+        asked |= {(job_id, place): each for place, each in _identities(jobs.get(job_id), row, sources.spec).items()}
     for job_id, chunks in cut.items():
         for chunk in chunks_with_frames(rows[job_id], chunks, named_chunks.get(job_id, frozenset())):
             asked[job_id, chunk["chunk"]] = frames_of_chunk(jobs.get(job_id), chunk, sources.spec)
@@ -214,6 +237,7 @@ def _shown(
         strip=None,
         no_strip="The manifest now has another question under this id." if not job else "",
         others=(),
+        media=tuple(ShownMedium(kind=each.kind, uri=redact_uri(each.uri)) for each in (job and job.media) or ()),
     )
 
 
@@ -226,7 +250,10 @@ def _with_strips(
     note: str,
 ) -> ShownJobs:
     """Read the frames of the videos of the first jobs."""
-    keys = [(job.job_id, number) for job in found for number in (None, *(chunk.number for chunk in job.chunks))]
+    places: dict[str, list[_Shown]] = {}
+    for key in asked:
+        places.setdefault(key[0], []).append(key)
+    keys = [key for job in found for key in places[job.job_id]]
     wanted = list(dict.fromkeys(frames for key in keys if (frames := asked.get(key))))[:max_videos]
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         read = dict(zip(wanted, readers.map(partial(_strip, sources.cache), wanted), strict=True))
@@ -245,9 +272,22 @@ def _with_strips(
         frames = asked.get((job.job_id, chunk.number))
         return replace(chunk, strip=number_of.get(frames)) if frames else chunk
 
+    def fill_medium(job: ShownJob, place: int, medium: ShownMedium) -> ShownMedium:
+        keys = [key for key in places[job.job_id] if isinstance(key[1], tuple) and key[1][0] == place]
+        possible = [frames for key in keys if (frames := asked[key])]
+        for frames in possible:
+            if frames in number_of:
+                return replace(medium, strip=number_of[frames])
+        was_read = any(frames in read for frames in possible)
+        return replace(medium, no_strip=_missing_reason(is_known=bool(possible), was_read=was_read))
+
     def fill(job: ShownJob) -> ShownJob:
         frames = asked[job.job_id, None]
-        job = replace(job, chunks=tuple(fill_chunk(job, chunk) for chunk in job.chunks))
+        job = replace(
+            job,
+            chunks=tuple(fill_chunk(job, chunk) for chunk in job.chunks),
+            media=tuple(fill_medium(job, place, medium) for place, medium in enumerate(job.media)),
+        )
         if frames in number_of:
             found_others = (number_of[each] for each in others.get(frames, ()) if each in number_of)
             return replace(job, strip=number_of[frames], others=tuple(found_others))
@@ -259,8 +299,8 @@ def _with_strips(
 
 
 def _identity(job: Job | None, row: RowMapping, spec: RunSpec | None) -> FrameIdentity | None:
-    """Return what a job's frame file is asked for by; None if it has none, or it is unknown."""
-    if not job or not spec or row["source_fingerprint"] is None:
+    """Return what a job's frame file is asked for by; None if it has none, or several, or it is unknown."""
+    if not job or job.media or not spec or row["source_fingerprint"] is None:
         return None
     sampler, chosen_ms = row.get("sampler") or spec.sampling.sampler, row.get("chosen_ms") or ""
     sampling = sampling_shown(spec.sampling, sampler=sampler, chosen_ms=chosen_ms)
@@ -268,6 +308,26 @@ def _identity(job: Job | None, row: RowMapping, spec: RunSpec | None) -> FrameId
     return FrameIdentity(
         source_uri=job.video_uri, fingerprint=row["source_fingerprint"], sampling=sampling, segment=segment
     )
+
+
+def _identities(job: Job | None, row: RowMapping, spec: RunSpec | None) -> dict[tuple[int, int], FrameIdentity]:
+    """Return what the frame files of a job's media are asked for by: of each, by its place, all that it may have."""
+    if not job or not job.media or not spec or row["chunks"]:
+        return {}
+    known = zip(job.media, split_fingerprint(row["source_fingerprint"], len(job.media)), strict=True)
+    usual = spec.sampling
+    # The row tells of keyframes if any video has them: where `auto` decides by the video, others may not.
+    names = dict.fromkeys((row.get("sampler") or usual.sampler, *(("auto",) if usual.sampler == "auto" else ())))
+    by_video = [dense_pass(usual) if name == "auto" else with_sampler(usual, name) for name in names]
+    found = {}
+    for place, (medium, fingerprint) in enumerate(known):
+        possible = [sampling_of_pass(usual, "image")] if medium.kind == "image" else by_video
+        segment = WHOLE if medium.kind == "image" else Segment.of(job.start_s, job.end_s)
+        for number, sampling in enumerate(possible if fingerprint else ()):
+            found[place, number] = FrameIdentity(
+                source_uri=medium.uri, fingerprint=fingerprint or "", sampling=sampling, segment=segment
+            )
+    return found
 
 
 def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
@@ -305,7 +365,8 @@ def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:
 def _without(jobs: Iterable[ShownJob], kept: int, why: str) -> Iterable[ShownJob]:
     for job in jobs:
         chunks = (replace(each, strip=None) if (each.strip or 0) >= kept else each for each in job.chunks)
-        job = replace(job, chunks=tuple(chunks))  # noqa: PLW2901 - the same job with fewer frames
+        media = (replace(each, strip=None, no_strip=why) if (each.strip or 0) >= kept else each for each in job.media)
+        job = replace(job, chunks=tuple(chunks), media=tuple(media))  # noqa: PLW2901 - the same job with fewer frames
         if job.strip is not None and job.strip >= kept:
             yield replace(job, strip=None, no_strip=why, others=())
         else:

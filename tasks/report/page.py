@@ -139,7 +139,8 @@ def _shown_note(report: Report) -> str:
 
 
 def _has_frames(job: ShownJob) -> bool:
-    return job.strip is not None or any(chunk.strip is not None for chunk in job.chunks)
+    strips = (job.strip, *(chunk.strip for chunk in job.chunks), *(medium.strip for medium in job.media))
+    return any(strip is not None for strip in strips)
 
 
 def _data(report: Report) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from reelabel.errors import VideoUnavailableError
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
 from tasks.domain import Stage
+from tasks.domain.media import join_fingerprints
+from tasks.manifest.media import media_of
 from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
@@ -120,7 +122,10 @@ class _Outcomes:
     def pending(
         self, parts: Iterable[pl.DataFrame], fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]]
     ) -> npt.NDArray[np.bool_]:
-        jobs = [part.select(ROW, "video_uri").filter(self.state[part[ROW].to_numpy()] != _NO_ROW) for part in parts]
+        ended = [
+            part.select(ROW, "video_uri", "media").filter(self.state[part[ROW].to_numpy()] != _NO_ROW) for part in parts
+        ]
+        jobs = [part.filter(pl.col("media").is_null()).drop("media") for part in ended]
         uris = pl.concat([pl.Series("video_uri", [], dtype=pl.String), *(part["video_uri"].unique() for part in jobs)])
         is_pending = np.ones(len(self.state), np.bool_)
         offset = 0
@@ -131,12 +136,29 @@ class _Outcomes:
             offset += videos
             rows, are_valid = self._compare(part.join(known, on="video_uri", how="left", maintain_order="left"))
             is_pending[rows] = ~are_valid
+        for part in ended:
+            if part["media"].null_count() < len(part):
+                rows, are_valid = self._compare(_joined(part.drop_nulls("media"), fingerprints_of))
+                is_pending[rows] = ~are_valid
         return is_pending
 
     def _compare(self, part: pl.DataFrame) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
         rows, now = part[ROW].to_numpy(), part["now"].to_numpy()
         outlives_video = (self.state[rows] == _LABELLED) & (now == _MISSING)
         return rows, (now == self.fingerprint_hash[rows]) | outlives_video
+
+
+def _joined(part: pl.DataFrame, fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]]) -> pl.DataFrame:
+    """Return the rows of jobs on several videos and images, and `now`: the hash of their common fingerprint."""
+    shown = media_of(part)
+    uris = shown["uri"].unique().sort().to_list()
+    found: dict[str, str | None] = {}
+    for start in range(0, len(uris), _URIS_PER_BATCH):
+        batch = uris[start : start + _URIS_PER_BATCH]
+        found |= zip(batch, fingerprints_of(batch), strict=True)
+    media = shown.group_by(ROW, maintain_order=True).agg("uri")
+    joined = [join_fingerprints([found[uri] for uri in uris]) for uris in media["uri"].to_list()]
+    return media.select(ROW, now=pl.Series(joined, dtype=pl.String).hash())
 
 
 def _hash_fingerprints(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from math import isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +35,7 @@ _LEAST_SHARE = 0.5
 _READERS = 8
 _FILES_AHEAD = 64
 _FILES_LOOKED_AT = 16
+_SAMPLES_PER_FILE = 16
 _MAX_FAULTS = 5
 _BLOCK_ROWS = 4096
 
@@ -172,14 +172,15 @@ class _Builder:
 
     def _train(self, fragments: Sequence[_Fragment], missing: Sequence[str], rows: int) -> Generation:
         """Find centroids for a number of vectors, those of fragments and of missing files; write them."""
-        count = count_lists(rows)
-        step = max(1, rows // (SAMPLES_PER_LIST * count))
-        # Some vectors of many files, as those of one are alike.
-        file_step = -(-step // (isqrt(step) or 1))
+        wanted = SAMPLES_PER_LIST * count_lists(rows)
+        step = max(1, rows // wanted)
+        # Few vectors of many files, as those of one are alike.
+        file_step = max(1, len(missing) * _SAMPLES_PER_FILE // wanted)
         opened = (self._store.open_fragment(each.info, self._old) for each in fragments)
         sample = [dequantize(part.codes[::step], part.fine[::step], part.scales[::step]) for part in opened]
-        sample += self._sample_files(missing[::file_step], max(1, step // file_step))
-        self._centroids = train_lists(np.concatenate(sample), count)
+        found = np.concatenate([*sample, *self._sample_files(missing[::file_step], max(1, step // file_step))])
+        count = count_lists(min(rows, len(found) ** 2))  # files may have less than was expected
+        self._centroids = train_lists(found, count) if len(found) else np.zeros((1, found.shape[1]), np.float32)
         return self._old.model_copy(update={"lists": self._store.write_lists(self._centroids), "list_count": count})
 
     def _sample_files(self, keys: Sequence[str], step: int) -> list[npt.NDArray[np.float32]]:

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from reelabel.disk import disk_errors
 from reelabel.errors import FrameFileError, ObjectMissingError, ObjectTooLargeError, SealError
 from reelabel.seal import NO_KEY
+from reelabel.sources.object_store import ObjectStore
 from tasks.domain import ModelIdentity  # noqa: TC001 - pydantic reads it
 from tasks.search.fragment import Rows
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from infra.settings import Settings
     from reelabel.seal import Seal
-    from reelabel.sources.object_store import ObjectStore
     from tasks.search.catalogue import VectorSpace
 
 _GENERATION = re.compile(r"/generation-(\d{8,18})\.json$")
@@ -261,6 +262,13 @@ class IndexStore:
 
     def _sealed_name(self, name: str) -> str:
         return f"search/{self.space.key}/{name}"
+
+
+def index_store(settings: Settings, space: VectorSpace) -> IndexStore:
+    """Return the index of a space, whose copies on this machine are below `home`."""
+    assert settings.store.uri is not None
+    objects, folder = ObjectStore(settings.store), settings.home / "search"
+    return IndexStore(objects, settings.store.uri, space, folder=folder, seal=settings.store.seal)
 
 
 def _names_of(generation: Generation) -> set[str]:

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 
 from reelabel.segment import WHOLE, Segment
+from tasks.manifest.media import videos_of
+from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,8 +90,10 @@ def draw_clips(jobs: JobTable, most: int | None = None) -> ManifestClips:
 
 
 def _tagged(part: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct clips of jobs with their tags; a start at 0 equals no start."""
+    """Return the distinct clips of jobs with their tags; a start at 0 equals no start, and images are no clips."""
     start = pl.when(pl.col("start_s") != 0).then(pl.col("start_s")).alias("start_s")
+    if part["media"].null_count() < len(part):
+        part = part.drop("video_uri").join(videos_of(part).rename({"uri": "video_uri"}), on=ROW)
     return part.select(*_CLIP, *_TAGS).with_columns(start).unique()
 
 

@@ -46,7 +46,10 @@ def _options():
         "--seed", type=int, default=random.SystemRandom().randrange(10**6), help="seed of faults and their times"
     )
     parser.add_argument(
-        "--engine", choices=["openai", "vllm"], default="openai", help="a shared vLLM server, or an engine per run"
+        "--engine",
+        choices=["openai", "vllm", "towers"],
+        default="openai",
+        help="a shared vLLM server, or an engine per run; or the towers of descriptions",
     )
     parser.add_argument("--clips", type=int, default=100, help="number of clips, with three jobs each")
     names = [fault.name for fault in FAULTS]

@@ -28,6 +28,8 @@ _FLOW_COMMANDS = (
     "flow-run execute",
 )  # command lines of Prefect's flow processes
 
+_MODEL_COMMANDS = ("tasks.model.engine.engine_main", "tasks.embedding.towers_main")
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -74,7 +76,7 @@ def _kill_decoder(world, pid, rng):
 
 
 def _kill_engine(world, pid, rng):
-    return _kill_one(_below([pid, world.pid(ServiceName.WORKER)], "tasks.model.engine.engine_main"), rng)
+    return _kill_one(_below([pid, world.pid(ServiceName.WORKER)], *_MODEL_COMMANDS), rng)
 
 
 def _kill_worker(world, _pid, _rng):

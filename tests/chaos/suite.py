@@ -14,7 +14,10 @@ _TRIALS_IN_A_WORLD = 15  # its store is small, and each trial leaves frames ther
 
 
 def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name for fault in FAULTS)):
-    """Run trials with the named faults, and yield their outcomes."""
+    """Run trials with the named faults, and yield their outcomes.
+
+    With the engine `towers`, videos are described, and no question is asked.
+    """
     rng = random.Random(seed)
     with model_server(folder, engine=engine) as model_url:
         for first in range(1, trials + 1, _TRIALS_IN_A_WORLD):
@@ -22,13 +25,16 @@ def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name fo
             own = folder / f"from-{first}"
             own.mkdir()
             with open_world(own, model_url=model_url) as world:
-                has = {"engine": engine == "vllm", "disk": world.disk is not None}
+                has = {"engine": engine != "openai", "disk": world.disk is not None, "cache": engine != "towers"}
                 kinds = [fault for fault in FAULTS if fault.name in faults and has.get(fault.needs, True)]
                 assert kinds, f"None of {faults} can be injected here."
-                yield from _in_one_world(world, own, numbers, seed=seed, kinds=kinds, clips=clips, rng=rng)
+                command = "describe" if engine == "towers" else "classify"
+                yield from _in_one_world(
+                    world, own, numbers, seed=seed, kinds=kinds, clips=clips, rng=rng, command=command
+                )
 
 
-def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng):
+def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng, command):
     manifest, jobs = world.upload(clips, seed)
     log = folder / "deploy.log"
     with log.open("ab") as file:
@@ -36,7 +42,8 @@ def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng):
     assert deployed == 0, f"`reelabel deploy` failed; see {log}"
     undisturbed = {}
     for number, (by_worker, faults) in zip(numbers, _draw(kinds, rng), strict=False):
-        parts = {"manifest": manifest, "folder": folder, "by_chunks": rng.random() < _BY_CHUNKS}
+        by_chunks = command == "classify" and rng.random() < _BY_CHUNKS
+        parts = {"manifest": manifest, "folder": folder, "command": command, "by_chunks": by_chunks}
         if parts["by_chunks"] not in undisturbed:
             undisturbed[parts["by_chunks"]] = Trial(world, number=0, **parts).run_undisturbed()
         labels, usual_s = undisturbed[parts["by_chunks"]]

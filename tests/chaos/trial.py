@@ -13,11 +13,21 @@ _MAX_TRIES = 10
 _RUN_TIMEOUT_S = 300
 _SETTLE_TIMEOUT_S = 120
 _CHUNK_S = 1.5  # clips last three to six seconds
+# What is said of a video is compared but for its scores: their last digits depend on what shared a batch with it.
 _CURRENT_ROWS = """
 SELECT job_id, label, count(*) OVER (PARTITION BY job_id) FROM (
     SELECT job_id, label FROM reelabel.result WHERE dataset = %(dataset)s
     UNION ALL SELECT job_id, code FROM reelabel.failure WHERE dataset = %(dataset)s
+    UNION ALL SELECT job_id, concat_ws(
+        ', ', tags -> 0 ->> 'text', caption, frames_used || ' frames', scene_changes || ' changes', duration_s || ' s'
+    ) FROM reelabel.description WHERE dataset = %(dataset)s
 ) AS ended
+"""
+_INCOMPLETE = """
+SELECT count(*) FROM reelabel.description AS d WHERE dataset = %(dataset)s AND chunks <> (
+    SELECT count(*) FROM reelabel.description_chunk AS c
+    WHERE (c.dataset, c.job_id, c.spec_id) = (d.dataset, d.job_id, d.spec_id)
+)
 """
 _REMADE = "SELECT coalesce(sum(videos_remade), 0)::bigint FROM reelabel.run WHERE dataset = %(dataset)s"
 
@@ -59,8 +69,9 @@ class Outcome:
 class Trial:
     """A run with a separate dataset and frame cache; number 0 is undisturbed."""
 
-    def __init__(self, world, *, number, manifest, folder, by_chunks=False):
+    def __init__(self, world, *, number, manifest, folder, command="classify", by_chunks=False):
         self.world = world
+        self._command = command
         self.dataset = _dataset(number, by_chunks=by_chunks)
         self._number = number
         self._by_chunks = by_chunks
@@ -154,13 +165,13 @@ class Trial:
 
     def _start(self, *, by_worker):
         if not by_worker:
-            arguments = ["classify", self._manifest, "--dataset", self.dataset]
+            arguments = [self._command, self._manifest, "--dataset", self.dataset]
             arguments += ["--chunk-s", str(_CHUNK_S)] if self._by_chunks else []
             return self.world.start_run(arguments, self._log, **self._store)
         parameters = {"manifest": self._manifest, "dataset": self.dataset}
         parameters |= {"overrides": {"chunks": {"chunk_s": _CHUNK_S}}} if self._by_chunks else {}
-        command = [sys.executable, "-P", "-m", "prefect", "deployment", "run", "classify/on-demand", "--watch"]
-        command += ["--watch-interval", "1", "--params", json.dumps(parameters)]
+        command = [sys.executable, "-P", "-m", "prefect", "deployment", "run", f"{self._command}/on-demand"]
+        command += ["--watch", "--watch-interval", "1", "--params", json.dumps(parameters)]
         command += ["--job-variable", f"env={json.dumps(export(self.world.settings) | self._store)}"]
         return self.world.start(command, self._log)
 
@@ -200,6 +211,9 @@ class Trial:
         if others:
             outcome.wrong.append(f"{len(others)} labels differ, such as {others[0]}: {found[others[0]]}")
         with self.world.connection() as connection:
+            [(incomplete,)] = connection.execute(_INCOMPLETE, {"dataset": self.dataset})
+            if incomplete:
+                outcome.wrong.append(f"{incomplete} descriptions lack chunks")
             [(outcome.remade,)] = connection.execute(_REMADE, {"dataset": self.dataset})
         audit = self.world.start_run(["audit"], self._log, **self._store)
         if audit.wait(_RUN_TIMEOUT_S):

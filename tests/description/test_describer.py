@@ -16,11 +16,13 @@ from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
+from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
 from tests.clips import blank_packet
 from tests.description.colours import INFO, ColourTowers, bank_of
@@ -82,13 +84,19 @@ def describer_of(tmp_path, pool, towers):
             extractor=extractor,
             reader=IndexReader(objects=objects, pool=pool, limits=Limits(), cache=extractor.cache),
             cache=EmbeddingCache(objects, root),
+            packs=PackFiles(objects=objects, root_uri=root),
             frames=FrameBatcher(towers=towers, batch_frames=128),
             spec=spec,
             info=INFO,
         )
         files = SceneFiles(objects=objects, root_uri=root)
         return VideoDescriber(
-            embedder=embedder, scene_files=files, spec=spec, tags=bank_of(*tags), captions=bank_of("green", "red")
+            embedder=embedder,
+            scene_files=files,
+            outlines=OutlineFiles(objects=objects, root_uri=root),
+            spec=spec,
+            tags=bank_of(*tags),
+            captions=bank_of("green", "red"),
         )
 
     return make

@@ -15,7 +15,13 @@ from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
-from tasks.embedding.embedding_file import EmbeddingCache, EmbeddingIdentity, decode_embeddings, encode_embeddings
+from tasks.embedding.embedding_file import (
+    EmbeddingCache,
+    EmbeddingIdentity,
+    as_read_back,
+    decode_embeddings,
+    encode_embeddings,
+)
 from tasks.frame_cache.eviction import cached_files, evict
 from tasks.frame_cache.orphans import remove_orphans
 
@@ -54,6 +60,17 @@ def test_vectors_keep_their_direction_and_length(precision, cosine):
     assert np.linalg.norm(found.vectors, axis=1) == pytest.approx(1, abs=1e-6)
     assert found.pts_ms.tolist() == embeddings.pts_ms.tolist()
     assert (found.duration_s, found.note) == (12.5, "cut short")
+
+
+@pytest.mark.parametrize("size", [128, 1152])
+def test_embeddings_as_read_back_are_what_the_file_gives_and_storing_them_again_changes_nothing(size):
+    identity, embeddings = replace(IDENTITY, dimensions=size), make_embeddings(count=500, size=size)
+
+    stored = as_read_back(embeddings, "float16")
+
+    for each in (embeddings, stored):
+        found = decode_embeddings(encode_embeddings(each, identity, SEAL), identity, SEAL)
+        assert np.array_equal(found.vectors, stored.vectors)
 
 
 def test_half_precision_takes_half_the_bytes():

@@ -107,7 +107,7 @@ def test_choices_may_be_in_the_metadata(tmp_path):
         pytest.param(json.dumps({"custom_id": "a"}), "'body' is missing. 1 row, first line 1 ", id="without a body"),
         pytest.param(
             json.dumps({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}}),
-            "expected one video, found 0",
+            "expected a video, found none",
             id="without a video",
         ),
         pytest.param(

@@ -17,14 +17,16 @@ from reelabel.frames.frame_file import decode_frame_file
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import Encoding, write_clip, write_manifest
-from tasks.domain import Answer, ModelIdentity
-from tasks.model.backend import Backend, backend_of, register
+from tasks.domain import Answer, MediaCounts, ModelIdentity, RunSpec
+from tasks.model.backend import Backend, backend_of, register, require_media
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.recovery import RecoveringEngine
-from tasks.model.engine.vllm_backend import engine_config
+from tasks.model.engine.tuning import ModelProfile
+from tasks.model.engine.vllm_backend import VLLM, engine_config
 from tasks.model.identity import TINY_MODEL, ModelCard, read_model_card
 from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime
 from tasks.model.server.backend import ServerBackend
+from tasks.model.server.openai_backend import OPENAI
 from tests.command_line import reelabel
 
 SERVER = {"model": {"backend": "openai", "name": str(TINY_MODEL)}, "server": {"url": "http://127.0.0.1:9/v1"}}
@@ -171,6 +173,39 @@ def test_a_backend_is_registered_as_an_instance_not_as_a_class():
 
     with pytest.raises(ConfigurationError, match="The backend colour is of type ABCMeta; it must be an instance of"):
         backend_of(Settings(model={"backend": "colour"}))
+
+
+@pytest.mark.parametrize(
+    ("backend", "spec", "message"),
+    [
+        (ColourBackend(), {}, "The backend colour shows one video a question, but jobs show 2 videos and 1 image"),
+        (OPENAI, {"frames_as": "images"}, r"With server\.frames set to images, .*jobs show 2 videos and 1 image"),
+        (VLLM, {"video_pruning_rate": 0.5}, "video_pruning_rate is for questions on one video, but jobs show 2 videos"),
+        (
+            VLLM,
+            {"sampling": {"sampler": "relevant"}, "relevance": {"model": {"name": "towers"}}},
+            "The sampler relevant chooses frames of one video by what is asked, but jobs show 2 videos and 1 image",
+        ),
+    ],
+    ids=["another package", "images", "pruned", "relevant"],
+)
+def test_several_videos_are_refused_where_they_would_be_shown_in_part(backend, spec, message):
+    made = RunSpec(model=ModelIdentity(name="m"), **spec)
+
+    require_media(backend, made, MediaCounts(videos=1, images=0))
+    with pytest.raises(ConfigurationError, match=message):
+        require_media(backend, made, MediaCounts(videos=2, images=1))
+
+
+def test_an_engine_makes_room_for_all_that_a_question_shows(tmp_path):
+    card, settings = read_model_card(None), Settings(home=tmp_path)
+
+    config = engine_config(card, settings, media=MediaCounts(videos=2, images=1))
+
+    shape = ModelProfile(kv_bytes=1, widest_bytes=1, max_tokens=10_000, frames_per_token=2)
+    frame_tokens = config.max_pixels // config.size_multiple_px**2
+    assert shape.shown_tokens(config) == 2 * shape.video_tokens(config) + frame_tokens
+    assert shape.shown_tokens(engine_config(card, settings)) == shape.video_tokens(config)
 
 
 @pytest.mark.parametrize(

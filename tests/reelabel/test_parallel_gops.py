@@ -8,9 +8,9 @@ import av
 import numpy as np
 import pytest
 
+from reelabel.decode.packet_decoder import affordable_threads
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
-from reelabel.decode.thread_budget import affordable_threads
 from reelabel.errors import VideoUnreadableError
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits

@@ -16,9 +16,10 @@ from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import FPS, Encoding, write_clip
-from tasks.domain import EmbeddingSpec, Job, ModelIdentity, View
+from tasks.domain import EmbeddingSpec, Job, ModelIdentity, View, views_of
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
 from tasks.relevance.extractor import RelevantExtractor
 from tasks.relevance.texts import TextEmbedder
@@ -64,6 +65,7 @@ def extractor(tmp_path, pool, towers):
         extractor=plain,
         reader=reader,
         cache=EmbeddingCache(objects, f"file://{tmp_path}"),
+        packs=PackFiles(objects=objects, root_uri=f"file://{tmp_path}"),
         frames=FrameBatcher(towers=towers, batch_frames=64),
         spec=EmbeddingSpec(model=ModelIdentity(name="colours")),
         info=INFO,
@@ -74,7 +76,7 @@ def extractor(tmp_path, pool, towers):
 
 def asked(uri, *choices, prompt="Is it there?", **segment):
     job = Job(job_id="a", video_uri=uri, prompt=prompt, choices=choices, **segment)
-    return View.of(job, SAMPLING)
+    return views_of(job, SAMPLING)[0]
 
 
 def shown_s(video):
@@ -168,4 +170,4 @@ def test_questions_that_name_different_things_have_different_views():
 
     assert first == asked("a.mp4", "red")
     assert len({first, other, View("a.mp4")}) == len({first.name, other.name, View("a.mp4").name}) == 3
-    assert View.of(Job(job_id="a", video_uri="a.mp4", prompt="?", choices=("x", "y")), Sampling()).texts == ()
+    assert views_of(Job(job_id="a", video_uri="a.mp4", prompt="?", choices=("x", "y")), Sampling())[0].texts == ()

@@ -1,11 +1,14 @@
 """What a page says about rows in a real Postgres and frames in a real cache."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 from sqlalchemy import insert
 
 from infra.settings import StoreSettings
@@ -16,9 +19,12 @@ from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.passes import sampling_of_pass
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, SHARD
 from tasks.domain import ModelIdentity, RunSpec
+from tasks.domain.media import join_fingerprints
+from tasks.manifest.table import read_jobs
 from tasks.report.jobs import drop_strips
 from tasks.report.page import render
 from tasks.report.report import gather
@@ -29,6 +35,7 @@ from tests.results.rows import failure, job, result
 
 SPEC = RunSpec(model=ModelIdentity(name="reelabel-tiny"))
 OTHER = SPEC.model_copy(update={"sampling": Sampling(num_frames=4)})
+AUTO = SPEC.model_copy(update={"sampling": Sampling(sampler="auto")})
 
 
 @pytest.fixture
@@ -149,6 +156,41 @@ def test_a_job_shows_the_frames_of_other_samplers_that_are_in_the_cache(engine, 
     assert {(job.strip, job.others) for job in shown.jobs} == {(0, (1,))}
     assert {(job.strip, job.others) for job in drop_strips(shown, 1).jobs} == {(0, ())}
     assert 16 == len(shown.strips[1].picks) < shown.strips[1].frames_decoded
+
+
+def test_each_of_several_videos_and_images_has_its_frames_as_far_as_the_cache_has_them(
+    engine, started, manifest, tmp_path
+):
+    clip, other, picture = tmp_path / "clip.mp4", write_clip(tmp_path / "other.mp4"), tmp_path / "picture.png"
+    Image.fromarray(np.zeros((56, 56, 3), np.uint8)).save(picture)
+    media = [
+        {"type": f"{kind}_url", f"{kind}_url": {"url": str(path)}} for kind, path in shown_of(clip, picture, other)
+    ]
+    asked = {"job_id": ["m"], "choices": [["yes", "no"]]}
+    content = [*media, {"type": "text", "text": "?"}]
+    pl.DataFrame(asked | {"messages": [json.dumps([{"role": "user", "content": content}])]}).write_parquet(manifest)
+    [of_manifest] = read_jobs(str(manifest), ObjectStore(StoreSettings()))
+    cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
+    for path, fingerprint, shown in ((clip, "e1", "dense"), (picture, "e2", "image")):
+        sampling = sampling_of_pass(AUTO.sampling, shown)
+        asked = {"source_uri": str(path), "fingerprint": fingerprint, "sampling": sampling}
+        frames = extract_keyframes(path, sampling=sampling)
+        cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
+    started(AUTO, [replace(result(of_manifest, fingerprint=join_fingerprints(["e1", "e2", "e3"])))])
+
+    shown = page_of(engine, tmp_path).shown
+
+    [job] = shown.jobs
+    assert [(each.kind, each.uri) for each in job.media] == [
+        (kind, str(path)) for kind, path in shown_of(clip, picture, other)
+    ]
+    assert [each.no_strip for each in job.media] == ["", "", "Its frames are no longer in the cache."]
+    assert [shown.strips[each.strip].sampler for each in job.media[:2]] == ["uniform", "keyframes"]
+    assert {each.strip for each in drop_strips(shown, 0).jobs[0].media} == {None}
+
+
+def shown_of(clip, picture, other):
+    return (("video", clip), ("image", picture), ("video", other))
 
 
 def test_a_job_whose_frames_are_gone_is_explained(engine, started, manifest, tmp_path):

@@ -9,13 +9,14 @@ from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import text
 
 from reelabel.errors import ConfigurationError
-from tasks.domain import ModelIdentity, OrderBias, RunSpec, Stage
+from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage
+from tasks.domain.media import join_fingerprints
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.table import job_table
 from tasks.results import read
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
-from tasks.results.pending import count_reused_ids, pending_jobs
+from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
 from tasks.results.read import read_failures, read_outcomes, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.write import ShardWriter
@@ -192,6 +193,29 @@ def test_a_failed_job_is_repeated_only_if_its_video_changes_or_on_request(db, ru
     # A run that selects again does not repeat its own failures.
     assert pending_ids(db, jobs, fingerprints, run_id=run.run_id) == ["c"]
     assert pending_ids(db, jobs, fingerprints, run_id=uuid4()) == ["c", "d"]
+
+
+def test_a_job_on_several_videos_is_repeated_if_any_of_them_changes(db, run):
+    media = [(Medium("video", "a.mp4"), Medium("image", f"{name}.png")) for name in "abcd"]
+    jobs = [job(f"{number}", video_uri="a.mp4", media=shown) for number, shown in enumerate(media)]
+    labelled = [result(one, fingerprint=join_fingerprints(["e1", "i1"])) for one in jobs[:3]]
+    ShardWriter(db, run).write(results=labelled, failures=[failure(jobs[3])])
+    now = {"a.mp4": "e1", "a.png": "i1", "b.png": "i2", "c.png": None, "d.png": None}
+
+    assert pending_ids(db, jobs, now) == ["1"]  # a label outlives its image, and a failure lasts without one
+    assert pending_ids(db, jobs, now | {"d.png": "i1"}) == ["1", "3"]
+    assert pending_ids(db, jobs, now | {"a.mp4": "e2"}) == ["0", "1"]
+    assert ids_of(changed_of(db, jobs, now | {"a.mp4": "e2"})) == ["0", "1"]
+
+
+def changed_of(db, jobs, fingerprints):
+    return changed_jobs(
+        db,
+        dataset="d",
+        spec_id=SPEC.spec_id,
+        jobs=job_table(jobs),
+        fingerprints_of=lambda uris: [fingerprints[uri] for uri in uris],
+    )
 
 
 def test_ids_that_another_manifest_used_for_other_questions_are_counted(db, run):

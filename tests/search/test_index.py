@@ -103,6 +103,21 @@ def test_lists_are_found_anew_when_there_are_many_more_vectors(world):
     assert same(world.search(queries()[0], top=1), world.search(queries()[0], top=1, exact=True))
 
 
+@pytest.mark.usefixtures("small_index")
+def test_files_of_which_hardly_any_can_be_used_are_no_reason_to_fail(world):
+    for number in range(300):
+        world.list(f"gone-{number}.mp4", f"v1/00/{number:032x}.arrow")
+    assert (world.update().rows, world.update().refused) == (0, 300)
+
+    world.add_random(1)
+    assert world.update().rows == 20
+    world.add_random(1, seed=1)
+    report = world.update()  # of 301 files, as many vectors as of the one known are expected
+
+    assert (report.rows, report.added, report.lists) == (40, 1, 16)
+    assert same(world.search(queries()[0]), world.search(queries()[0], exact=True))
+
+
 def test_videos_that_are_not_yet_indexed_are_searched_and_told(world):
     world.add_random(5)
     world.update()

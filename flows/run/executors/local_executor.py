@@ -31,7 +31,8 @@ from reelabel.frames.extractor import FrameExtractor, Turns
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
-from tasks.model.backend import backend_of
+from tasks.manifest.plan_file import read_media
+from tasks.model.backend import backend_of, open_backend
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
 from tasks.results.routes import escalation_margin
@@ -111,12 +112,15 @@ def execute_locally(
             extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=settings.model.batch_mib * 1024**2)
             if spec.relevance:  # before the engine, which takes what memory is left of a GPU
                 extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance))
-            backend = stack.enter_context(backend_of(settings).open(card, answering, sampling=spec.sampling))
+            objects = ObjectStore(settings.store)
+            media = read_media(objects, plan.plan_uri, seal=settings.store.seal)
+            opened = open_backend(backend_of(settings), card, answering, sampling=spec.sampling, media=media)
+            backend = stack.enter_context(opened)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(ends_soon())
             source = ShardQueue(
                 keeper=keeper,
-                objects=ObjectStore(settings.store),
+                objects=objects,
                 seal=settings.store.seal,
                 database=database,
                 work=Work.BOTH,

@@ -1,4 +1,4 @@
-"""The towers of an image-text model, and what embeds videos by them."""
+"""What embeds videos by the towers of an image-text model, and chooses frames by what is asked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
-from tasks.embedding.backend import TowersOptions, towers_backend
+from tasks.embedding.backend import towers_backend
 from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.fleet import TowersFleet
+from tasks.embedding.opened import embedding_cache, open_towers
+from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
-from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.relevance.extractor import RelevantExtractor
 from tasks.relevance.texts import TextEmbedder
 
@@ -26,32 +25,6 @@ if TYPE_CHECKING:
     from tasks.domain import EmbeddingSpec
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.embedding.protocol import TowersInfo
-    from tasks.model.identity import ModelCard
-
-
-def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
-    """Create the towers of a model, without starting them.
-
-    Raises:
-        ConfigurationError: There are fewer GPUs than towers, or no such backend.
-    """
-    backend, chosen = towers_backend(settings.describe.backend), settings.describe
-    shares = assign_gpus(visible_gpus(), engines=chosen.engines, tensor_parallel_size=1)
-    members = [
-        backend.open(
-            card,
-            TowersOptions(
-                log_path=settings.home / "logs" / ("towers.log" if len(shares) == 1 else f"towers-{number}.log"),
-                log_as_json=settings.log.format == "json",
-                start_timeout_s=settings.model.start_timeout_s,
-                answer_timeout_s=settings.model.answer_timeout_s,
-                batch_frames=chosen.batch_frames,
-                devices=devices,
-            ),
-        )
-        for number, devices in enumerate(shares)
-    ]
-    return members[0] if len(members) == 1 else TowersFleet(members)
 
 
 def open_embedder(
@@ -84,7 +57,8 @@ def open_embedder(
             ranges_min_bytes=extractor.ranges_min_bytes,
             allow_roots=extractor.allow_roots,
         ),
-        cache=EmbeddingCache(ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal),
+        cache=embedding_cache(settings),
+        packs=PackFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal),
         frames=FrameBatcher(towers=towers, batch_frames=settings.describe.batch_frames, charge=charge),
         spec=spec,
         info=info,

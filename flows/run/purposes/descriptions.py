@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.run.executors.describe_executor import describe_locally
-from flows.run.executors.towers import open_towers
 from flows.run.purposes.purpose import Execute, Purpose
 from flows.run.search_index import index_embeddings
 from infra.settings.describe import DescribeOptions
@@ -21,22 +20,25 @@ from tasks.description.scenes.detector import find
 from tasks.description.scenes.registry import scene_detectors
 from tasks.domain import DescribeSpec
 from tasks.embedding.backend import towers_backend
-from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.opened import bank_files, open_towers
 from tasks.results.search_catalogue import DatabaseCatalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Engine
 
     from flows.run.context import RunContext
+    from flows.run.progress import Progress
     from flows.run.request import RunRequest
     from infra.settings import Settings
     from tasks.description.banks import Bank
     from tasks.domain import ModelIdentity, Spec
     from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.bank_file import BankFiles
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
+    from tasks.plans.plan import Plan
 
 _DEFAULTS = DescribeOptions(
     tags=str(PLACES),
@@ -90,7 +92,7 @@ class Descriptions(Purpose):
         )
         return card, spec
 
-    def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str) -> None:
+    def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str, settings: Settings) -> None:
         """Check nothing more: any video can be described."""
 
     def check_backend(self, card: ModelCard, settings: Settings) -> None:
@@ -103,7 +105,11 @@ class Descriptions(Purpose):
 
     @contextmanager
     def ready(self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine) -> Iterator[Execute]:
-        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan. At the end, index."""
+        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan. At the end, index.
+
+        A run that has described videos and embedded none leaves the index as it is: to find that nothing is new takes
+        as long as it takes to describe them.
+        """
         described, files = description_spec(spec), bank_files(settings)
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
@@ -112,8 +118,16 @@ class Descriptions(Purpose):
                 files.find_vectors(bank.texts, described.model) or _embed(bank, towers, files, described.model)
                 for bank in banks
             )
-            yield partial(describe_locally, towers=towers, tags=tags, captions=captions)
-        index_embeddings(settings, DatabaseCatalogue(database), described.model)
+            embedded: list[int] = []
+
+            def execute(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
+                describe = partial(describe_locally, towers=towers, tags=tags, captions=captions)
+                describe(plan, progress, context, done_before=done_before)
+                embedded.append(progress.videos_extracted)
+
+            yield execute
+        if not embedded or any(embedded):
+            index_embeddings(settings, DatabaseCatalogue(database), described.model)
 
     def warn_of_jobs(self, context: RunContext, selected: JobTable) -> str:
         """Warn of nothing: whether a video can be described shows when it is read."""
@@ -130,12 +144,6 @@ def description_spec(spec: Spec) -> DescribeSpec:
     """Return the spec of a run that describes videos."""
     assert isinstance(spec, DescribeSpec)
     return spec
-
-
-def bank_files(settings: Settings) -> BankFiles:
-    """Return the banks on the store."""
-    assert settings.store.uri is not None
-    return BankFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal)
 
 
 def _resolve_again(request: RunRequest, settings: Settings) -> tuple[ModelCard, Spec]:

@@ -57,11 +57,12 @@ class Purpose(ABC):
         """
 
     @abstractmethod
-    def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str) -> None:
-        """Check that the jobs of a manifest are suited to a spec.
+    def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str, settings: Settings) -> None:
+        """Check that the jobs of a manifest are suited to a spec, and to the backend of the settings.
 
         Raises:
             ManifestError: They are not.
+            ConfigurationError: The backend cannot show all of their videos.
         """
 
     @abstractmethod

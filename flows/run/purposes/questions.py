@@ -14,7 +14,7 @@ from flows.run.request import resolve_spec
 from flows.run.spec import native_warning
 from tasks.domain import RunSpec
 from tasks.manifest.chunks import require_cuttable
-from tasks.model.backend import backend_of
+from tasks.model.backend import backend_of, require_media
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
 from tasks.results.routes import escalation_margin
 
@@ -42,9 +42,10 @@ class Questions(Purpose):
         """Resolve the spec from the settings or an earlier run, and the run's overrides."""
         return resolve_spec(request, settings)
 
-    def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str) -> None:
-        """Check that jobs can be cut into chunks."""
+    def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str, settings: Settings) -> None:
+        """Check that jobs can be cut into chunks, and that the backend takes as many videos and images."""
         require_cuttable(jobs, _questions(spec), manifest=manifest)
+        require_media(backend_of(settings), _questions(spec), jobs.media)
 
     def check_backend(self, card: ModelCard, settings: Settings) -> None:
         """Check the backend of the settings."""

@@ -11,6 +11,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.limits import Limits  # noqa: TC001 - pydantic reads the annotations
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
+from reelabel.sampling.registry import find_sampler
 from reelabel.sandbox.lockdown import SandboxMode  # noqa: TC001
 from reelabel.sources.options import S3Options, WebOptions  # noqa: TC001
 from reelabel.validation import describe_fault
@@ -45,6 +46,7 @@ class PrepareOptions(BaseModel):
     max_concurrency: Annotated[int, Field(ge=1, le=256)]
     retries: Annotated[int, Field(ge=0, le=19)]
     bypass_if_frames_present: bool
+    sample_frames_present: bool
     pack_for_model: bool
     processes: Annotated[int, Field(ge=1, le=256)]
     videos_per_process: Annotated[int, Field(ge=1)]
@@ -54,6 +56,18 @@ class PrepareOptions(BaseModel):
     allow_roots: tuple[Annotated[Path, AfterValidator(Path.absolute)], ...]
     read_buckets: tuple[str, ...]
     limits: Limits
+
+    @model_validator(mode="after")
+    def _require_dense_sampler(self) -> Self:
+        if not self.sample_frames_present:
+            return self
+        if self.bypass_if_frames_present:
+            raise ValueError("sample_frames_present and bypass_if_frames_present exclude each other; leave one out")
+        if find_sampler(self.sampling.sampler).choose is None:
+            raise ValueError(
+                f"the sampler {self.sampling.sampler} chooses from a file, not from frames; use num_frames"
+            )
+        return self
 
     @model_validator(mode="wrap")
     @classmethod

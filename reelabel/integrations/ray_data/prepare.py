@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from reelabel.errors import VideoRefusedError
+import numpy as np
+
+from reelabel.errors import SamplingRefusedError, VideoRefusedError
 from reelabel.integrations.ray_data.cells import (
     OutputFormat,
     failure_metadata,
@@ -14,8 +16,9 @@ from reelabel.integrations.ray_data.cells import (
     object_column,
     pass_through_cells,
 )
+from reelabel.integrations.ray_data.frames_present import sample_frames
 from reelabel.integrations.ray_data.options import PrepareOptions
-from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, video_uri_of
+from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, video_uris_of
 from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
 from reelabel.sources.object_info import redact_uri
@@ -31,18 +34,20 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sandbox.lockdown import SandboxMode
 
-    _Cells = tuple[Any, dict[str, Any]]
+    _Cells = tuple[Any, Any]
 
 
 class PrepareVideo:
     """Adds the sampled frames of each row's video to a batch.
 
     A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`, and optionally a segment of it in
-    `start_s` and `end_s`. Two columns are added: `video`, the frames; and `video_meta`, with `video_size` (width,
-    height), `video_num_frames`, `frame_timestamps` (seconds from the start of the whole video), `deviation_s` (each
-    frame's time minus the instant that it was chosen for; empty for samplers that aim at no instants), `source`,
-    `failed`, `error_type` and `error`. A bad video fails only its own row, which then has no frames, and the error in
-    `video_meta`. A row that names no video passes through: with the frames that it may hold, and not as failed.
+    `start_s` and `end_s`; or several videos in `messages` or in a list, `video_uris` or `video_urls`. Two columns are
+    added: `video`, the frames; and `video_meta`, with `video_size` (width, height), `video_num_frames`,
+    `frame_timestamps` (seconds from the start of the whole video), `deviation_s` (each frame's time minus the instant
+    that it was chosen for; empty for samplers that aim at no instants), `source`, `failed`, `error_type` and `error`. A
+    bad video fails only its own row, which then has no frames, and the error in `video_meta`. Of several videos, both
+    cells are lists in their order, and a bad one fails only its own item. A row that names no video passes through:
+    with the frames that it may hold, and not as failed.
 
     Instances can be pickled and hold no resources. Within a process, instances with equal options share one set of
     decoding processes, which end with it.
@@ -60,6 +65,7 @@ class PrepareVideo:
         max_concurrency: int = 8,
         retries: int = 2,
         bypass_if_frames_present: bool = False,
+        sample_frames_present: bool = False,
         pack_for_model: bool = False,
         processes: int = 1,
         videos_per_process: int = 1000,
@@ -85,6 +91,8 @@ class PrepareVideo:
             max_concurrency: Maximum number of videos in progress.
             retries: How often a failed request is retried.
             bypass_if_frames_present: Pass through rows whose `video` already holds frames.
+            sample_frames_present: Sample the frames that a row's `video` already holds, by a dense sampler, instead of
+                its video; they keep their format.
             pack_for_model: Set `video` to (frames, metadata), one item of vLLM's `multi_modal_data["video"]`,
                 regardless of `output_format`.
             processes: Number of decoding processes; use one per CPU that Ray reserves by `num_cpus`.
@@ -111,6 +119,7 @@ class PrepareVideo:
             max_concurrency=max_concurrency,
             retries=retries,
             bypass_if_frames_present=bypass_if_frames_present,
+            sample_frames_present=sample_frames_present,
             pack_for_model=pack_for_model,
             processes=processes,
             videos_per_process=videos_per_process,
@@ -159,13 +168,35 @@ class PrepareVideo:
         """Start preparing a row; return a function that waits for its cells."""
         if self._options.bypass_if_frames_present and has_frames(row):
             return partial(pass_through_cells, row)
+        if self._options.sample_frames_present and has_frames(row):
+            return partial(self._sample_again, row)
         try:
-            uri, segment = video_uri_of(row), segment_of(row)
+            uri, segment = video_uris_of(row), segment_of(row)
         except VideoRefusedError as error:
             return partial(self._failed_cells, error, source="")
         if uri is None:
             return partial(pass_through_cells, row) if has_frames(row) else self._cells_without_video
-        return partial(self._wait, worker.start(uri, segment), uri)
+        if isinstance(uri, str):
+            return partial(self._wait, worker.start(uri, segment), uri)
+        return partial(self._wait_for_all, [(worker.start(each, segment), each) for each in uri])
+
+    def _wait_for_all(self, several: Sequence[tuple[Future[SampledFrames], str]]) -> _Cells:
+        videos, metas = zip(*(self._wait(*each) for each in several), strict=True)
+        return list(videos), list(metas)
+
+    def _sample_again(self, row: Mapping[str, Any]) -> _Cells:
+        videos, metas = row[VIDEO], row.get(VIDEO_META)
+        if isinstance(metas, list | np.ndarray):  # of a row with several videos
+            each = [
+                self._sample_again({VIDEO: video, VIDEO_META: meta}) for video, meta in zip(videos, metas, strict=True)
+            ]
+            return [video for video, _ in each], [meta for _, meta in each]
+        if metas is not None and metas["failed"]:
+            return videos, metas
+        try:
+            return sample_frames(row, self._options.sampling)
+        except SamplingRefusedError as error:
+            return self._failed_cells(error, source="")
 
     def _wait(self, frames: Future[SampledFrames], uri: str) -> _Cells:
         source = redact_uri(uri)

@@ -8,6 +8,8 @@ import numbers
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from reelabel.errors import ConfigurationError, VideoRefusedError
 from reelabel.integrations.chat_messages import NoVideoError, parse_messages, without_nulls
 from reelabel.segment import Segment
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _URI_COLUMNS = ("video_uri", "video_url")
+_LIST_COLUMNS = ("video_uris", "video_urls")
 _MESSAGES = "messages"
-SOURCE_COLUMNS = (*_URI_COLUMNS, _MESSAGES)
+SOURCE_COLUMNS = (*_URI_COLUMNS, *_LIST_COLUMNS, _MESSAGES)
 VIDEO, VIDEO_META = "video", "video_meta"
 
 
@@ -39,41 +42,61 @@ def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
 
 
-def video_uri_of(row: Mapping[str, Any]) -> str | None:
-    """Return the URI of a row's video, from `video_uri`, `video_url` or the video part of its OpenAI chat `messages`.
+def video_uris_of(row: Mapping[str, Any]) -> str | list[str] | None:
+    """Return the URI of a row's video, or those of its videos.
+
+    They are in `video_uri` or `video_url`, in the lists `video_uris` or `video_urls`, or in the video parts of OpenAI
+    chat `messages`, whose images are left alone.
 
     Returns:
-        The URI; None if the row names no video.
+        The URI of the only video; a list of those of several, or of any number of a list column; None if the row names
+        no video.
 
     Raises:
-        VideoRefusedError: The row names more than one video, or its messages cannot be read.
+        VideoRefusedError: A list is not one of URIs, or the messages cannot be read.
     """
     for name in _URI_COLUMNS:
         if _is_given(row.get(name)):
             return str(row[name])
+    for name in _LIST_COLUMNS:
+        if _is_given(row.get(name)):
+            return _uris(row[name], name)
     if not _is_given(row.get(_MESSAGES)):
         return None
     messages = row[_MESSAGES]
     try:
-        return parse_messages(json.loads(messages) if isinstance(messages, str) else without_nulls(messages)).video_uri
+        given = json.loads(messages) if isinstance(messages, str) else without_nulls(messages)
+        videos = parse_messages(given).videos
     except json.JSONDecodeError:
         raise VideoRefusedError("messages: the text is not JSON.") from None
     except NoVideoError:
         return None
     except ValueError as error:
         raise VideoRefusedError(f"messages: {error}.") from None
+    return videos[0] if len(videos) == 1 else videos
+
+
+def _uris(given: Any, name: str) -> list[str]:  # noqa: ANN401 - whatever the column holds
+    uris = list(given) if isinstance(given, list | tuple | np.ndarray) else []
+    if not uris or not all(isinstance(uri, str) and uri for uri in uris):
+        raise VideoRefusedError(f"{name} is not a list of URIs; give at least one, or leave it empty.")
+    return uris
 
 
 def segment_of(row: Mapping[str, Any]) -> Segment:
     """Return the segment of its video that a row names in `start_s` and `end_s`.
 
     Raises:
-        VideoRefusedError: They are not numbers, or the segment is empty or starts before 0.
+        VideoRefusedError: They are not numbers, the segment is empty or starts before 0, or the row names several
+            videos.
     """
     start_s, end_s = (_seconds(row, name) for name in ("start_s", "end_s"))
     if (start_s or 0.0) < 0 or (end_s is not None and end_s <= (start_s or 0.0)):
         raise VideoRefusedError(f"The segment from start_s {start_s} to end_s {end_s} is not valid; correct them.")
-    return Segment.of(start_s, end_s)
+    segment = Segment.of(start_s, end_s)
+    if not segment.is_whole and isinstance(video_uris_of(row), list):
+        raise VideoRefusedError("start_s and end_s are given with several videos; leave them out.")
+    return segment
 
 
 def has_frames(row: Mapping[str, Any]) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from reelabel.errors import ArchiveUnreadableError
 from reelabel.sources.object_info import changed, redact_uri
-from reelabel.sources.seekable import Seekable
 from reelabel.sources.sparse_file import ByteSource
+from reelabel.sources.video_file import Seekable
 
 if TYPE_CHECKING:
     from reelabel.sources.object_info import ObjectInfo

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -88,6 +88,35 @@ class Thumbnails:
     times_ms: npt.NDArray[np.int64]
 
 
+class PossibleCut(NamedTuple):
+    """A change between two frames that is a cut if it is strong enough.
+
+    Attributes:
+        pts_ms: Time of the first frame of the new scene.
+        since_ms: Time of the frame before it.
+        difference: Mean absolute difference of the two, of 255.
+        strength: The same, or what remains of it when the two are shifted against each other, if that is less.
+    """
+
+    pts_ms: int
+    since_ms: int
+    difference: float
+    strength: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexLook:
+    """What a look at the candidates of a video's index has shown, whatever the threshold.
+
+    Attributes:
+        cuts: The possible cuts, in order of time.
+        note: What limits them, in a sentence; empty if nothing does.
+    """
+
+    cuts: tuple[PossibleCut, ...]
+    note: str = ""
+
+
 class Footage(Protocol):
     """A video that detectors may look into."""
 
@@ -111,8 +140,11 @@ class Evidence:
 
     Attributes:
         footage: The video itself; None if only its embeddings are at hand.
+        look: Returns what a look at the candidates of the index shows, now or earlier; None takes that look. Raises as
+            `tasks.description.scenes.index.look_at_candidates`.
         chunks: The embeddings of its frames, chunk by chunk, in order of time.
     """
 
     footage: Footage | None = None
+    look: Callable[[], IndexLook] | None = None
     chunks: tuple[EmbeddedChunk, ...] = field(default=())

@@ -147,48 +147,25 @@ def open_footage(
             yield PooledFootage(video=video, pool=pool, limits=limits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Looked:
-    """What of a video was looked at.
-
-    Attributes:
-        packets: Its packets; None if they were not listed.
-        windows: The parts of which thumbnails were decoded, in seconds since the first frame.
-        thumbnails: Those; None if none were.
-    """
-
-    packets: PacketList | None = None
-    windows: Windows = ()
-    thumbnails: Thumbnails | None = None
-
-
 @dataclass(slots=True)
-class RememberedFootage:
-    """A video that is opened only for what was not looked at before; as `Footage`.
+class LazyFootage:
+    """A video that is opened when it is first looked into; as `Footage`.
 
     Attributes:
         opened: Opens the video.
-        looked: What was looked at, before or now.
         inner: The video, if it was opened.
     """
 
     opened: Callable[[], PooledFootage]
-    looked: Looked
     inner: PooledFootage | None = None
 
     def packets(self) -> PacketList:
         """List the packets; raises as `PooledFootage.packets`."""
-        if self.looked.packets is None:
-            self.looked = replace(self.looked, packets=self._open().packets())
-        assert self.looked.packets is not None
-        return self.looked.packets
+        return self._open().packets()
 
     def thumbnails(self, windows: Windows) -> Thumbnails:
-        """Decode every frame in some windows, unless these are the ones that were decoded before."""
-        if self.looked.thumbnails is None or self.looked.windows != windows:
-            self.looked = replace(self.looked, windows=windows, thumbnails=self._open().thumbnails(windows))
-        assert self.looked.thumbnails is not None
-        return self.looked.thumbnails
+        """Decode every frame in some windows."""
+        return self._open().thumbnails(windows)
 
     def every_frame(self, *, width_px: int, height_px: int) -> Iterator[Thumbnails]:
         """Decode every frame, piece by piece."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tasks.description.scenes.change import SceneChanges, SceneMethodError
+from tasks.description.scenes.change import IndexLook, PossibleCut, SceneChanges, SceneMethodError
 from tasks.description.scenes.detector import SceneDetector
-from tasks.description.scenes.pixels import REACH, THRESHOLD, find_cuts
+from tasks.description.scenes.pixels import REACH, THRESHOLD, cuts_of, find_possible_cuts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy.typing as npt
 
     from reelabel.packet_list import PacketList
-    from reelabel.segment import Windows
     from tasks.description.scenes.change import Evidence, Footage
 
 _SIZE_RATIO = 1.2  # to the 90th percentile of the packets nearby
@@ -22,6 +23,7 @@ _KEYFRAME_RATIO = 1.1  # of one keyframe's size to the last one's
 _LEAST_OF_KEYFRAME = 0.1  # of a keyframe's size; a new picture costs more
 _NEARBY = 24  # packets on each side
 _AROUND = REACH + 2  # frames on each side; one more, as codecs may put the large packet next to the cut
+_PIECE_FRAMES = 2048  # that are decoded at once, 8 MiB of thumbnails
 _NOTE = "Keyframes come at a fixed distance, so that only the sizes of packets told where to look."
 
 
@@ -85,20 +87,46 @@ def _nan_percentile(ascending: npt.NDArray[np.float64]) -> npt.NDArray[np.float6
     return np.where(counts > 0, found, np.inf)
 
 
-def windows_around(packets: PacketList, positions: npt.NDArray[np.int64]) -> Windows:
-    """Return the times of the frames around some positions, merged where they touch, in seconds since the first."""
-    if not len(positions):
-        return ()
+def ranges_around(packets: PacketList, positions: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return the first and the last of the frames around some positions, merged where they touch."""
     last = len(packets.times_ms) - 1
-    seconds = (packets.times_ms - packets.times_ms[0]) / 1000
-    windows: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for position in positions.tolist():
         start, end = max(0, position - _AROUND), min(last, position + _AROUND)
-        if windows and start <= windows[-1][1] + 1:
-            windows[-1] = windows[-1][0], end
+        if ranges and start <= ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], end
         else:
-            windows.append((start, end))
-    return tuple((float(seconds[start]), float(seconds[end])) for start, end in windows)
+            ranges.append((start, end))
+    return ranges
+
+
+class _Piece(NamedTuple):
+    """Frames that are decoded at once: their ranges; and the positions from which on and before which cuts are taken.
+
+    A cut outside of them is seen better in another piece.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+    first: int
+    stop: int
+
+
+def _pieces(ranges: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
+    """Cut ranges into pieces of bounded size; where one is cut, the pieces overlap by what a cut is judged by."""
+    waiting: list[tuple[int, int]] = []
+    for start, end in ranges:
+        held = sum(last + 1 - first for first, last in waiting)
+        if waiting and held + end + 1 - start > _PIECE_FRAMES:
+            yield _Piece(tuple(waiting), waiting[0][0], waiting[-1][1] + 1)
+            waiting = []
+        if end + 1 - start <= _PIECE_FRAMES:
+            waiting.append((start, end))
+            continue
+        for first in range(start, end + 1, _PIECE_FRAMES):
+            stop = min(first + _PIECE_FRAMES, end + 1)
+            yield _Piece(((max(start, first - _AROUND), min(end, stop - 1 + _AROUND)),), first, stop)
+    if waiting:
+        yield _Piece(tuple(waiting), waiting[0][0], waiting[-1][1] + 1)
 
 
 def frame_gap_ms(packets: PacketList) -> float:
@@ -118,15 +146,34 @@ def require_footage(evidence: Evidence, method: str) -> Footage:
     return evidence.footage
 
 
-def _detect(evidence: Evidence, threshold: float) -> SceneChanges:
-    footage = require_footage(evidence, "index")
+def look_at_candidates(footage: Footage) -> IndexLook:
+    """Look at the frames around each candidate, in pieces of bounded size.
+
+    Raises:
+        SceneMethodError: The video does not list its packets, or cannot be read in ranges.
+        VideoError: It cannot be decoded.
+    """
     packets = footage.packets()
-    note = "" if has_early_keyframes(packets) else _NOTE
-    windows = windows_around(packets, candidates(packets))
-    if not windows:
-        return SceneChanges(changes=(), method="index", note=note)
-    found = find_cuts(footage.thumbnails(windows), gap_ms=frame_gap_ms(packets), threshold=threshold)
-    return SceneChanges(changes=tuple(found), method="index", note=note)
+    since_s = (packets.times_ms - packets.times_ms[0]) / 1000
+    gap_ms, cuts = frame_gap_ms(packets), list[PossibleCut]()
+    for piece in _pieces(ranges_around(packets, candidates(packets))):
+        windows = tuple((float(since_s[start]), float(since_s[end])) for start, end in piece.ranges)
+        found = find_possible_cuts(footage.thumbnails(windows), gap_ms=gap_ms)
+        first_ms, stop_ms = (_border_ms(packets, position) for position in (piece.first, piece.stop))
+        cuts += [cut for cut in found if first_ms <= cut.pts_ms < stop_ms]
+    return IndexLook(cuts=tuple(cuts), note="" if has_early_keyframes(packets) else _NOTE)
+
+
+def _border_ms(packets: PacketList, position: int) -> float:
+    """Return a time between a frame and the one before it."""
+    if position <= 0 or position >= len(packets.times_ms):
+        return -np.inf if position <= 0 else np.inf
+    return float(packets.times_ms[position - 1] + packets.times_ms[position]) / 2
+
+
+def _detect(evidence: Evidence, threshold: float) -> SceneChanges:
+    look = evidence.look() if evidence.look else look_at_candidates(require_footage(evidence, "index"))
+    return SceneChanges(changes=tuple(cuts_of(look.cuts, threshold)), method="index", note=look.note)
 
 
 INDEX = SceneDetector(

@@ -50,6 +50,8 @@ def merge_shots(
     borders = [start_ms, *(at for at in sorted({c.pts_ms for c in changes}) if start_ms < at < end_ms), end_ms]
     if end_ms <= start_ms:
         return ()
+    if len(borders) == 2:  # noqa: PLR2004 - of one shot, as most short videos have
+        return (Scene(start_ms, end_ms, 1),)
     vectors, times = _joined(chunks)
     scenes: list[Scene] = []
     total: npt.NDArray[np.float64] | None = None

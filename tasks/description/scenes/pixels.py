@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.description.scenes.change import SceneChange
+from tasks.description.scenes.change import PossibleCut, SceneChange
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
     from tasks.description.scenes.change import Thumbnails
@@ -36,34 +39,45 @@ def differences(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return found
 
 
-def find_cuts(thumbnails: Thumbnails, *, gap_ms: float, threshold: float = THRESHOLD) -> list[SceneChange]:
-    """Find the cuts among frames, some of which follow each other.
+def find_possible_cuts(thumbnails: Thumbnails, *, gap_ms: float) -> list[PossibleCut]:
+    """Find the possible cuts among frames, some of which follow each other.
 
-    A cut is a difference of at least the threshold that exceeds all others nearby, as those of fast motion do not,
-    that remains when the pictures are shifted against each other, as that of a jerk does not, and after which the
-    pictures do not return to what they were, as they do after a flash.
+    Such a difference exceeds all others nearby, as those of fast motion do not, and the pictures do not return after it
+    to what they were, as they do after a flash. Its strength is what remains when the pictures are shifted against each
+    other, as little of a jerk does.
 
     Args:
         thumbnails: Small frames.
         gap_ms: The longest time from one frame to the next, beyond which they do not follow each other.
-        threshold: The least difference, of 255.
     """
     times = thumbnails.times_ms
     edges = np.flatnonzero(np.diff(times, prepend=times[:1]) > gap_ms)
-    found: list[SceneChange] = []
+    found: list[PossibleCut] = []
     for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(times)], strict=True):
-        found += _cuts_of_run(thumbnails.images[start:end], times[start:end], threshold)
+        found += _cuts_of_run(thumbnails.images[start:end], times[start:end])
     return found
 
 
-def _cuts_of_run(images: npt.NDArray[np.uint8], times_ms: npt.NDArray[np.int64], threshold: float) -> list[SceneChange]:
+def cuts_of(possible: Iterable[PossibleCut], threshold: float) -> list[SceneChange]:
+    """Return the possible cuts whose strength is at least a threshold, of 255."""
+    return [
+        SceneChange(pts_ms=cut.pts_ms, score=round(cut.difference / 255, 4), since_ms=cut.since_ms)
+        for cut in possible
+        if cut.strength >= threshold
+    ]
+
+
+def _cuts_of_run(images: npt.NDArray[np.uint8], times_ms: npt.NDArray[np.int64]) -> list[PossibleCut]:
     steps = differences(images)
     return [
-        SceneChange(pts_ms=int(times_ms[at]), score=round(float(steps[at]) / 255, 4), since_ms=int(times_ms[at - 1]))
-        for at in np.flatnonzero(steps >= threshold).tolist()
-        if _stands_out(steps, at)
-        and not _is_jerk(images[at - 1], images[at], threshold)
-        and not _is_flash(images, at, float(steps[at]))
+        PossibleCut(
+            pts_ms=int(times_ms[at]),
+            since_ms=int(times_ms[at - 1]),
+            difference=float(steps[at]),
+            strength=min(float(steps[at]), _shifted(images[at - 1], images[at])),
+        )
+        for at in np.flatnonzero(steps >= _LEAST_RATIO).tolist()
+        if _stands_out(steps, at) and not _is_flash(images, at, float(steps[at]))
     ]
 
 
@@ -72,14 +86,14 @@ def _stands_out(steps: npt.NDArray[np.float32], at: int) -> bool:
     return bool(steps[at] >= _LEAST_RATIO * (nearby.max(initial=0.0) + 1))
 
 
-def _is_jerk(before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8], threshold: float) -> bool:
-    """Return whether two frames differ by less than the threshold once they are shifted against each other."""
+def _shifted(before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8]) -> float:
+    """Return the least mean difference of two frames that are shifted against each other; infinite if too small."""
     height, width = (side - 2 * _SHIFT for side in before.shape[:2])
     if min(height, width) < 1:
-        return False
+        return math.inf
     middle = before[_SHIFT : _SHIFT + height, _SHIFT : _SHIFT + width].astype(np.int16)
     shifted = np.lib.stride_tricks.sliding_window_view(after.astype(np.int16), middle.shape)
-    return bool(np.abs(shifted - middle).mean((3, 4, 5)).min() < threshold)
+    return float(np.abs(shifted - middle).mean((3, 4, 5)).min())
 
 
 def _is_flash(images: npt.NDArray[np.uint8], at: int, step: float) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from tasks.manifest.csv_rows import read_header, read_rows
-from tasks.manifest.import_csv import parse_number, require_known
+from tasks.manifest.import_csv import parse_number, require_one_video
 from tasks.manifest.layouts.source import merge_repeated, require_columns, strip_letter, strip_letters
 from tasks.manifest.rejects import ImportedRows
 from tasks.manifest.schema import REQUIRED
@@ -71,7 +71,7 @@ def read_mapped(source: BenchmarkFiles) -> ImportedRows:
         ManifestError: A column is missing on either side.
     """
     columns = source.columns or {}
-    require_known(columns)
+    require_one_video(columns)
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
         raise ManifestError(f"No columns of {source.path} are mapped to {', '.join(missing)}; add {missing[0]}=COLUMN.")

@@ -10,7 +10,7 @@ from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.archives.member_uri import escape_name
 from reelabel.sources.object_info import redact_uri, scheme_of
-from tasks.manifest.import_csv import require_known
+from tasks.manifest.import_csv import require_one_video
 from tasks.manifest.layouts.source import merge_repeated
 from tasks.manifest.schema import OPTIONAL, REQUIRED
 
@@ -49,7 +49,7 @@ class VideoFiles:
             ConfigurationError: There is none.
             ManifestError: A column is not one of a manifest.
         """
-        require_known(self.columns)
+        require_one_video(self.columns)
         for name, value in (("prompt", self.prompt), ("choices", self.choices)):
             if value and name in self.columns:
                 raise ConfigurationError(f"--{name} and --column {name}=... exclude each other; leave one out.")

@@ -14,6 +14,7 @@ from vllm import LLM, ModelRegistry, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.model_executor.model_loader import get_model_cls
+from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.platforms import current_platform
 
 from infra.errors import InferenceError, ModelError
@@ -62,6 +63,8 @@ class Engine:
         """
         if config.video_pruning_rate:
             _require_pruning(config)
+        if config.media.are_several:
+            _require_media(config)
         llm = LLM(**vllm_arguments(config))
         if config.video_pruning_rate:
             llm.collective_rpc(_enable_pruning)
@@ -135,6 +138,23 @@ def _require_pruning(config: EngineConfig) -> None:
             f"vLLM's {model.__name__} cannot leave out tokens of videos; leave out video_pruning_rate, or use a model "
             "such as Qwen2.5-VL or Qwen3-VL."
         )
+
+
+def _require_media(config: EngineConfig) -> None:
+    """Make sure that the model takes as many videos and images as questions show; otherwise each of them would fail.
+
+    Raises:
+        ModelError: It does not.
+    """
+    model = EngineArgs(**vllm_arguments(config)).create_model_config()
+    limits = MULTIMODAL_REGISTRY.get_processing_info(model).supported_mm_limits
+    for kind, count in (("video", config.media.videos), ("image", config.media.images)):
+        most = limits.get(kind, 0)
+        if most is not None and count > most:
+            raise ModelError(
+                f"vLLM's {get_model_cls(model).__name__} takes at most {most} {kind}{'' if most == 1 else 's'} in a "
+                f"question, but jobs show {config.media}; leave these jobs out, or use another model."
+            )
 
 
 def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tasks.model.engine.renderer import EngineRequest
     from tasks.model.protocol import Batch, Question, Reply
 
-    VideoQuestions = tuple[bytes, list[Question]]  # a frame file, and what is asked about it
+    VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
     _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
     _Rendered = tuple[list[QuestionRef], list[EngineRequest | QuestionFailure]]
 
@@ -31,10 +31,10 @@ _GROUP_BYTES = 512 * 1024
 
 
 class _Video(NamedTuple):
-    """A frame file and the questions about it."""
+    """A frame file, or several that are shown together, and the questions about it."""
 
     tickets: list[QuestionRef]
-    frame_file: bytes
+    frame_files: tuple[bytes, ...]
     questions: list[Question]
 
 
@@ -84,7 +84,7 @@ class _Receiver(threading.Thread):
                 number, batch = self._connection.recv()
                 for videos in _group(_split(number, batch)):
                     self._received += len(videos)
-                    rendering = self._render([(video.frame_file, video.questions) for video in videos])
+                    rendering = self._render([(video.frame_files, video.questions) for video in videos])
                     rendering.add_done_callback(partial(self._collect, videos))
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
             self._inbox.put(error)
@@ -126,11 +126,11 @@ class _Receiver(threading.Thread):
 
 
 def _split(number: int, batch: Batch) -> Iterator[_Video]:
-    """Split a batch by video."""
-    for video_id, group in groupby(enumerate(batch.questions), key=lambda each: each[1].video_id):
+    """Split a batch by what its questions show."""
+    for shown, group in groupby(enumerate(batch.questions), key=lambda each: each[1].shown):
         places, questions = zip(*group, strict=True)
         tickets = [QuestionRef(batch=number, place=place) for place in places]
-        yield _Video(tickets, batch.frame_files[video_id], list(questions))
+        yield _Video(tickets, tuple(batch.frame_files[each.file_id] for each in shown), list(questions))
 
 
 def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
@@ -138,10 +138,11 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
     group: list[_Video] = []
     room_bytes = _GROUP_BYTES
     for video in videos:
-        room_bytes -= len(video.frame_file)
+        size_bytes = sum(map(len, video.frame_files))
+        room_bytes -= size_bytes
         if group and room_bytes < 0:
             yield group
-            group, room_bytes = [], _GROUP_BYTES - len(video.frame_file)
+            group, room_bytes = [], _GROUP_BYTES - size_bytes
         group.append(video)
     if group:
         yield group

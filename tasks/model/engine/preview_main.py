@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import JobError
 from tasks.model.engine.prompt_preview import PromptSpan, RenderedPrompt
-from tasks.model.engine.renderer import InputRenderer
+from tasks.model.engine.renderer import HashedMedium, InputRenderer
 from tasks.model.protocol import QuestionFailure
 
 if TYPE_CHECKING:
@@ -49,12 +49,17 @@ def render(request: PreviewRequest) -> RenderedPrompt:
     runs: tuple[PromptSpan, ...] = ()
     tokens = video_tokens = None
     try:
-        prompt = renderer.prompt(request.question, request.video, video_hash="prompt-preview")
+        media = [
+            HashedMedium(kind=each.kind, frames=frames, hash=f"prompt-preview-{number}")
+            for number, (each, frames) in enumerate(zip(request.question.shown, request.media, strict=True))
+        ]
+        prompt = renderer.prompt(request.question, media)
         runs = (PromptSpan(text=prompt["prompt"]),)
         rendered = renderer.render(prompt)
         ids = rendered["prompt_token_ids"]
         tokens = len(ids)
-        video_tokens = sum(place.get_num_embeds() for place in rendered["mm_placeholders"]["video"])
+        places = chain.from_iterable(rendered["mm_placeholders"].values())
+        video_tokens = sum(place.get_num_embeds() for place in places)
         runs = tuple(_runs(ids, tokenizer))
     except JobError as error:
         refusals.append(QuestionFailure.of(error))

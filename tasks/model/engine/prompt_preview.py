@@ -6,25 +6,23 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from infra.errors import ModelError
 from tasks.model.engine.process import engine_environment
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from reelabel.integrations.vllm.video_input import Video
     from tasks.model.protocol import EngineConfig, Question, QuestionFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRequest:
-    """A question and its video, as returned by `reelabel.integrations.vllm.video_input`."""
+    """A question and the videos and images that it shows, as returned by `reelabel.integrations.vllm.video_input`."""
 
     config: EngineConfig
     question: Question
-    video: tuple[npt.NDArray[np.uint8], dict[str, Any]] = field(repr=False)
+    media: tuple[Video, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class RenderedPrompt:
     Attributes:
         runs: The whole prompt in order.
         tokens: Tokens of the whole prompt; None if it is too long to be counted.
-        video_tokens: Those of them that represent the video.
+        video_tokens: Those of them that represent videos and images.
         max_model_len: Maximum tokens of a prompt and its answer.
         choices: Token ids and texts per choice; empty if the choices cannot be told apart.
         refusals: Why the engine would not answer.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tasks.model.engine.process import EngineProcess
-    from tasks.model.protocol import EngineInfo, EngineTimes, Reply
+    from tasks.model.protocol import EngineInfo, EngineTimes, Reply, ShownFile
 
 _DEATHS_PER_QUESTION = 2  # of a question asked alone, after which it fails
 _DEATHS_PER_VIDEO = 2  # jobs on one video that killed the engine, after which the rest on it fail unasked
@@ -30,7 +30,7 @@ class FatalQuestions:
 
     def __init__(self) -> None:
         """Start with none."""
-        self._by_frames: dict[tuple[str, int], set[Question]] = defaultdict(set)
+        self._by_frames: dict[tuple[tuple[ShownFile, ...], int], set[Question]] = defaultdict(set)
 
     def add(self, batch: Batch, job: Question) -> None:
         """Record that a job killed the engine twice.
@@ -64,9 +64,9 @@ class FatalQuestions:
         return ""
 
 
-def _frames_key(batch: Batch, job: Question) -> tuple[str, int]:
+def _frames_key(batch: Batch, job: Question) -> tuple[tuple[ShownFile, ...], int]:
     """Identify frames, since another run may show others of the same video; Python hashes bytes only once."""
-    return job.video_id, hash(batch.frame_files[job.video_id])
+    return job.shown, hash(tuple(batch.frame_files[each.file_id] for each in job.shown))
 
 
 class RecoveringEngine(Lifetime):

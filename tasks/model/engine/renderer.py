@@ -1,4 +1,4 @@
-"""Turn a frame file and its questions into the engine's inputs, in processes beside the engine's."""
+"""Turn frame files and the questions on them into the engine's inputs, in processes beside the engine's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import pickle
 import secrets
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -14,6 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
+from PIL import Image
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.model_executor.model_loader import get_model_cls
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from vllm.config import ModelConfig
 
     from reelabel.integrations.vllm.video_input import Video
+    from tasks.domain.media import MediumKind
     from tasks.model.protocol import EngineConfig, Question
 
 
@@ -55,7 +58,13 @@ class RenderedChat:
 _CUT = secrets.token_hex(16)
 
 
-def apply_chat_template(renderer: Any, plain: PlainEncoder, text: str, system_prompt: str | None) -> RenderedChat:  # noqa: ANN401
+def apply_chat_template(
+    renderer: Any,  # noqa: ANN401
+    plain: PlainEncoder,
+    text: str,
+    system_prompt: str | None,
+    shown: tuple[MediumKind, ...] = ("video",),
+) -> RenderedChat:
     """Apply the model's chat template as `LLM.chat` does.
 
     The template writes special tokens itself, so the tokenizer adds none. Those that the text or the system prompt
@@ -66,6 +75,7 @@ def apply_chat_template(renderer: Any, plain: PlainEncoder, text: str, system_pr
         plain: Its tokenizer.
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
+        shown: What is shown before the question, in order.
 
     Raises:
         InferenceError: The model has no chat template, or the template rejects the question.
@@ -75,7 +85,8 @@ def apply_chat_template(renderer: Any, plain: PlainEncoder, text: str, system_pr
     messages = chat_messages(
         _CUT.join(plain.split(text)),
         system_prompt and _CUT.join(plain.split(system_prompt)),
-        placeholder=_placeholder(renderer),
+        shown=shown,
+        placeholders=_placeholders(renderer, shown),
     )
     try:
         chat = safe_apply_chat_template(
@@ -89,13 +100,20 @@ def apply_chat_template(renderer: Any, plain: PlainEncoder, text: str, system_pr
     return RenderedChat(text="".join(pieces), token_ids=tuple(chain.from_iterable(map(plain.encode, pieces))))
 
 
-def _placeholder(renderer: Any) -> str | None:  # noqa: ANN401
-    """Return the video placeholder for a template that takes plain text; None for one that takes content parts."""
+def _placeholders(renderer: Any, shown: Sequence[MediumKind]) -> list[str] | None:  # noqa: ANN401
+    """Return what stands for videos and images in a template that takes text; None for one that takes content parts."""
     config = renderer.model_config
     content_format = resolve_chat_template_content_format(
         None, None, "auto", renderer.get_tokenizer(), model_config=config
     )
-    return None if content_format == "openai" else get_model_cls(config).get_placeholder_str("video", 1)
+    if content_format == "openai":
+        return None
+    model, counts = get_model_cls(config), Counter[str]()
+    placeholders = []
+    for kind in shown:
+        counts[kind] += 1  # some models number them
+        placeholders.append(model.get_placeholder_str(kind, counts[kind]))
+    return placeholders
 
 
 # Room for the current video; the next one evicts it.
@@ -121,6 +139,36 @@ class EngineRequest:
     prompt: Any = field(repr=False)
     tokens: ChoiceTokens
     preprocess_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashedMedium:
+    """A video or an image that questions show.
+
+    Attributes:
+        frames: Frames and metadata, as returned by `reelabel.integrations.vllm.video_input`; one frame of an image.
+        hash: Identifies exactly these frames: vLLM reuses whatever it has cached under this hash.
+    """
+
+    kind: MediumKind = "video"
+    frames: Video = field(repr=False)
+    hash: str
+
+    @classmethod
+    def of(cls, kind: MediumKind, frame_file: bytes) -> HashedMedium:
+        """Read a frame file.
+
+        Raises:
+            FrameFileError: It is damaged.
+        """
+        # The file contains pixels, times and sampling, so its hash covers all of them.
+        # A video of one frame, and an image, may have the same file.
+        file_hash = blake2b(frame_file, digest_size=16, person=kind.encode()).hexdigest()
+        return cls(kind=kind, frames=video_input(decode_frame_file(frame_file)), hash=file_hash)
+
+    def adapted(self, config: Any) -> Any:  # noqa: ANN401 - what vLLM takes; of transformers
+        """Return what the model's processor takes: a video with its metadata, or an image."""
+        return adapt_video(self.frames, config) if self.kind == "video" else Image.fromarray(self.frames[0][0])
 
 
 class InputRenderer:
@@ -151,13 +199,12 @@ class InputRenderer:
         """
         return self._tokens(question.choices, scoring=question.scoring, encode=self._plain)
 
-    def prompt(self, question: Question, video: Video, *, video_hash: str) -> dict[str, Any]:
-        """Render a question about a video as `LLM.chat` would.
+    def prompt(self, question: Question, media: Sequence[HashedMedium]) -> dict[str, Any]:
+        """Render a question as `LLM.chat` would.
 
         Args:
             question: The question.
-            video: Frames and metadata, as returned by `reelabel.integrations.vllm.video_input`.
-            video_hash: Identifies exactly these frames: vLLM reuses whatever it has cached under this hash.
+            media: What it shows, in order.
 
         Returns:
             A prompt for vLLM, with its text and tokens.
@@ -165,12 +212,17 @@ class InputRenderer:
         Raises:
             InferenceError: The model has no chat template, or the template rejects the question.
         """
-        chat = self._lay_out(question.text, question.system_prompt)
+        chat = self._lay_out(question.text, question.system_prompt, tuple(each.kind for each in media))
+        data: dict[str, list[Any]] = {}
+        hashes: dict[str, list[str]] = {}
+        for each in media:
+            data.setdefault(each.kind, []).append(each.adapted(self._renderer.model_config.hf_config))
+            hashes.setdefault(each.kind, []).append(each.hash)
         return {
             "prompt": chat.text,
             "prompt_token_ids": list(chat.token_ids),
-            "multi_modal_data": {"video": [adapt_video(video, self._renderer.model_config.hf_config)]},
-            "multi_modal_uuids": {"video": [video_hash]},
+            "multi_modal_data": data,
+            "multi_modal_uuids": hashes,
         }
 
     def render(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
@@ -180,10 +232,12 @@ class InputRenderer:
             PromptTooLongError: The prompt has more tokens, or spans more positions, than the model takes.
             InferenceError: The model's processor rejects the prompt.
         """
-        rendered = self._shortcut.render(prompt)
+        is_one_video = [*map(len, prompt["multi_modal_data"].values())] == [1] and "video" in prompt["multi_modal_data"]
+        rendered = self._shortcut.render(prompt) if is_one_video else None
         if rendered is None:
             rendered = self._render_with_vllm(prompt)
-            self._shortcut.learn(prompt, rendered)
+            if is_one_video:
+                self._shortcut.learn(prompt, rendered)
         self._positions.check(rendered)
         return rendered
 
@@ -204,7 +258,8 @@ class InputRenderer:
         if self._plain.encode(prompt["prompt"]) == ids:  # no text spells any
             return
         outside = list(rendered["prompt_token_ids"])
-        for place in sorted(rendered["mm_placeholders"]["video"], key=attrgetter("offset"), reverse=True):
+        places = chain.from_iterable(rendered["mm_placeholders"].values())
+        for place in sorted(places, key=attrgetter("offset"), reverse=True):
             del outside[place.offset : place.offset + place.length]
         if self._plain.count(outside) - self._plain.count(ids):
             raise SpecialTokensError("The model's processor encodes the special tokens in the text; reword it.")
@@ -216,11 +271,11 @@ def initialize_worker(config: EngineConfig) -> None:
     _renderers.append(InputRenderer(config))
 
 
-def render_video(frame_file: bytes, questions: Sequence[Question]) -> bytes:
-    """Prepare all questions on one video.
+def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) -> bytes:
+    """Prepare all questions that show the same.
 
     Args:
-        frame_file: Arrow IPC bytes.
+        frame_files: Arrow IPC bytes of each video and image that they show, in order.
         questions: At least one.
 
     Returns:
@@ -229,16 +284,14 @@ def render_video(frame_file: bytes, questions: Sequence[Question]) -> bytes:
     [renderer] = _renderers
     started = time.perf_counter()
     try:
-        video = video_input(decode_frame_file(frame_file))
+        media = [HashedMedium.of(each.kind, data) for each, data in zip(questions[0].shown, frame_files, strict=True)]
     except JobError as error:
         return pickle.dumps([QuestionFailure.of(error)] * len(questions))
-    # The file contains pixels, times and sampling, so its hash covers all of them.
-    video_hash = blake2b(frame_file, digest_size=16).hexdigest()
     ready: list[EngineRequest | QuestionFailure] = []
     for question in questions:
         try:
             tokens = renderer.tokens(question)
-            prompt = renderer.render(renderer.prompt(question, video, video_hash=video_hash))
+            prompt = renderer.render(renderer.prompt(question, media))
         except JobError as error:
             ready.append(QuestionFailure.of(error))
             continue
@@ -250,9 +303,9 @@ def render_video(frame_file: bytes, questions: Sequence[Question]) -> bytes:
     return file.getvalue()
 
 
-def render_videos(videos: Sequence[tuple[bytes, Sequence[Question]]]) -> list[bytes]:
+def render_videos(videos: Sequence[tuple[Sequence[bytes], Sequence[Question]]]) -> list[bytes]:
     """Prepare the questions on several videos; see `render_video`."""
-    return [render_video(frame_file, questions) for frame_file, questions in videos]
+    return [render_video(frame_files, questions) for frame_files, questions in videos]
 
 
 class _Pickler(pickle.Pickler):
@@ -325,11 +378,12 @@ class PositionLimit:
 
 
 def _features(rendered: Any) -> list[MultiModalFeatureSpec]:  # noqa: ANN401 - vLLM's EngineInput
-    return [
+    features = [
         MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=place)
         for modality, places in rendered["mm_placeholders"].items()
         for item, place in zip(rendered["mm_kwargs"][modality], places, strict=True)
     ]
+    return sorted(features, key=lambda feature: feature.mm_position.offset)
 
 
 def table_length(config: ModelConfig) -> int:

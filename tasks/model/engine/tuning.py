@@ -75,14 +75,14 @@ def _with_whole_prompts(config: EngineConfig, shape: ModelProfile) -> EngineConf
 
     vLLM cannot correct the positions of a prompt with a pruned video if a step begins at the first token of the video.
     """
-    usual = min(shape.max_tokens, max(shape.video_tokens(config) + _QUESTION_TOKENS, _PRUNED_STEP_TOKENS))
+    usual = min(shape.max_tokens, max(shape.shown_tokens(config) + _QUESTION_TOKENS, _PRUNED_STEP_TOKENS))
     longest = min(config.max_model_len or usual, config.max_num_batched_tokens or shape.max_tokens)
     return replace(config, max_model_len=longest, max_num_batched_tokens=config.max_num_batched_tokens or longest)
 
 
 def _for_cpu(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tuning:
     """Size steps so that activations stay in the CPU's cache, and the KV cache for a few steps' prompts."""
-    prompt_tokens = shape.video_tokens(config) + _QUESTION_TOKENS
+    prompt_tokens = shape.shown_tokens(config) + _QUESTION_TOKENS
     in_cache = _CPU_STEP_BYTES // shape.widest_bytes
     tokens = config.max_num_batched_tokens or max(in_cache, _CPU_STEP_TOKENS, config.max_num_seqs or 0)
     seqs = config.max_num_seqs or min(_CPU_SEQS, tokens)
@@ -134,7 +134,7 @@ def _longest_prompt(config: EngineConfig, shape: ModelProfile, *, prompt_tokens:
 
 def _for_cuda(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tuning:
     """Choose steps that hold whole videos; skip the CUDA graphs for decoding, which never happens."""
-    prompt_tokens = shape.video_tokens(config) + _QUESTION_TOKENS
+    prompt_tokens = shape.shown_tokens(config) + _QUESTION_TOKENS
     usual = next(tokens for least_bytes, tokens in _CUDA_STEP_TOKENS.items() if machine.total_bytes >= least_bytes)
     tokens = config.max_num_batched_tokens or max(usual, prompt_tokens)
     seqs = config.max_num_seqs or max(1, tokens // _CACHED_QUESTION_TOKENS)
@@ -188,8 +188,15 @@ class ModelProfile:
 
     def video_tokens(self, config: EngineConfig) -> int:
         """Return the maximum tokens of a video as the run samples it."""
-        frame_tokens = self.frame_tokens or config.max_pixels // config.size_multiple_px**2
-        return -(-config.num_frames // self.frames_per_token) * frame_tokens
+        return -(-config.num_frames // self.frames_per_token) * self._tokens_of_frame(config)
+
+    def shown_tokens(self, config: EngineConfig) -> int:
+        """Return the maximum tokens of all that a question shows."""
+        of_images = config.media.images * self._tokens_of_frame(config)
+        return config.media.videos * self.video_tokens(config) + of_images
+
+    def _tokens_of_frame(self, config: EngineConfig) -> int:
+        return self.frame_tokens or config.max_pixels // config.size_multiple_px**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +279,7 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "dtype": config.dtype,
         "tensor_parallel_size": config.tensor_parallel_size,
         "load_format": config.load_format,
-        "limit_mm_per_prompt": {"image": 0, "video": 1},
+        "limit_mm_per_prompt": {"image": config.media.images, "video": config.media.videos},
         "logprobs_mode": "processed_logprobs",  # raw ones would count tokens that are not allowed
         "max_logprobs": -1,
         "enable_prefix_caching": True,

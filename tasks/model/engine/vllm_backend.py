@@ -12,6 +12,7 @@ from infra.checks import Check
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 from reelabel.sampling.options import estimate_frames
+from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from tasks.domain import MediaCounts
     from tasks.model.backend import InferenceBackend
     from tasks.model.engine.tuning import Tuning
     from tasks.model.identity import ModelCard
@@ -41,6 +43,7 @@ def engine_config(
     sampling: Sampling | None = None,
     devices: tuple[str, ...] = (),
     engines: int = 1,
+    media: MediaCounts = ONE_VIDEO,
 ) -> EngineConfig:
     """Return what an engine process needs to load a model.
 
@@ -50,6 +53,7 @@ def engine_config(
         sampling: Sampling of the videos; None takes the settings.
         devices: Its GPUs, as in `CUDA_VISIBLE_DEVICES`; empty is all visible ones.
         engines: Number of engines that share this machine's cores.
+        media: How many videos and images a question shows at most.
     """
     model = settings.model
     num_frames = estimate_frames(sampling.num_frames if sampling else settings.sampling.num_frames)
@@ -71,6 +75,7 @@ def engine_config(
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,
         video_pruning_rate=model.video_pruning_rate or 0.0,
+        media=media,
     )
 
 
@@ -111,13 +116,21 @@ class VllmBackend(Backend):
 
     name = "vllm"
     prunes_videos = True
+    shows_several = True
     takes_hub_models = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
         """Read the configuration of the named model, of `model.name`, or of the tiny model."""
         return read_model_card(name or settings.model.name, revision=settings.model.revision)
 
-    def open(self, card: ModelCard, settings: Settings, *, sampling: Sampling | None = None) -> InferenceBackend:
+    def open(
+        self,
+        card: ModelCard,
+        settings: Settings,
+        *,
+        sampling: Sampling | None = None,
+        media: MediaCounts = ONE_VIDEO,
+    ) -> InferenceBackend:
         """Create the engines.
 
         Raises:
@@ -129,7 +142,7 @@ class VllmBackend(Backend):
         engines = [
             RecoveringEngine(
                 EngineProcess(
-                    engine_config(card, settings, sampling=sampling, devices=devices, engines=len(shares)),
+                    engine_config(card, settings, sampling=sampling, devices=devices, engines=len(shares), media=media),
                     log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
                     log_as_json=settings.log.format == "json",
                     start_timeout_s=model.start_timeout_s,

@@ -12,12 +12,13 @@ import numpy as np
 
 from infra.errors import ChoicesAmbiguousError, InferenceError
 from tasks.domain import Answer, OrderBias
-from tasks.model.protocol import Question, QuestionFailure
+from tasks.model.protocol import Question, QuestionFailure, ShownFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tasks.domain import Job, RunSpec
+    from tasks.domain.media import MediumKind
     from tasks.model.protocol import Batch, Reply
 
 ChoiceTokens = tuple[frozenset[int], ...]
@@ -126,17 +127,20 @@ def render_question(template: str, *, prompt: str, choices: Sequence[str], examp
     return f"{examples}\n\n{question}" if examples else question
 
 
-def build_question(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Question:
+def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = None) -> Question:
     """Build a job's question in all its orders; the job's own template and prompts override the spec's.
 
     Args:
         job: The job.
         spec: The run's spec.
-        video_id: Key into the batch's frame files; None uses the video's URI.
+        files: Keys into the batch's frame files, of everything that the job shows, in order; None uses the URIs.
     """
+    ids = files or [medium.uri for medium in job.shown]
+    shown = tuple(ShownFile(medium.kind, file_id) for medium, file_id in zip(job.shown, ids, strict=True))
     question, *others = (
         Question(
-            video_id=video_id or job.video_uri,
+            video_id=next(each.file_id for each in shown if each.kind == "video"),
+            media=shown if job.media else (),
             text=render_question(
                 job.template or spec.template,
                 prompt=job.prompt,
@@ -152,22 +156,29 @@ def build_question(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Q
     return replace(question, others=tuple(others))
 
 
-def chat_messages(text: str, system_prompt: str | None, *, placeholder: str | None = None) -> list[dict[str, Any]]:
-    """Build OpenAI-style messages with the video before the question.
+def chat_messages(
+    text: str,
+    system_prompt: str | None,
+    *,
+    shown: Sequence[MediumKind] = ("video",),
+    placeholders: Sequence[str] | None = None,
+) -> list[dict[str, Any]]:
+    """Build OpenAI-style messages with the videos and images before the question.
 
-    That order lets questions on one video share its prefill.
+    That order lets questions that show the same share its prefill.
 
     Args:
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
-        placeholder: Text that represents the video, for a template that takes plain text; None uses content
-            parts, in the system message too.
+        shown: What is shown, in order.
+        placeholders: Texts that represent these, for a template that takes plain text; None uses content parts, in
+            the system message too.
     """
-    if placeholder is not None:
-        user: dict[str, Any] = {"role": "user", "content": f"{placeholder}\n{text}"}
+    if placeholders is not None:
+        user: dict[str, Any] = {"role": "user", "content": "\n".join((*placeholders, text))}
         system: dict[str, Any] = {"role": "system", "content": system_prompt}
     else:
-        user = {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": text}]}
+        user = {"role": "user", "content": [*({"type": kind} for kind in shown), {"type": "text", "text": text}]}
         system = {"role": "system", "content": [{"type": "text", "text": system_prompt}]}
     return [user] if system_prompt is None else [system, user]
 

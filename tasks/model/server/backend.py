@@ -14,20 +14,22 @@ from urllib.parse import urlsplit
 
 from infra.errors import EngineClosedError, ServerUnavailableError, SpecialTokensError
 from reelabel.errors import ConfigurationError, JobError
-from tasks.domain import Answer
+from tasks.domain import ONE_VIDEO, Answer
 from tasks.model.prompts.plain_text import PlainEncoder, find_special_token
 from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime, QuestionFailure
 from tasks.model.server.capabilities import completion_body, detect_capabilities
 from tasks.model.server.client import ServerClient
-from tasks.model.server.frame_transport import FRAME_ENCODINGS
+from tasks.model.server.frame_transport import encode_media
 from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from infra.settings.server import ServerSettings
-    from tasks.model.protocol import Batch, Question, Reply
+    from tasks.domain import MediaCounts
+    from tasks.domain.media import MediumKind
+    from tasks.model.protocol import Batch, Question, Reply, ShownFile
     from tasks.model.server.capabilities import ServerCapabilities
     from tasks.model.server.frame_transport import EncodedFrames
 
@@ -91,21 +93,29 @@ class _Ready:
 class ServerBackend(Lifetime):
     """Answers batches through a server; a context manager that closes its connections.
 
-    Different videos are asked about concurrently, and the questions on one video one after another, so that
+    Different videos are asked about concurrently, and the questions that show the same one after another, so that
     all but the first hit the server's prefix cache.
     """
 
-    def __init__(self, settings: ServerSettings, *, encode: Callable[[str], list[int]] | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        encode: Callable[[str], list[int]] | None = None,
+        media: MediaCounts = ONE_VIDEO,
+    ) -> None:
         """Create the client; nothing is sent yet.
 
         Args:
             settings: Settings of the server.
             encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
+            media: How many videos and images a question shows at most.
 
         Raises:
             ConfigurationError: No server is configured, or the client is not installed.
         """
         self._settings = settings
+        self._media = media
         self._client = ServerClient(settings)
         self._uses_server_tokenizer = encode is None
         self._encode = encode or lru_cache(_CACHED_TEXTS)(self._client.tokenize)
@@ -149,25 +159,28 @@ class ServerBackend(Lifetime):
             ConfigurationError: The server rejects requests, or takes no video.
         """
         ready = self._get_ready()
-        indices_by_video: dict[str, list[int]] = defaultdict(list)
+        indices_by_shown: dict[tuple[ShownFile, ...], list[int]] = defaultdict(list)
         for index, question in enumerate(batch.questions):
-            indices_by_video[question.video_id].append(index)
+            indices_by_shown[question.shown].append(index)
         requests = [
             self._threads.submit(
-                self._ask_video, ready, batch.frame_files[video_id], [batch.questions[index] for index in indices]
+                self._ask,
+                ready,
+                [(each.kind, batch.frame_files[each.file_id]) for each in shown],
+                [batch.questions[index] for index in indices],
             )
-            for video_id, indices in indices_by_video.items()
+            for shown, indices in indices_by_shown.items()
         ]
         try:
             with self._batch_clock.share():
-                replies_by_video = [self._result(future) for future in requests]
+                replies_by_shown = [self._result(future) for future in requests]
         finally:
             for future in requests:
                 future.cancel()
         replies = {
             index: reply
-            for indices, video_replies in zip(indices_by_video.values(), replies_by_video, strict=True)
-            for index, reply in zip(indices, video_replies, strict=True)
+            for indices, their_replies in zip(indices_by_shown.values(), replies_by_shown, strict=True)
+            for index, reply in zip(indices, their_replies, strict=True)
         }
         return [replies[index] for index in range(len(batch.questions))]
 
@@ -200,7 +213,7 @@ class ServerBackend(Lifetime):
         model = self._client.find_model()
         self._check_tokenizer()
         capabilities = detect_capabilities(
-            self._client, model=model.id, frames=self._settings.frames, encode=self._encode
+            self._client, model=model.id, frames=self._settings.frames, encode=self._encode, media=self._media
         )
         version = self._client.find_version()
         software = f"vLLM {version}" if version else "not vLLM"
@@ -232,10 +245,10 @@ class ServerBackend(Lifetime):
                 "set model.name to the model that it serves."
             )
 
-    def _ask_video(self, ready: _Ready, frame_file: bytes, questions: list[Question]) -> list[Reply]:
+    def _ask(self, ready: _Ready, shown: list[tuple[MediumKind, bytes]], questions: list[Question]) -> list[Reply]:
         started = time.perf_counter()
         try:
-            carried = FRAME_ENCODINGS[ready.capabilities.frames](frame_file)
+            carried = encode_media(ready.capabilities.frames, shown)
         except JobError as error:
             return [QuestionFailure.of(error)] * len(questions)
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)

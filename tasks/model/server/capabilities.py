@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ModelError
 from reelabel.errors import ConfigurationError, JobError
-from tasks.domain import ModelIdentity
+from tasks.domain import ONE_VIDEO, ModelIdentity
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
 from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.server.client import ServerClient
-from tasks.model.server.frame_transport import FRAME_ENCODINGS, TIMED_ENCODINGS
+from tasks.model.server.frame_transport import encode_as_images, encode_media, encodings_of
 from tasks.model.server.scoring import logprobs_request, read_logprobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from infra.settings.server import ServerSettings
+    from tasks.domain import MediaCounts
     from tasks.model.server.answers import ServedModel
     from tasks.model.server.frame_transport import EncodedFrames
 
@@ -93,6 +94,7 @@ def detect_capabilities(
     model: str,
     frames: str,
     encode: Callable[[str], list[int]],
+    media: MediaCounts = ONE_VIDEO,
 ) -> ServerCapabilities:
     """Find the best encoding and kind of logprobs that the server supports, by trying them in order.
 
@@ -101,16 +103,23 @@ def detect_capabilities(
         model: The model's name on the server.
         frames: Encoding of frames; `auto` tries every encoding that carries their times.
         encode: The model's tokenizer, without special tokens.
+        media: How many videos and images a question shows at most; so many are sent to find out.
 
     Raises:
         ConfigurationError: The server takes frames in none of these encodings, or returns no logprobs.
     """
+    encodings = encodings_of(media)
+    if frames != "auto" and media.are_several and frames not in encodings:
+        raise ConfigurationError(
+            f"server.frames {frames} cannot show {media} in a question; set it to {' or '.join(encodings)}."
+        )
     tokens = choice_tokens(("yes", "no"), scoring="letter", encode=encode)
     rejection = ""
-    for encoding in TIMED_ENCODINGS if frames == "auto" else (frames,):
-        body = completion_body(
-            model=model, text="A or B?", system_prompt=None, carried=FRAME_ENCODINGS[encoding](probe_video())
-        )
+    for encoding in encodings if frames == "auto" else (frames,):
+        videos = encode_media(encoding, [("video", probe_video())] * media.videos)
+        images = encode_as_images(probe_video()).parts[:1] * media.images
+        carried = replace(videos, parts=[*videos.parts, *images])
+        body = completion_body(model=model, text="A or B?", system_prompt=None, carried=carried)
         for exact in (True, False):
             try:
                 shown = read_logprobs(client.complete(body | logprobs_request(tokens, exact=exact)), encode)
@@ -119,6 +128,11 @@ def detect_capabilities(
                 continue
             if not exact or shown.logprobs.keys() >= frozenset().union(*tokens):
                 return ServerCapabilities(frames=encoding, exact=exact)
+    if media.are_several:
+        raise ConfigurationError(
+            f"The server at {client.url} does not accept {media} in a question: {rejection} Start vLLM with Reelabel's "
+            "plugin, and without a lower --limit-mm-per-prompt; see docs/server.md."
+        )
     raise ConfigurationError(
         f"The server at {client.url} does not accept video (server.frames is {frames}): {rejection} "
         "Start vLLM with --trust-request-mm-kwargs, or with Reelabel's plugin; see docs/server.md."

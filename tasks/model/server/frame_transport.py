@@ -13,12 +13,14 @@ from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import numpy as np
     import numpy.typing as npt
 
     from reelabel.frames.frame_file import FrameFile
+    from tasks.domain import MediaCounts
+    from tasks.domain.media import MediumKind
 
 _ARROW = "application/vnd.apache.arrow.file"
 # By this type vLLM recognises a list of images; it detects each one's format, PNG as well as JPEG.
@@ -81,6 +83,32 @@ FRAME_ENCODINGS: dict[str, Callable[[bytes], EncodedFrames]] = {
     "images": encode_as_images,
 }
 TIMED_ENCODINGS = ("frame_file", "png")
+# Times as options of a request are those of all its videos.
+_ENCODINGS_OF_SEVERAL = ("frame_file",)
+
+
+def encodings_of(media: MediaCounts) -> tuple[str, ...]:
+    """Return the encodings that carry the times of so many videos, the best one first."""
+    return TIMED_ENCODINGS if media.videos == 1 else _ENCODINGS_OF_SEVERAL
+
+
+def encode_media(encoding: str, media: Iterable[tuple[MediumKind, bytes]]) -> EncodedFrames:
+    """Encode videos and images in their order.
+
+    Args:
+        encoding: Encoding of the videos; images are PNGs.
+        media: Kind and frame file of each.
+
+    Raises:
+        FrameFileError: A frame file is damaged.
+    """
+    parts: list[dict[str, Any]] = []
+    options: dict[str, Any] = {}
+    for kind, data in media:
+        encoded = encode_as_images(data) if kind == "image" else FRAME_ENCODINGS[encoding](data)
+        parts += encoded.parts
+        options |= encoded.options
+    return EncodedFrames(parts=parts, options=options)
 
 
 def _with_room_for_all(metadata: dict[str, Any]) -> dict[str, Any]:

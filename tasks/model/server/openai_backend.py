@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from infra.checks import Check
 from reelabel.errors import ConfigurationError, ReelabelError
+from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
 from tasks.model.identity import read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from tasks.domain import MediaCounts
     from tasks.model.backend import InferenceBackend
     from tasks.model.identity import ModelCard
 
@@ -25,6 +27,7 @@ class OpenAIBackend(Backend):
     """Has a server answer, which has loaded its model already."""
 
     name = "openai"
+    shows_several = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
         """Read the card of `model.name` if it is set; otherwise, ask the server for its model.
@@ -49,13 +52,14 @@ class OpenAIBackend(Backend):
         settings: Settings,
         *,
         sampling: Sampling | None = None,  # noqa: ARG002 - the server sizes its own inputs
+        media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
         """Create the server's client.
 
         Raises:
             ConfigurationError: No server is set.
         """
-        return ServerBackend(settings.server, encode=load_tokenizer(card))
+        return ServerBackend(settings.server, encode=load_tokenizer(card), media=media)
 
     def frames_as(self, settings: Settings) -> Literal["video", "images"]:
         """Return what the setting `server.frames` sends."""

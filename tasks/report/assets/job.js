@@ -49,7 +49,7 @@ function describe(job, chunk, strip) {
     job.choices ? probabilities(job) : null,
     ...chunkParts(job, chunk),
     element("h4", {}, chunk ? `Frames the model saw of ${chunkId(job, chunk)}` : "Frames the model saw"),
-    ...(strip ? stripParts(job, strip) : [element("p", { class: "note" }, chunk ? noChunkFrames(job, chunk) : job.no_strip)]),
+    ...(job.media.length && !chunk ? mediaParts(job) : strip ? stripParts(job, strip) : [element("p", { class: "note" }, chunk ? noChunkFrames(job, chunk) : job.no_strip)]),
     ...otherSamplers(job),
     element("h4", {}, "Question"),
     systemPrompt ? element("pre", { tabindex: "0", "aria-label": "System prompt" }, systemPrompt) : null,
@@ -129,6 +129,18 @@ function stripParts(job, strip) {
     element("p", { class: "note" }, [summary, coverage, job.facts.decode_note ?? strip.note].filter(Boolean).join(" ")),
     strip.total_frames || strip.fps ? replayButton : null,
   ].filter(Boolean);
+}
+
+// Each of several videos and images, in the order in which the model saw them.
+function mediaParts(job) {
+  return job.media.flatMap((medium, at) => {
+    const strip = data.strips[medium.strip];
+    return [
+      element("h5", {}, `${at + 1}. ${medium.kind === "image" ? "Image" : "Video"} `, element("code", {}, medium.uri)),
+      strip ? element("ul", { class: "strip" }, ...stripItems(strip)) : element("p", { class: "note" }, medium.no_strip),
+      strip && medium.kind === "video" ? element("p", { class: "note" }, `${whole(strip.picks.length)} frames shown, ${whole(strip.frames.length)} distinct, by ${strip.sampler}.`) : null,
+    ].filter(Boolean);
+  });
 }
 
 function framesBy(facts) {

@@ -91,6 +91,21 @@ function sampleCount(clip) {
   return nearestFrames(clip, linspace(0, (clip.totalFrames - 1) / clip.fps, clip.numFrames));
 }
 
+// NumPy's median: the mean of the two in the middle.
+function median(values) {
+  const ordered = Float64Array.from(values).sort();
+  const half = ordered.length >> 1;
+  return ordered.length % 2 ? ordered[half] : (ordered[half - 1] + ordered[half]) / 2;
+}
+
+// The middles of equal parts of the time that the frames fill; the last one fills as much as the others do.
+function sampleMiddles(clip) {
+  const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
+  const lastS = times.length > 1 ? median(d3.pairs(times, (before, after) => after - before)) : 0;
+  const partS = (times.at(-1) + lastS) / clip.numFrames;
+  return nearestFrames(clip, d3.range(clip.numFrames).map((at) => (at + 0.5) * partS));
+}
+
 // The frame nearest to each instant; the earlier one of a tie.
 function nearestFrames(clip, instants) {
   const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
@@ -224,6 +239,7 @@ const SAMPLERS = {
   clef_omni: sampleClefOmni,
   fps: sampleAtRate,
   num_frames: sampleCount,
+  middles: sampleMiddles,
 };
 
 // First and last frame of each range to decode, as in reelabel/strategies/gop.py.

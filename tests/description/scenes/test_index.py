@@ -7,10 +7,12 @@ import pytest
 from reelabel.errors import VideoError
 from reelabel.limits import Limits
 from reelabel.packet_list import PacketList
+from tasks.description.scenes import index
 from tasks.description.scenes.auto import add_gradual
-from tasks.description.scenes.change import Evidence, SceneChange, SceneMethodError
+from tasks.description.scenes.change import Evidence, SceneChange, SceneChanges, SceneMethodError
 from tasks.description.scenes.footage import PooledFootage
-from tasks.description.scenes.index import candidates, early_keyframes, windows_around
+from tasks.description.scenes.index import candidates, early_keyframes, look_at_candidates, ranges_around
+from tasks.description.scenes.pixels import cuts_of
 from tasks.description.scenes.registry import detect_scenes
 
 
@@ -136,8 +138,38 @@ def test_candidates_are_early_keyframes_and_large_packets():
 def test_windows_that_touch_are_one():
     packets = packet_list([100] * 100, (0,))
 
-    assert windows_around(packets, np.array([0, 8, 50])) == ((0.0, 0.52), (1.8, 2.2))
-    assert windows_around(packets, np.array([], np.int64)) == ()
+    assert ranges_around(packets, np.array([0, 8, 50])) == [(0, 13), (45, 55)]
+    assert ranges_around(packets, np.array([], np.int64)) == []
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 7, 30])
+def test_pieces_of_any_size_show_the_same_and_no_more_is_held_at_once(shots, look, at_once, monkeypatch):
+    footage = look(shots(30, 25, 37, 28, flash=70))
+    whole = look_at_candidates(footage)
+    held, thumbnails = [], PooledFootage.thumbnails
+
+    def spied(self, windows):
+        found = thumbnails(self, windows)
+        held.append(len(found.times_ms))
+        return found
+
+    monkeypatch.setattr(PooledFootage, "thumbnails", spied)
+    monkeypatch.setattr(index, "_PIECE_FRAMES", at_once)
+    monkeypatch.setattr(index, "candidates", lambda packets: np.arange(1, len(packets.times_ms)))
+
+    everywhere = look_at_candidates(footage)
+
+    assert max(held) <= at_once + 2 * index._AROUND
+    assert cuts_of(everywhere.cuts, 10.0) == cuts_of(whole.cuts, 10.0)
+    assert frames_of(SceneChanges(changes=tuple(cuts_of(everywhere.cuts, 10.0)), method="index")) == [30, 55, 92]
+
+
+def test_a_threshold_is_applied_to_what_a_look_has_shown(shots, look):
+    shown = look_at_candidates(look(shots(60, 40)))
+
+    changes = [detect_scenes("index", Evidence(look=lambda: shown), threshold=least) for least in (10.0, 250.0)]
+
+    assert [frames_of(each) for each in changes] == [[60], []]
 
 
 def test_a_gradual_change_is_added_where_there_is_no_cut():

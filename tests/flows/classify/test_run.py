@@ -78,6 +78,7 @@ def test_a_run_links_to_its_page_where_browsers_find_it(run_id, own_services):
     assert page.startswith(b"<!doctype html>")
 
 
+@pytest.mark.system  # imports vLLM in a process of its own
 @pytest.mark.usefixtures("first_run")
 def test_the_printed_prompt_has_as_many_tokens_as_the_engine_took(environment, manifest, engine):
     shown = reelabel(environment, "prompt", "clip-0000-colour", "--manifest", manifest, "--permutations", "2").stdout

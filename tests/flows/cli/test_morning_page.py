@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.states import Completed, Failed
 
 from flows.cli.schedule import with_nightly
@@ -50,15 +49,6 @@ def engine(settings):
     engine = connect(settings.database)
     yield engine
     engine.dispose()
-
-
-@pytest.fixture
-def idle_worker(client, settings):
-    """Keep the worker, if there is one, from runs whose states a test sets itself."""
-    pool = settings.prefect.work_pool
-    client.update_work_pool(pool, WorkPoolUpdate(is_paused=True))
-    yield
-    client.update_work_pool(pool, WorkPoolUpdate(is_paused=False))
 
 
 @pytest.fixture

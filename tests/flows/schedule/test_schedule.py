@@ -219,6 +219,7 @@ def test_a_range_of_days_excludes_the_moment_after_its_last_day(client, deploy, 
     assert len(to_the_end_of_time) >= 4
 
 
+@pytest.mark.usefixtures("idle_worker")
 def test_a_missed_night_is_not_started_again_before_its_run_has_ended(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)
     day = datetime.now(UTC).date() - timedelta(days=1)

@@ -20,7 +20,7 @@ from reelabel.frames.packets import with_pixels
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_view
+from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_views
 from tasks.plans.extracted import read_extracted, write_extracted
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import make_clip
@@ -71,7 +71,7 @@ def ended(extractor, *jobs):
     shard, stream = Shard(index=0, jobs=jobs), ViewStream()
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
     outcome, context, cut = ShardOutcome(index=0), context_of(extractor), stream.wait_for_jobs()
-    infer_views(stream, group_by_view(cut.shard.jobs, SPEC.sampling), context, outcome)
+    infer_views(stream, group_by_views(cut.shard.jobs, SPEC.sampling), context, outcome)
     return merge_ended(cut, outcome, context, fence=0)
 
 

@@ -42,7 +42,7 @@ def shard_of(tmp_path, **films):
 def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
     shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)], gone=[], white=[("white", 1)])
 
-    report = describe_shard.fn(3, shard, None, context)
+    report = describe_shard(shard, None, context)
 
     assert (report.labels, report.failures, report.videos_extracted, report.videos_cached) == (2, 2, 2, 0)
     assert read_descriptions(db, **KEY)["job_id"].to_list() == ["a", "b"]
@@ -56,10 +56,10 @@ def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
 
 def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_path, towers):
     shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)])
-    describe_shard.fn(3, shard, None, context)
+    describe_shard(shard, None, context)
     embedded = towers.images_embedded
 
-    report = describe_shard.fn(3, shard, None, context)
+    report = describe_shard(shard, None, context)
 
     assert towers.images_embedded == embedded
     assert (report.videos_extracted, report.videos_cached) == (0, 2)
@@ -71,21 +71,21 @@ def test_a_shard_whose_towers_are_lost_writes_nothing_and_may_be_tried_again(con
     towers.is_dead = True
 
     with pytest.raises(EngineLostError) as raised:
-        describe_shard.fn(3, shard, None, context)
+        describe_shard(shard, None, context)
 
     assert isinstance(raised.value, TransientError)
     assert count_outcomes(db, **KEY) == (0, 0)
     towers.is_dead = False
-    assert describe_shard.fn(3, shard, None, context).labels == 1
+    assert describe_shard(shard, None, context).labels == 1
 
 
 def test_a_video_whose_cached_file_was_altered_is_logged(context, tmp_path, caplog):
     shard = shard_of(tmp_path, a=[("red", 2)])
-    describe_shard.fn(3, shard, None, context)
+    describe_shard(shard, None, context)
     key = context.describer.embedder.embed(shard.jobs[0]).identity.key
     (tmp_path / "cache" / key).write_bytes(b"altered")
 
-    report = describe_shard.fn(3, shard, None, context)
+    report = describe_shard(shard, None, context)
 
     assert report.videos_remade == 1
     assert "embedding file made again" in caplog.text

@@ -24,7 +24,7 @@ from reelabel.limits import Limits
 from reelabel.record import Merge, column
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Answer, Job, ModelIdentity, RunSpec, group_by_view
+from tasks.domain import Answer, Job, ModelIdentity, RunSpec, group_by_views
 from tests.clips import make_clip
 
 __all__ = ["make_clip"]
@@ -72,8 +72,8 @@ def context_of(extractor, engine):
 def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4") for number in range(2 * MAX_CONCURRENT_GROUPS)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, leased, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), Held(), ShardOutcome(index=0)
-    for view in views:
+    views, stream, leased, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), Held(), ShardOutcome(index=0)
+    for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
 
@@ -120,12 +120,12 @@ def test_a_group_is_asked_about_in_batches_of_bounded_size(
     choices = tuple(f"choice {number}" for number in range(26)) if permutations > 1 else CHOICES
     jobs = [Job(job_id=f"{n}", video_uri=uri, prompt=f"{n} {prompt}", choices=choices) for n in range(count)]
     views, stream, outcome, counting = (
-        group_by_view(jobs, SPEC.sampling),
+        group_by_views(jobs, SPEC.sampling),
         ViewStream(),
         ShardOutcome(index=0),
         Counting(),
     )
-    [view] = views
+    [(view,)] = views
     stream.add(view, replace(extractor.prepare(uri), frame_bytes=frame_bytes))
     stream.end(None)
     spec = SPEC.model_copy(update={"permutations": permutations})
@@ -145,8 +145,8 @@ class Wider(FrameProvenance):
 
 def test_all_that_is_known_of_the_frames_goes_with_the_answer(extractor, make_clip):
     job = Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES)
-    views, stream, outcome = group_by_view([job], SPEC.sampling), ViewStream(), ShardOutcome(index=0)
-    [view] = views
+    views, stream, outcome = group_by_views([job], SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    [(view,)] = views
     video = extractor.prepare(view.video_uri)
     wider = Wider(**asdict(video.provenance), seeks=3)
     stream.add(view, replace(video, provenance=wider))
@@ -178,11 +178,11 @@ def swapped(uri, other):
 def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_again(extractor, make_clip, damage):
     clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, engine, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), Looking(), ShardOutcome(index=0)
-    for view in views:
+    views, stream, engine, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), Looking(), ShardOutcome(index=0)
+    for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
-    expected = {view.name: extractor.cache.read(stream.after(0)[view].identity).images for view in views}
+    expected = {view.name: extractor.cache.read(stream.after(0)[view].identity).images for (view,) in views}
     damage(*(extractor.cache.uri_of(each.identity.key).removeprefix("file://") for each in stream.after(0).values()))
 
     infer_views(stream, views, context_of(extractor, engine), outcome)
@@ -201,8 +201,8 @@ def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_agai
 def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), ShardOutcome(index=0)
-    for view in views:
+    views, stream, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
     first = next(iter(stream.after(0).values()))

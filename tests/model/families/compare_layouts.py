@@ -14,7 +14,7 @@ import torch
 
 from infra.settings import Settings
 from reelabel.errors import JobError
-from tasks.model.engine.renderer import InputRenderer
+from tasks.model.engine.renderer import HashedMedium, InputRenderer
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 from tests.model.families.architectures import save
@@ -65,7 +65,9 @@ def compare(renderer, shape, rng):
     for number in range(VIDEOS):
         shown = video(shape, number, rng)
         for text in TEXTS[: 2 if number else 3]:
-            prompt = renderer.prompt(replace(QUESTION, text=text), shown, video_hash=f"{shape} {number}")
+            prompt = renderer.prompt(
+                replace(QUESTION, text=text), [HashedMedium(frames=shown, hash=f"{shape} {number}")]
+            )
             try:
                 ours = renderer._shortcut.render(prompt)
                 theirs = renderer._render_with_vllm(prompt)

@@ -16,9 +16,11 @@ from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.rotary_embedding import get_rope
 
 from infra.settings import Settings
+from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
-from tasks.model.engine.renderer import InputRenderer, table_length
+from tasks.domain import MediaCounts
+from tasks.model.engine.renderer import HashedMedium, InputRenderer, table_length
 from tasks.model.engine.tuning import read_model_profile
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
@@ -30,7 +32,7 @@ VALUES = ("video_grid_thw", "second_per_grid_ts", "timestamps")
 
 def look(renderer, data):
     video = video_input(decode_frame_file(data))
-    prompt = renderer.prompt(QUESTION, video, video_hash=blake2b(data).hexdigest())
+    prompt = renderer.prompt(QUESTION, [HashedMedium(frames=video, hash=blake2b(data).hexdigest())])
     rendered = renderer.render(prompt)
     [inputs] = rendered["mm_kwargs"]["video"]
     found = {name: element.data for name, element in inputs.items()}
@@ -50,11 +52,31 @@ def look(renderer, data):
 def special_ids(renderer, data, question):
     """Give the special tokens of a prompt but for those of its video, and the ids of all that follows the video."""
     video = video_input(decode_frame_file(data))
-    rendered = renderer.render(renderer.prompt(question, video, video_hash=blake2b(data).hexdigest()))
+    rendered = renderer.render(renderer.prompt(question, [HashedMedium(frames=video, hash=blake2b(data).hexdigest())]))
     ids = list(rendered["prompt_token_ids"])
     for place in rendered["mm_placeholders"]["video"][::-1]:
         del ids[place.offset : place.offset + place.length]
     return [token for token in ids if token in renderer.tokenizer.added_tokens_decoder], renderer.tokenizer.decode(ids)
+
+
+def look_at_several(config, data, one, *kinds):
+    """Give the tokens of a question that shows files several times, and of each placeholder; or the refusal."""
+    counts = MediaCounts(videos=kinds.count("video"), images=kinds.count("image"))
+    renderer = InputRenderer(replace(config, media=counts))
+    files = [one if kind == "image" else data for kind in kinds]
+    media = [HashedMedium.of(kind, file) for kind, file in zip(kinds, files, strict=True)]
+    prompt = renderer.prompt(QUESTION, media)
+    try:
+        rendered = renderer.render(prompt)
+    except JobError as error:
+        return {"refused": error.message}
+    places = [(place, kind) for kind, found in rendered["mm_placeholders"].items() for place in found]
+    places.sort(key=lambda found: found[0].offset)
+    return {
+        "chat": prompt["prompt"],
+        "tokens": len(rendered["prompt_token_ids"]),
+        "placeholders": [[kind, place.get_num_embeds()] for place, kind in places],
+    }
 
 
 ROTARY = {
@@ -91,6 +113,10 @@ def main(folder):
             seen[f"{family} {num_frames}"] = look(renderer, data) | {
                 "max_tokens": read_model_profile(config).video_tokens(config)
             }
+        whole = frame_file(folder / family, folder / "clip.mp4", num_frames=NUM_FRAMES)
+        seen[f"{family} several"] = look_at_several(config, whole, data, "video", "video")
+        if family == "texts":
+            seen["texts mixed"] = look_at_several(config, whole, data, "image", "video", "image", "video")
         # Every special token of the tokenizer, in all that a manifest may word.
         spelled = "".join(token.content for token in renderer.tokenizer.added_tokens_decoder.values())
         obeyed = replace(QUESTION, text=f"{spelled}{QUESTION.text}{spelled}", system_prompt=f"Be {spelled}brief.")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.errors import ModelError
+from tasks.domain import MediaCounts
 from tasks.model.engine.process import EngineProcess, engine_environment
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.protocol import Batch, EngineConfig
@@ -49,6 +51,34 @@ def test_one_token_is_answered_with_probabilities_over_the_choices(folder, seen,
 
     assert sum(answer.probabilities) == pytest.approx(1)
     assert answer.prompt_tokens == seen[f"{family} {NUM_FRAMES}"]["tokens"]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "texts"])
+def test_two_videos_have_the_tokens_of_each(seen, family):
+    alone, both = seen[f"{family} {NUM_FRAMES}"], seen[f"{family} several"]
+
+    if family == "glm4v":
+        assert "At most 1 video(s) may be provided in one prompt" in both["refused"]
+    else:
+        assert both["placeholders"] == [["video", alone["video_tokens"]]] * 2
+
+
+def test_a_template_that_takes_text_gets_placeholders_in_the_order_shown(seen):
+    mixed = seen["texts mixed"]
+
+    assert [kind for kind, _ in mixed["placeholders"]] == ["image", "video", "image", "video"]
+    pads = re.findall(r"<\|(\w+)_pad\|>", mixed["chat"])
+    assert pads == ["image", "video", "image", "video"]
+
+
+def test_a_model_that_takes_one_video_is_refused_for_several_when_it_is_loaded(folder):
+    config = EngineConfig(model=str(folder / "glm4v"), dtype="float32", media=MediaCounts(videos=2, images=1))
+
+    with (
+        EngineProcess(config, log_path=folder / "several.log", start_timeout_s=240) as engine,
+        pytest.raises(ModelError, match="takes at most 1 video in a question, but jobs show 2 videos and 1 image"),
+    ):
+        engine.wait_ready()
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_system_prompt_comes_first():
 
 
 def test_a_text_only_chat_template_has_the_video_named_in_the_text():
-    assert chat_messages("Which?", "Be brief.", placeholder="<video>") == [
+    assert chat_messages("Which?", "Be brief.", placeholders=["<video>"]) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "<video>\nWhich?"},
     ]

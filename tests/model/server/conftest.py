@@ -3,6 +3,7 @@
 import pytest
 
 from infra.settings.server import ServerSettings
+from tasks.domain import ONE_VIDEO
 from tasks.model.server.backend import ServerBackend
 from tests.stub_server import encoder, serve_stub
 from tests.vllm_server import KEY
@@ -20,10 +21,10 @@ def make_backend():
     """Make what asks a server, with its key and its model's tokenizer; it is closed when the test ends."""
     backends = []
 
-    def make(url, *, is_tokenizer_known=True, encode=None, **settings):
+    def make(url, *, is_tokenizer_known=True, encode=None, media=ONE_VIDEO, **settings):
         encode = encode or encoder() if is_tokenizer_known else None
         settings = {"url": url, "api_key": KEY, "max_attempts": 2} | settings
-        backends.append(ServerBackend(ServerSettings(**settings), encode=encode))
+        backends.append(ServerBackend(ServerSettings(**settings), encode=encode, media=media))
         return backends[-1]
 
     yield make

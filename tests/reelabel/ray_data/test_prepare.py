@@ -224,8 +224,80 @@ def test_a_row_may_name_its_video_in_chat_messages(preparing, make_clip):
         }
     )
 
-    assert [len(video) for video in got["video"]] == [4, 4, 0, 0]
-    assert "expected one video, found 2" in got["video_meta"][3]["error"]
+    assert [len(video) for video in got["video"][:3]] == [4, 4, 0]
+    assert [len(video) for video in got["video"][3]] == [4, 4]
+    assert [meta["source"] for meta in got["video_meta"][3]] == [path, path]
+
+
+@pytest.mark.parametrize("column", ["video_uris", "video_urls"])
+def test_a_row_may_name_several_videos_of_which_a_bad_one_fails_alone(preparing, make_clip, column):
+    first, other = str(make_clip(name="a.mp4")), str(make_clip(name="b.mp4", frames=30))
+    pictured = [
+        {"type": "image_url", "image_url": {"url": "p.png"}},
+        {"type": "video_url", "video_url": {"url": first}},
+    ]
+    batch = {
+        column: [[other, "/gone.mp4", first], [first], [], None],
+        "messages": [None, None, None, [{"role": "user", "content": pictured}]],
+        "start_s": [None, None, None, 1.0],
+    }
+
+    got = preparing(pack_for_model=True)(batch)
+
+    frames, metas = got["video"][0], got["video_meta"][0]
+    assert [meta["error_type"] for meta in metas] == [None, "video_missing", None]
+    assert [len(pixels) for pixels, _ in frames] == [4, 0, 4]
+    assert metas[0]["frame_timestamps"] != metas[2]["frame_timestamps"]
+    np.testing.assert_array_equal(frames[2][0], got["video"][1][0][0])
+    assert "video_uris is not a list of URIs" in got["video_meta"][2]["error"].replace("urls", "uris")
+    assert got["video_meta"][3]["frame_timestamps"][0] == 1.0  # images are left alone
+
+
+def test_a_segment_of_several_videos_is_refused(preparing, make_clip):
+    got = preparing()({"video_uris": [[str(make_clip())] * 2], "end_s": [2.0]})
+
+    assert got["video_meta"][0]["error"] == "start_s and end_s are given with several videos; leave them out."
+
+
+def test_frames_that_are_there_are_sampled_again_in_their_format(preparing, make_clip):
+    path = str(make_clip(frames=48, fps=12))
+    every = {"sampling": {"sampler": "num_frames", "num_frames": -1}}
+    again = {"sampling": {"num_frames": 5}, "sample_frames_present": True}
+    first = preparing(**every, output_format="numpy")({"video_uri": [path]})
+    packed = preparing(**every, pack_for_model=True)({"video_uri": [path]})
+    direct = preparing(sampling={"num_frames": 5}, output_format="numpy")({"video_uri": [path]})
+    direct_packed = preparing(sampling={"num_frames": 5}, pack_for_model=True)({"video_uri": [path]})
+
+    got = preparing(**again)(first)
+    [(frames, told)] = preparing(**again)({"video": packed["video"]})["video"]
+
+    np.testing.assert_array_equal(got["video"][0], direct["video"][0])
+    assert got["video_meta"][0] | {"decode_note": ""} == direct["video_meta"][0] | {"decode_note": ""}
+    np.testing.assert_array_equal(frames, direct_packed["video"][0][0])
+    assert told["frames_indices"] == direct_packed["video"][0][1]["frames_indices"]
+
+
+def test_frames_of_several_videos_are_sampled_again_each(preparing, make_clip):
+    uris = [[str(make_clip(name="a.mp4")), "/gone.mp4", str(make_clip(name="b.mp4"))]]
+    first = preparing(sampling={"fps": 6})({"video_uris": uris})
+
+    got = preparing(sampling={"fps": 2}, sample_frames_present=True)(first)
+
+    assert [len(video) for video in first["video"][0]] == [24, 0, 24]
+    assert [len(video) for video in got["video"][0]] == [8, 0, 8]
+    assert got["video_meta"][0][0]["frame_timestamps"] == pytest.approx(np.arange(8) / 2, abs=0.1)
+    assert got["video_meta"][0][1]["error_type"] == "video_missing"
+
+
+def test_frames_without_times_can_be_counted_but_not_timed(preparing):
+    frames = np.arange(10, dtype=np.uint8).repeat(28 * 28 * 3).reshape(10, 28, 28, 3)
+
+    counted = preparing(sampling={"num_frames": 4}, sample_frames_present=True)({"video": [frames]})
+    timed = preparing(sampling={"fps": 1}, sample_frames_present=True)({"video": [frames]})
+
+    assert counted["video"][0][:, 0, 0, 0].tolist() == [0, 3, 6, 9]
+    assert timed["video_meta"][0]["error_type"] == "sampling_refused"
+    assert "times of the frames are unknown" in timed["video_meta"][0]["error"]
 
 
 def test_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):
@@ -246,7 +318,7 @@ def test_an_unpickled_copy_shares_the_processes_of_the_original(preparing):
 
 
 def test_a_batch_without_a_video_column_is_a_usage_error(preparing):
-    with pytest.raises(ConfigurationError, match="needs video_uri, video_url or messages"):
+    with pytest.raises(ConfigurationError, match="needs video_uri, video_url, video_uris, video_urls or messages"):
         preparing()({"path": ["a.mp4"]})
     with pytest.raises(ConfigurationError, match="batch_format"):
         preparing()([{"video_uri": "a.mp4"}])
@@ -255,5 +327,9 @@ def test_a_batch_without_a_video_column_is_a_usage_error(preparing):
 def test_wrong_options_are_named_together():
     with pytest.raises(ConfigurationError, match=r"sampling\.num_frames: .*; cache_mode: must be 'auto'"):
         PrepareVideo(sampling={"num_frames": 0}, cache_mode="ram")
+    with pytest.raises(ConfigurationError, match="the sampler keyframes chooses from a file, not from frames"):
+        PrepareVideo(sampling={"sampler": "keyframes"}, sample_frames_present=True)
+    with pytest.raises(ConfigurationError, match="exclude each other"):
+        PrepareVideo(bypass_if_frames_present=True, sample_frames_present=True)
     with pytest.raises(ConfigurationError, match="escalate_below cannot be used without jobs and answers"):
         PrepareVideo(sampling={"sampler": "keyframes", "escalate_below": 0.5})

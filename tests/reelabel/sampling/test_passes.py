@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import dense_pass, first_pass, require_no_job_options, resolve_auto, sampling_of_pass
 from reelabel.segment import Segment
-from tasks.domain import Job, ModelIdentity, RunSpec, View, group_by_view
+from tasks.domain import Job, ModelIdentity, RunSpec, View, group_by_views
 
 
 def spec_id(**sampling):
@@ -100,12 +100,13 @@ def test_jobs_with_and_without_motion_get_separate_views():
     auto = Sampling(sampler="auto", motion_tasks=("direction", "order"), still_tasks=("colour", "motion"))
     plain, still, moving = job("p", task="late"), job("a", task="colour"), job("b", task="motion", subtask="order")
 
-    assert group_by_view([plain, still, moving], auto) == {
-        View("a.mp4"): [plain],
-        View("a.mp4", "keyframes"): [still],
-        View("a.mp4", "dense"): [moving],
+    assert group_by_views([plain, still, moving], auto) == {
+        (View("a.mp4"),): [plain],
+        (View("a.mp4", "keyframes"),): [still],
+        (View("a.mp4", "dense"),): [moving],
     }
     cut = replace(plain, start_s=0.0, end_s=3.0)
-    assert list(group_by_view([plain, cut], Sampling())) == [View("a.mp4"), View("a.mp4", segment=Segment(None, 3.0))]
-    assert len({view.name for view in group_by_view([plain, still, moving, cut], auto)}) == 4
-    assert group_by_view([plain, still, moving], Sampling()) == {View("a.mp4"): [plain, still, moving]}
+    segment = View("a.mp4", segment=Segment(None, 3.0))
+    assert list(group_by_views([plain, cut], Sampling())) == [(View("a.mp4"),), (segment,)]
+    assert len({view.name for (view,) in group_by_views([plain, still, moving, cut], auto)}) == 4
+    assert group_by_views([plain, still, moving], Sampling()) == {(View("a.mp4"),): [plain, still, moving]}

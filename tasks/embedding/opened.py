@@ -1,0 +1,54 @@
+"""What embeds, and what keeps embeddings, from the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reelabel.sources.object_store import ObjectStore
+from tasks.embedding.backend import TowersOptions, towers_backend
+from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.fleet import TowersFleet
+from tasks.model.engine.devices import assign_gpus, visible_gpus
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.model.identity import ModelCard
+
+
+def embedding_cache(settings: Settings) -> EmbeddingCache:
+    """Return the embedding files."""
+    assert settings.store.uri is not None
+    return EmbeddingCache(ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
+
+
+def bank_files(settings: Settings) -> BankFiles:
+    """Return the banks on the store."""
+    assert settings.store.uri is not None
+    return BankFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal)
+
+
+def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
+    """Create the towers of a model, without starting them.
+
+    Raises:
+        ConfigurationError: There are fewer GPUs than towers, or no such backend.
+    """
+    backend, chosen = towers_backend(settings.describe.backend), settings.describe
+    shares = assign_gpus(visible_gpus(), engines=chosen.engines, tensor_parallel_size=1)
+    members = [
+        backend.open(
+            card,
+            TowersOptions(
+                log_path=settings.home / "logs" / ("towers.log" if len(shares) == 1 else f"towers-{number}.log"),
+                log_as_json=settings.log.format == "json",
+                start_timeout_s=settings.model.start_timeout_s,
+                answer_timeout_s=settings.model.answer_timeout_s,
+                batch_frames=chosen.batch_frames,
+                devices=devices,
+            ),
+        )
+        for number, devices in enumerate(shares)
+    ]
+    return members[0] if len(members) == 1 else TowersFleet(members)

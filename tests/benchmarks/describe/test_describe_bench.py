@@ -1,0 +1,56 @@
+"""The benches of descriptions on a few videos, with the tiny services of their own."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("describe_bench")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("bench"))
+
+
+def run(*arguments):
+    shown = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    return shown.exit_code, json.loads(shown.stdout)
+
+
+def test_videos_are_described_again_without_a_frame(folder):
+    code, [first, again] = run("retag", "--videos", "120", "--folder", folder)
+
+    assert code == 0
+    assert (first["videos"], again["videos"], again["decoded"], again["embedded"]) == (120, 120, 0, 0)
+    assert again["seconds"] > 0
+
+
+def test_outlines_are_those_that_an_earlier_run_leaves(folder):
+    code, [again] = run("retag", "--videos", "130", "--outlines-only", "--folder", folder)
+
+    assert (code, again["videos"], again["decoded"], again["embedded"]) == (0, 130, 0, 0)
+    assert again["stage_s"].get("scenes", 0) == 0  # nothing was looked for
+
+
+def test_the_towers_are_compared_with_the_flow(folder):
+    code, found = run("describe", "--videos", "2", "--rounds", "1", "--folder", folder)
+
+    assert code in {0, 1}  # whether targets are reached is not tested with two clips
+    assert {row["name"] for row in found["rows"]} == {
+        "extraction alone",
+        "towers alone",
+        "describe, cold",
+        "describe, frames cached",
+    }
+    assert min(row["frames"] for row in found["rows"]) > 0
+
+
+def test_a_film_is_described_and_its_processes_are_measured(folder):
+    code, [row] = run("film", "--hours", "0.02", "--folder", folder)
+
+    assert (code, row["chunks"]) == (0, 8)
+    assert set(row["peak_bytes"]) == {"flow", "decoding", "towers"}
+    assert min(row["peak_bytes"].values()) > 0

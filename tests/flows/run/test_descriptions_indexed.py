@@ -1,0 +1,42 @@
+"""The search index is kept up by runs that embed, and by runs that find nothing to do."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from flows.run.purposes import descriptions
+from flows.run.purposes.descriptions import Descriptions, bank_files
+from infra.settings import Settings, StoreSettings
+from tasks.description.pooling import EmbeddedBank
+from tasks.domain import DescribeSpec, ModelIdentity
+
+MODEL = ModelIdentity(name="siglip")
+
+
+@pytest.mark.parametrize(
+    ("embedded", "is_indexed"),
+    [
+        pytest.param([], True, id="nothing to do"),
+        pytest.param([3], True, id="new videos"),
+        pytest.param([0, 2], True, id="new videos in a second plan"),
+        pytest.param([0], False, id="another bank"),
+    ],
+)
+def test_a_run_that_embeds_nothing_leaves_the_index_as_it_is(tmp_path, monkeypatch, embedded, is_indexed):
+    settings = Settings(home=tmp_path, store=StoreSettings(uri=f"file://{tmp_path}"))
+    files = bank_files(settings)
+    digest = files.keep_texts(["a", "b"])
+    files.keep_vectors(EmbeddedBank(texts=("a", "b"), vectors=np.eye(2, dtype=np.float32)), MODEL)
+    indexed, progress = [], SimpleNamespace(videos_extracted=0)
+    monkeypatch.setattr(descriptions, "open_towers", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(descriptions, "describe_locally", lambda *_, **__: None)
+    monkeypatch.setattr(descriptions, "index_embeddings", lambda *given: indexed.append(given[2]))
+    spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)
+
+    with Descriptions().ready(settings, card=None, spec=spec, database=None) as execute:
+        for videos in embedded:
+            progress.videos_extracted += videos
+            execute(None, progress, None, done_before=())
+
+    assert indexed == ([MODEL] if is_indexed else [])

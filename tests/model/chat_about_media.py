@@ -1,0 +1,57 @@
+"""Ask vLLM like its users do, and render as our engine does: `python chat_about_media.py ASKED.pickle TOLD.json`.
+
+ASKED.pickle holds questions with their frame files; videos are given to `LLM.chat` as frame files, images as PNGs.
+TOLD.json then has, for each question, the tokens of both prompts, and vLLM's logprobs.
+"""
+
+import base64
+import json
+import pickle
+import sys
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+from vllm import LLM, SamplingParams
+
+from reelabel.frames.frame_file import decode_frame_file
+from tasks.model.engine.renderer import HashedMedium, InputRenderer
+from tasks.model.engine.tuning import vllm_arguments
+
+
+def part_of(kind, data):
+    if kind == "video":
+        url = "data:application/vnd.apache.arrow.file;base64," + base64.b64encode(data).decode()
+    else:
+        file = BytesIO()
+        Image.fromarray(decode_frame_file(data).images[0]).save(file, "png")
+        url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return {"type": f"{kind}_url", f"{kind}_url": {"url": url}}
+
+
+def chat(llm, shown, question, allowed):
+    content = [*(part_of(*each) for each in shown), {"type": "text", "text": question.text}]
+    parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+    [output] = llm.chat([{"role": "user", "content": content}], parameters, use_tqdm=False)
+    return {
+        "chat": output.prompt_token_ids,
+        "logprobs": {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()},
+    }
+
+
+def main(asked_path, told_path):
+    config, frame_files, questions, allowed = pickle.loads(Path(asked_path).read_bytes())
+    renderer, told = InputRenderer(config), []
+    for question in questions:
+        media = [HashedMedium.of(each.kind, frame_files[each.file_id]) for each in question.shown]
+        told.append({"ours": renderer.render(renderer.prompt(question, media))["prompt_token_ids"]})
+    media_io = {"video": {"video_backend": "reelabel_frames"}}
+    llm = LLM(**vllm_arguments(config) | {"media_io_kwargs": media_io})
+    for question, found in zip(questions, told, strict=True):
+        shown = [(each.kind, frame_files[each.file_id]) for each in question.shown]
+        found.update(chat(llm, shown, question, allowed))
+    Path(told_path).write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
