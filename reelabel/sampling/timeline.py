@@ -103,7 +103,9 @@ def _middle_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> 
     ordered_s = np.sort(times_s)
     last_s = float(np.median(np.diff(ordered_s))) if len(ordered_s) > 1 else 0.0
     part_s = (float(ordered_s[-1] - ordered_s[0]) + last_s) / sampling.num_frames
-    return np.asarray(ordered_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s, np.float64)
+    middles_s = ordered_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s
+    # Halfway between two frames wherever a part has an odd number of them: the earlier one, whatever is rounded.
+    return np.asarray(middles_s - _TOLERANCE, np.float64)
 
 
 def presentation_times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | None:

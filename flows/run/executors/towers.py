@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import fields
+from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.embedding.backend import towers_backend
-from tasks.embedding.batches import FrameBatcher
+from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
 from tasks.embedding.opened import embedding_cache, open_towers
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
@@ -59,7 +60,12 @@ def open_embedder(
         ),
         cache=embedding_cache(settings),
         packs=PackFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal),
-        frames=FrameBatcher(towers=towers, batch_frames=settings.describe.batch_frames, charge=charge),
+        frames=FrameBatcher(
+            towers=towers,
+            batch_frames=settings.describe.batch_frames,
+            charge=charge,
+            turns=Semaphore(REQUESTS_PER_TOWERS * max(1, info.gpus)),
+        ),
         spec=spec,
         info=info,
     )

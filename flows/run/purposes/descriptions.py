@@ -74,6 +74,7 @@ class Descriptions(Purpose):
         method = options.scene_method or _SCENES[options.method or "default"]
         scene_detectors()  # registers them
         detector = find(method)
+        detector.require_installed()
         objects, files = ObjectStore(settings.store, settings.web), bank_files(settings)
         banks = [_read(path, objects) for path in (options.tags, options.captions)]
         tags, captions = (files.keep_texts(bank.texts) for bank in banks)

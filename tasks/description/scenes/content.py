@@ -59,5 +59,6 @@ CONTENT = SceneDetector(
     threshold=_THRESHOLD,
     detect=_detect,
     extra="scenes",
+    package="scenedetect",
     source="PySceneDetect's AdaptiveDetector",
 )

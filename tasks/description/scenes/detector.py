@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reelabel.errors import ConfigurationError
@@ -27,6 +28,7 @@ class SceneDetector:
         threshold: The default of its threshold.
         detect: Finds the changes, given the evidence and the threshold.
         extra: The extra that installs what it imports; empty if it needs none.
+        package: What it imports of that extra.
         source: What it reproduces; empty if it is original.
     """
 
@@ -36,7 +38,20 @@ class SceneDetector:
     threshold: float
     detect: Callable[[Evidence, float], SceneChanges]
     extra: str = ""
+    package: str = ""
     source: str = ""
+
+    def require_installed(self) -> None:
+        """Check, before any video is looked at, that what it imports is installed.
+
+        Raises:
+            ConfigurationError: It is not.
+        """
+        if self.package and find_spec(self.package) is None:
+            raise ConfigurationError(
+                f"The scene method {self.name} needs a package that is not installed ({self.package}): "
+                f"pip install 'reelabel-app[{self.extra}]'."
+            )
 
 
 _registered: dict[str, SceneDetector] = {}

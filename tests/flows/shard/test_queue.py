@@ -19,6 +19,8 @@ from infra.settings import DatabaseSettings, StoreSettings
 from reelabel.errors import ConfigurationError, DiskFullError, StoreUnavailableError
 from reelabel.seal import NO_KEY, Seal
 from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import SPEC as SPEC_TABLE
+from tasks.domain import DescribeSpec, ModelIdentity
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter
 from tasks.plans.lease import LeaseKeeper, Work, claim, finish_alone
@@ -279,3 +281,18 @@ def test_who_serves_all_plans_leaves_those_of_another_version_to_others(db, make
     with pytest.raises(ConfigurationError, match="Spec newer was created by another version of Reelabel"):
         named.spec_of(newer)
     assert PlanScope(plan_id=plan.plan_id, idle_timeout_s=0, database=db).spec_of(plan) == SPEC
+
+
+def test_who_serves_all_plans_leaves_those_of_descriptions_to_their_runs(db, make_plan, caplog):
+    spec = DescribeSpec(model=ModelIdentity(name="siglip"), tags="t", captions="c", scene_threshold=1.0)
+    with db.begin() as connection:
+        connection.execute(SPEC_TABLE.insert().values(spec_id=spec.spec_id, body=spec.model_dump(mode="json")))
+    described = [make_plan(spec_id=spec.spec_id, kind=kind) for kind in ("describe", "backfill")]
+    plan = make_plan()
+
+    assert PlanScope(plan_id=None, idle_timeout_s=0, database=db).plans() == [plan]
+
+    assert caplog.text == ""
+    named = PlanScope(plan_id=described[0].plan_id, idle_timeout_s=0, database=db)
+    with pytest.raises(ConfigurationError, match="is of a run that describes videos"):
+        named.spec_of(described[0])

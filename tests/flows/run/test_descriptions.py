@@ -1,0 +1,146 @@
+"""The spec of a run that describes videos: options, then settings, then defaults; banks and models that are refused."""
+
+import sys
+
+import pytest
+
+from flows.run.parameters import SpecOverrides
+from flows.run.purposes.choose import purpose_of
+from flows.run.purposes.descriptions import Descriptions, bank_files
+from flows.run.purposes.questions import Questions
+from flows.run.request import RunRequest
+from infra.errors import ModelError
+from infra.settings import Settings
+from infra.settings.describe import DescribeOptions
+from infra.settings.sampling import SamplingOptions
+from reelabel.errors import ConfigurationError
+from tasks.description.banks import ACTIVITIES, PLACES, read_bank
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(store={"uri": f"file://{tmp_path}/store"})
+
+
+def request(base=None, overrides=None, **options):
+    return RunRequest(
+        kind="describe",
+        manifest="m",
+        base=base,
+        describes=DescribeOptions(**options),
+        overrides=overrides or SpecOverrides(),
+    )
+
+
+def resolve(settings, **options):
+    return Descriptions().resolve(request(**options), settings)[1]
+
+
+def described_by(settings, **values):
+    return settings.model_copy(update={"describe": type(settings.describe)(**values)})
+
+
+def test_without_options_a_video_is_described_by_the_banks_that_ship(settings):
+    spec = resolve(settings)
+
+    assert (spec.seconds_per_chunk, spec.frames_per_chunk, spec.sampler, spec.top_k) == (10, 16, "dense", 5)
+    assert (spec.method, spec.scene_method, spec.scene_threshold) == ("default", "auto", 10.0)
+    assert spec.model.name == "reelabel-tiny-siglip"
+    kept = bank_files(settings)
+    assert kept.read_texts(spec.tags).texts == read_bank(PLACES).texts
+    assert kept.read_texts(spec.captions).texts == read_bank(ACTIVITIES).texts
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"chunk_s": 4}, {"seconds_per_chunk": 4}),
+        ({"frames_per_chunk": 3}, {"frames_per_chunk": 3}),
+        ({"sampler": "keyframes"}, {"sampler": "keyframes"}),
+        ({"top_k": 1}, {"top_k": 1}),
+        ({"method": "published"}, {"method": "published", "scene_method": "published", "scene_threshold": 0.15}),
+        ({"method": "published", "scene_method": "ema"}, {"scene_method": "ema", "scene_threshold": 0.15}),
+        ({"scene_threshold": 0.0}, {"scene_threshold": 0.0}),
+    ],
+)
+def test_options_come_before_settings_and_change_the_specs_id(settings, options, expected):
+    by_option, by_setting = resolve(settings, **options), resolve(described_by(settings, **options))
+
+    assert by_option == by_setting
+    assert {name: getattr(by_option, name) for name in expected} == expected
+    assert by_option.spec_id != resolve(settings).spec_id
+    assert resolve(described_by(settings, top_k=9, chunk_s=9), **options).spec_id != by_option.spec_id
+
+
+def test_a_bank_is_known_by_its_texts_wherever_it_lies(settings, tmp_path):
+    (tmp_path / "tags.txt").write_text("a dog\na cat\n")
+    (tmp_path / "tags.csv").write_text("text,weight\na dog,1\na cat,2\n")
+
+    places = (tmp_path / "tags.txt", tmp_path / "tags.csv", f"file://{tmp_path}/tags.csv")
+    assert len({resolve(settings, tags=str(place)).tags for place in places}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"tags": "gone.txt"}, "Cannot read the bank gone.txt"),
+        ({"tags": "file:///gone/tags.txt"}, "Cannot read the bank file:///gone/tags.txt"),
+        ({"scene_method": "emma"}, "Unknown scene method emma; did you mean ema?"),
+    ],
+)
+def test_what_cannot_be_used_is_told(settings, options, sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
+        resolve(settings, **options)
+
+
+def test_a_faulty_bank_on_the_store_is_named_by_its_uri(settings, tmp_path):
+    (tmp_path / "tags.txt").write_text("a dog\n\na cat\n")
+
+    with pytest.raises(
+        ConfigurationError, match=rf"The bank file://{tmp_path}/tags.txt cannot be used: line 2 is empty"
+    ):
+        resolve(settings, tags=f"file://{tmp_path}/tags.txt")
+
+
+def test_a_scene_method_that_is_not_installed_is_refused_before_the_run(settings, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scenedetect", None)
+
+    with pytest.raises(ConfigurationError, match=r"scene method content needs .*pip install 'reelabel-app\[scenes\]'"):
+        resolve(settings, scene_method="content")
+
+
+def test_a_model_that_does_not_exist_is_refused(settings):
+    with pytest.raises(ModelError, match="There is no model folder"):
+        resolve(settings, model="./gone")
+
+
+def test_a_backfill_has_the_spec_of_the_earlier_run_whatever_the_settings_are(settings):
+    base = resolve(settings, top_k=2)
+
+    again = Descriptions().resolve(request(base=base), described_by(settings, top_k=7))[1]
+
+    assert again == base
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (SpecOverrides(sampling=SamplingOptions(num_frames=4)), "keeps the options of the earlier run"),
+        (SpecOverrides(), "The earlier run described with another, and reelabel-tiny-siglip is set now"),
+    ],
+)
+def test_a_backfill_with_other_options_or_another_model_is_refused(settings, overrides, sentence):
+    base = resolve(settings)
+    if overrides == SpecOverrides():
+        base = base.model_copy(update={"model": base.model.model_copy(update={"name": "another"})})
+
+    with pytest.raises(ConfigurationError, match=sentence):
+        Descriptions().resolve(request(base=base, overrides=overrides), settings)
+
+
+def test_the_purpose_of_a_run_is_known_by_what_it_asks(settings):
+    assert isinstance(purpose_of(request()), Descriptions)
+    assert isinstance(purpose_of(RunRequest(kind="classify", manifest="m")), Questions)
+    assert Descriptions().is_local(
+        settings.model_copy(update={"run": settings.run.model_copy(update={"executor": "remote"})})
+    )
