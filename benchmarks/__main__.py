@@ -261,7 +261,7 @@ def scale(
 
 
 @app.command(epilog="Example: python -m benchmarks trade --json")
-def trade(
+def trade(  # noqa: PLR0913 - a command's options
     clips: Annotated[int, typer.Option(min=160, max=100_000, help="Clips, one question each.")] = 1_120,
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same clips.")] = 40_000,
     *,
@@ -272,6 +272,15 @@ def trade(
         bool,
         typer.Option("--pruning", help="Measure what video_pruning_rate does to tokens, speed and answers instead."),
     ] = False,
+    brief: Annotated[
+        int | None,
+        typer.Option(
+            min=16,
+            max=100_000,
+            help="Instead, ask about so many clips of a minute, three seconds of which answer the question, with the "
+            "sampler relevant and others.",
+        ),
+    ] = None,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -280,10 +289,12 @@ def trade(
 
     if make:
         measure.write_clips(Path(make), clips=clips, seed=seed)
+    elif brief:
+        measure.run_relevance(clips=brief, seed=seed, keep_in=keep, model=model, as_json=json)
     elif pruning:
-        measure.run_pruning(clips=clips, seed=seed, keep=keep, model=model, as_json=json)
+        measure.run_pruning(clips=clips, seed=seed, keep_in=keep, model=model, as_json=json)
     else:
-        measure.run(clips=clips, seed=seed, keep=keep, model=model, as_json=json, plot=plot)
+        measure.run(clips=clips, seed=seed, keep_in=keep, model=model, as_json=json, plot=plot)
 
 
 @app.command(epilog="Example: python -m benchmarks scenes --methods auto,ema --sizes small")

@@ -12,6 +12,7 @@ from tasks.demo.clips import FPS, Encoding, write_clip
 from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from benchmarks.trade.mix import Cell
@@ -89,12 +90,16 @@ def kept_trade(folder: Path, *, clips: int, seed: int) -> pl.DataFrame:
         clips: Number of clips.
         seed: Seed of the clips.
     """
-    target = folder / f"seed-{seed}"
+    return keep(folder / f"seed-{seed}", clips, lambda target: make_trade(target, clips=clips, seed=seed))
+
+
+def keep(target: Path, clips: int, make: Callable[[Path], pl.DataFrame]) -> pl.DataFrame:
+    """Return the manifest of clips in a folder, which are made unless that many are there."""
     left = target / MANIFEST_NAME  # written last
     if left.exists() and (manifest := pl.read_parquet(left)).height == clips:
         name = pl.col("video_uri").str.split("/").list.last()
         return manifest.with_columns(video_uri=f"{target.resolve()}/" + name)  # the folder may have been moved
-    return make_trade(target, clips=clips, seed=seed)
+    return make(target)
 
 
 def _write(path: Path, cell: Cell, rng: np.random.Generator, *, frames: int) -> None:

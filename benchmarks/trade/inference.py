@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from reelabel.cores import usable_cores
@@ -20,7 +21,7 @@ from tasks.model.prompts.prompt import build_question
 from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
@@ -42,6 +43,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
     "engine_s": pl.Float64,
     "keyframe_ms": pl.List(pl.Int64),
     "duration_s": pl.Float64,
+    "times_ms": pl.List(pl.Int64),
 }
 _SUMS = ("frames_decoded", "decode_s", "engine_s")
 
@@ -66,17 +68,31 @@ class SpecRunner:
     engine: EngineProcess
     pool: DecodePool
 
-    def run(self, jobs: Sequence[Job], spec: RunSpec) -> Answers:
-        """Answer every job from freshly decoded frames, with several batches in flight."""
+    def run(self, jobs: Sequence[Job], spec: RunSpec, *, samplings: Mapping[str, Sampling] | None = None) -> Answers:
+        """Answer every job from freshly decoded frames, with several batches in flight.
+
+        Args:
+            jobs: The jobs.
+            spec: How they are asked.
+            samplings: The sampling of each job, by its id, if the spec's depends on what is asked.
+        """
         began_s = time.perf_counter()
         batches = [list(jobs[start : start + _BATCH_JOBS]) for start in range(0, len(jobs), _BATCH_JOBS)]
         with ThreadPoolExecutor(usable_cores()) as decoders, ThreadPoolExecutor(_MAX_CONCURRENT_BATCHES) as submitters:
-            answered = submitters.map(lambda batch: self._run_batch(batch, spec, decoders), batches)
+            answered = submitters.map(lambda batch: self._run_batch(batch, spec, decoders, samplings), batches)
             rows = list(chain.from_iterable(answered))
         return Answers(rows=pl.DataFrame(rows, schema=ANSWER_SCHEMA), wall_s=time.perf_counter() - began_s)
 
-    def _run_batch(self, jobs: list[Job], spec: RunSpec, decoders: ThreadPoolExecutor) -> list[dict[str, Any]]:
+    def _run_batch(
+        self,
+        jobs: list[Job],
+        spec: RunSpec,
+        decoders: ThreadPoolExecutor,
+        samplings: Mapping[str, Sampling] | None,
+    ) -> list[dict[str, Any]]:
         sampling = spec.sampling
+        if samplings:
+            return self._answer(jobs, spec, [samplings[job.job_id] for job in jobs], decoders)
         rows = self._answer(
             jobs, spec, [sampling_of_pass(sampling, choose_pass(sampling, job)) for job in jobs], decoders
         )
@@ -127,4 +143,5 @@ def _row(job: Job, frames: SampledFrames, reply: object) -> dict[str, Any]:
         "engine_s": reply.inference_ms / 1e3,
         "keyframe_ms": None if frames.keyframe_ms is None else frames.keyframe_ms.tolist(),
         "duration_s": frames.duration_s,
+        "times_ms": (frames.time_s * 1e3).round().astype(np.int64).tolist(),
     }

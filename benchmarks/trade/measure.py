@@ -8,12 +8,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.trade.brief import make_brief
 from benchmarks.trade.candidates import DENSE, specs_of
 from benchmarks.trade.chart import draw
-from benchmarks.trade.clips import FIT_SEED_OFFSET, MANIFEST_NAME, fit_clips, kept_trade, make_trade
+from benchmarks.trade.clips import FIT_SEED_OFFSET, MANIFEST_NAME, fit_clips, keep, kept_trade, make_trade
 from benchmarks.trade.fitting import fit
 from benchmarks.trade.inference import SpecRunner, jobs_of
 from benchmarks.trade.pruning import measure_pruning, pruning_json, pruning_table, score
+from benchmarks.trade.relevance import measure_relevance
+from benchmarks.trade.relevance_tables import compared_table, seen_table
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
 from reelabel.cores import usable_cores
@@ -43,9 +46,9 @@ def write_clips(folder: Path, *, clips: int, seed: int) -> None:
     OUT.print(f"Wrote {len(jobs):,} clips and {folder / MANIFEST_NAME}.", soft_wrap=True)
 
 
-def run(*, clips: int, seed: int, keep: str | None, model: str | None, as_json: bool, plot: str | None) -> None:
+def run(*, clips: int, seed: int, keep_in: str | None, model: str | None, as_json: bool, plot: str | None) -> None:
     """Make the clips, measure, print tables or JSON, and draw a chart if asked to."""
-    with _folder(keep) as folder, PROGRESS.status("Making clips") as status:
+    with _folder(keep_in) as folder, PROGRESS.status("Making clips") as status:
         manifest = kept_trade(folder, clips=clips, seed=seed)
         fit_seed = seed + FIT_SEED_OFFSET
         trade = measure(
@@ -64,9 +67,9 @@ def run(*, clips: int, seed: int, keep: str | None, model: str | None, as_json: 
         _print(trade)
 
 
-def run_pruning(*, clips: int, seed: int, keep: str | None, model: str | None, as_json: bool) -> None:
+def run_pruning(*, clips: int, seed: int, keep_in: str | None, model: str | None, as_json: bool) -> None:
     """Make the clips, ask about them with and without pruning, and print a table or JSON."""
-    with _folder(keep) as folder, PROGRESS.status("Making clips") as status:
+    with _folder(keep_in) as folder, PROGRESS.status("Making clips") as status:
         manifest = kept_trade(folder, clips=clips, seed=seed)
         measured = measure_pruning(manifest, model=model, log_folder=folder, on_progress=status.update)
     scores = score(manifest, measured)
@@ -74,6 +77,18 @@ def run_pruning(*, clips: int, seed: int, keep: str | None, model: str | None, a
         print_json(pruning_json(scores, measured))
     else:
         OUT.print(pruning_table(scores, measured))
+
+
+def run_relevance(*, clips: int, seed: int, keep_in: str | None, model: str | None, as_json: bool) -> None:
+    """Make clips of which a twentieth answers the question, ask about them, and print tables or JSON."""
+    with _folder(keep_in) as folder, PROGRESS.status("Making clips") as status:
+        manifest = keep(folder / f"brief-{seed}", clips, lambda target: make_brief(target, clips=clips, seed=seed))
+        trade = measure_relevance(manifest, model=model, folder=folder, on_progress=status.update)
+    if as_json:
+        print_json(trade.to_json())
+    else:
+        OUT.print(seen_table(trade))
+        OUT.print(compared_table(trade))
 
 
 def measure(

@@ -22,8 +22,7 @@ from reelabel.wording import pluralize
 from tasks.evaluation.temperature import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.table import open_audited
-from tasks.report.page import render
-from tasks.report.report import gather
+from tasks.report.of_run import page_of_run
 from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.calibrations import read_calibration
 from tasks.results.diff import compare_runs
@@ -240,7 +239,7 @@ def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
             raise ConfigurationError("A report needs the store of the run's frames; set REELABEL_STORE_URI.")
         objects = ObjectStore(settings.store, settings.web)
         with OUT.status("Rendering the report"):
-            page = render(gather(engine, objects, row, cache=frame_cache(settings), job_ids=job_ids))
+            page = page_of_run(engine, objects, row, cache=frame_cache(settings), job_ids=job_ids)
     target = Path(out or f"reelabel-{str(row['run_id'])[:8]}.html")
     target.write_text(page, encoding="utf-8")
     print_line(f"Wrote {target.absolute()}; open it in a browser.")

@@ -67,8 +67,7 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
         URL of the page; None if it was not written, or `report.base_url` is not set.
     """
     # Imported late: rendering and scoring take longer to import than most of what a run needs before.
-    from tasks.report.page import render  # noqa: PLC0415
-    from tasks.report.report import gather  # noqa: PLC0415
+    from tasks.report.of_run import page_of_run  # noqa: PLC0415
 
     store_uri = settings.store.uri
     if not settings.report.at_end or store_uri is None:
@@ -78,7 +77,7 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
         row = read_run(database, run_id)
         if row is None:
             return None
-        objects.replace(uri, render(gather(database, objects, row, cache=frame_cache(settings))).encode())
+        objects.replace(uri, page_of_run(database, objects, row, cache=frame_cache(settings)).encode())
     except Exception as error:  # noqa: BLE001 - the run itself has succeeded
         why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
         get_run_logger().warning("Report not written: %s To try again: reelabel report %s", why, run_id)
@@ -170,7 +169,7 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
             *(_warn_of_positions(context) if asks else ()),
             *warn_of_coverage(columns["coverage"]),
         ],
-        page=write_report_page(context.database, context.run.run_id, context.settings) if asks else None,
+        page=write_report_page(context.database, context.run.run_id, context.settings),
         failures=retry_outage(partial(failures_of_run, context.database, context.run.run_id, limit=_FAILURES_SHOWN)),
     )
     if not report.is_reconciled:

@@ -10,10 +10,11 @@ from flows.run.parameters import NO_OVERRIDES, SpecOverrides
 from infra.settings import PromptOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import FITTED, Sampling
-from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS, find_sampler
 from reelabel.validation import first_fault
-from tasks.domain import RunSpec
+from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.domain.chunk_rule import DEFAULT_RULE, check_rule
+from tasks.embedding.backend import towers_backend
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels
 
@@ -44,6 +45,7 @@ def make_spec(
 
     Raises:
         ConfigurationError: The sampling options conflict.
+        ModelError: The image-text model of a sampler by the question cannot be used.
     """
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     usual = base.sampling if base else settings.sampling
@@ -73,8 +75,33 @@ def make_spec(
         frames_as=backend.frames_as(settings),
         video_pruning_rate=pruned or None,
         **_chunk_options(base or settings.chunks, overrides.chunks, sampling),
+        relevance=_relevance(settings, sampling),
         **wording | overrides.prompts.model_dump(exclude_none=True),
     )
+
+
+def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
+    """Return among which frames a sampler by the question chooses: those that `describe` embeds.
+
+    Raises:
+        ConfigurationError: The run's extraction is elsewhere, where no image-text model is loaded.
+        ModelError: The image-text model cannot be used.
+    """
+    if not find_sampler(sampling.sampler).asks_the_question:
+        return None
+    if settings.run.executor == "remote":
+        raise ConfigurationError(
+            f"The sampler {sampling.sampler} needs an image-text model beside the decoders, and extract flows load "
+            "none; set run.executor to local, or use another sampler."
+        )
+    describe = settings.describe
+    card = towers_backend(describe.backend).card(describe.model, revision=describe.revision)
+    given = {
+        "sampler": describe.sampler,
+        "seconds_per_chunk": describe.chunk_s,
+        "frames_per_chunk": describe.frames_per_chunk,
+    }
+    return EmbeddingSpec(model=card.identity, **{name: value for name, value in given.items() if value is not None})
 
 
 def _chunk_options(usual: RunSpec | ChunkOptions, choice: ChunkOptions, sampling: Sampling) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from reelabel.sources.object_info import redact_uri
 from tasks.domain import RunPhase, Stage
 from tasks.domain.chunks import cut_shard
 from tasks.plans.extracted import ExtractedShard
+from tasks.relevance.extractor import RelevantExtractor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -164,6 +165,13 @@ def extract_views(
     )
 
 
+def prepare_view(extractor: FrameExtractor, view: View, info: ObjectInfo | None = None) -> ExtractedVideo:
+    """Extract a view's frame file into the cache, unless it is there already; raises as `FrameExtractor.prepare`."""
+    if isinstance(extractor, RelevantExtractor):
+        return extractor.prepare_asked(view, info)
+    return extractor.prepare(view.video_uri, info, shown=view.shown, segment=view.segment)
+
+
 def log_remade(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
     """Log the videos whose cached files must not be used, and were made again."""
     for outcome in outcomes:
@@ -177,9 +185,7 @@ def _prepare(
     """Prepare a view; return the outcome, and milliseconds."""
     started = time.perf_counter()
     try:
-        outcome: ExtractedVideo | VideoError = extractor.prepare(
-            view.video_uri, info, shown=view.shown, segment=view.segment
-        )
+        outcome: ExtractedVideo | VideoError = prepare_view(extractor, view, info)
     except VideoError as error:
         outcome = error
     return outcome, (time.perf_counter() - started) * 1e3

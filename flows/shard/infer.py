@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from flows.shard.extract import ViewStream, extract_views, log_remade
+from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
 from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
@@ -363,7 +363,7 @@ def _read_frame_file(video: ExtractedVideo, context: InferenceContext) -> bytes:
 
 def _extract_again(view: View, context: InferenceContext) -> ExtractedVideo:
     """Extract a video whose frame file was removed, altered or replaced since its extraction."""
-    video = context.extractor.prepare(view.video_uri, shown=view.shown, segment=view.segment)
+    video = prepare_view(context.extractor, view)
     record_videos([video])
     log_remade([video])
     return video

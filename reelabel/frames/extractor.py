@@ -187,7 +187,13 @@ class FrameExtractor:
         self.cache.reach()
 
     def prepare(
-        self, uri: str, info: ObjectInfo | None = None, *, shown: FramePass = "first", segment: Segment = WHOLE
+        self,
+        uri: str,
+        info: ObjectInfo | None = None,
+        *,
+        shown: FramePass = "first",
+        segment: Segment = WHOLE,
+        sampling: Sampling | None = None,
     ) -> ExtractedVideo:
         """Extract a video's frame file into the cache, unless it is there already.
 
@@ -196,6 +202,7 @@ class FrameExtractor:
             info: Its size and fingerprint, if known; None looks them up.
             shown: The pass that selects its sampler.
             segment: The part of the video to sample from.
+            sampling: Replaces that of the pass, for a sampler that chooses by more than the video.
 
         Raises:
             VideoError: The video cannot be used; see its code.
@@ -206,7 +213,7 @@ class FrameExtractor:
         asked = FrameIdentity(
             source_uri=info.uri,
             fingerprint=info.fingerprint,
-            sampling=sampling_of(self.sampling, shown),
+            sampling=sampling or sampling_of(self.sampling, shown),
             segment=segment,
         )
         stat_ms = (time.perf_counter() - started) * 1e3

@@ -24,6 +24,7 @@ class FrameProvenance:
         longest_gap_s: Longest gap without a keyframe; None if unknown.
         keyframe_coverage: Share of the video that is near a keyframe, 0 to 1; None if unknown.
         coverage: Why keyframes may not cover the video, as comma-separated codes; empty if they do.
+        chosen_ms: Times of the frames in milliseconds, comma-separated, if a question chose them; else empty.
         frames_used: Number of unique frames shown to the model.
         frames_decoded: Frames output by decoders, now or when the frame file was made.
         bytes_fetched: Bytes of the video read for them; 0 if the frame file was cached.
@@ -41,6 +42,7 @@ class FrameProvenance:
     longest_gap_s: float | None = field(default=None, metadata=column(Merge.LAST))
     keyframe_coverage: float | None = field(default=None, metadata=column(Merge.LAST))
     coverage: str = field(default="", metadata=column(Merge.LAST))
+    chosen_ms: str = field(default="", metadata=column(Merge.LAST))
     frames_used: int = field(metadata=column(Merge.LAST))
     frames_decoded: int = field(default=0, metadata=column(Merge.SUM))
     bytes_fetched: int = field(default=0, metadata=column(Merge.SUM, bits=64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -182,6 +183,15 @@ class Sampling(SamplingOptions):
         int,
         Field(ge=1, le=128, description="Width and height of frames are multiples of this (the model's merged patch)."),
     ] = 28
+    times_ms: Annotated[
+        tuple[int, ...] | None,
+        Field(
+            min_length=1,
+            max_length=512,
+            exclude_if=is_unset,
+            description="Times of the frames that relevant shows, in milliseconds on the video's clock, ascending.",
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _reject_options_without_effect(self) -> Self:
@@ -192,6 +202,8 @@ class Sampling(SamplingOptions):
             hint = f", or choose the sampler {' or '.join(supporting)}" if supporting else ""
             raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(unsupported)}; leave it out{hint}")
         self._reject_values_out_of_range()
+        if self.times_ms and any(later <= time for time, later in pairwise(self.times_ms)):
+            raise ValueError("times_ms do not increase; sort them, and name each once")
         if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
             raise ValueError(f"min_frames ({self.min_frames}) exceeds max_frames ({self.max_frames})")
         if both := sorted({*(self.motion_tasks or ())} & {*(self.still_tasks or ())}):

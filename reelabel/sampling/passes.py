@@ -7,10 +7,13 @@ The resolved samplings equal those of a run that uses the sampler alone, so that
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, SAMPLER_OPTIONS, find_sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # What a job is shown: what the video's coverage decides, its keyframes in any case, the dense sampler's frames, or an
 # image, which is a video of one frame.
@@ -86,3 +89,20 @@ def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
     if spec.choose is None:
         excluded |= {"frame_recovery"}
     return Sampling(**sampling.model_dump(exclude=set(excluded)) | {"sampler": sampler})
+
+
+def sampling_shown(sampling: Sampling, *, sampler: str, chosen_ms: str) -> Sampling:
+    """Return the sampling of a frame file, by what is known of its frames.
+
+    Args:
+        sampling: The sampling of the spec.
+        sampler: The sampler that chose them.
+        chosen_ms: Their times, as `FrameProvenance` has them.
+    """
+    alone = with_sampler(sampling, sampler)
+    return with_times(alone, [int(time_ms) for time_ms in chosen_ms.split(",")]) if chosen_ms else alone
+
+
+def with_times(sampling: Sampling, times_ms: Sequence[int]) -> Sampling:
+    """Return a sampling by a question with the times that were chosen, in milliseconds, ascending."""
+    return sampling.model_copy(update={"times_ms": tuple(times_ms)})

@@ -22,6 +22,7 @@ from reelabel.sampling.molmo import MOLMO2
 from reelabel.sampling.openpangu import OPENPANGU
 from reelabel.sampling.paced import CLEF_OMNI, EMBEDDING_GEMMA2, MINIMAX_M3_VL
 from reelabel.sampling.qwen import QWEN2_VL, QWEN3_VL
+from reelabel.sampling.relevant import RELEVANT
 from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
 from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, nearest_frames, presentation_times_s
 from reelabel.sampling.uniform import UNIFORM
@@ -59,6 +60,7 @@ BUILT_IN: Mapping[str, SamplerSpec] = {
     for spec in (
         KEYFRAMES,
         AUTO,
+        RELEVANT,
         UNIFORM,
         DYNAMIC,
         QWEN2_VL,
@@ -113,8 +115,12 @@ def samplers() -> Mapping[str, SamplerSpec]:
 
 
 def dense_samplers() -> Mapping[str, SamplerSpec]:
-    """Return the samplers that choose from all frames of a video."""
-    return {name: spec for name, spec in samplers().items() if spec.choose}
+    """Return the samplers that choose from all frames of a video, whatever is asked about it."""
+    return {name: spec for name, spec in samplers().items() if _is_dense(spec)}
+
+
+def _is_dense(spec: SamplerSpec) -> bool:
+    return spec.choose is not None and not spec.asks_the_question
 
 
 def find_sampler(name: str) -> SamplerSpec:
@@ -143,7 +149,7 @@ def find_dense_sampler(name: str) -> SamplerSpec:
         ConfigurationError: A sampler of another package cannot be loaded or registered.
     """
     spec = find_sampler(name)
-    if spec.choose is None:
+    if not _is_dense(spec):
         raise ValueError(f"{name} is not a dense sampler; choose one of {', '.join(dense_samplers())}")
     return spec
 
@@ -165,16 +171,16 @@ def _register_entry_points() -> None:
 
 
 def choose_indices(sampling: Sampling, facts: VideoProperties) -> Indices:
-    """Choose the frames to show to the model, by a dense sampler.
+    """Choose the frames to show to the model, by a sampler that chooses from all of them.
 
     Returns:
         Positions in the full linear decode, with repeats; shape (M,), M >= 1, int64.
 
     Raises:
         SamplingRefusedError: The sampler does not support the video, or selects no frames or frames that it lacks.
-        ValueError: `sampling.sampler` is not a dense sampler.
+        ValueError: `sampling.sampler` does not choose from all frames.
     """
-    choose = find_dense_sampler(sampling.sampler).choose
+    choose = find_sampler(sampling.sampler).choose or find_dense_sampler(sampling.sampler).choose
     assert choose is not None
     indices: Indices = np.asarray(choose(sampling, facts))
     if indices.size == 0:

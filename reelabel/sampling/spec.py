@@ -24,7 +24,7 @@ EVERY = -1
 Unlimited = Literal["num_frames", "fps"]
 
 # Fields of `SamplingOptions` that only some samplers take.
-DenseOption = Literal["fps", "max_duration_s", "min_frames", "max_frames", "frame_sample_mode"]
+DenseOption = Literal["fps", "max_duration_s", "min_frames", "max_frames", "frame_sample_mode", "times_ms"]
 RoutingOption = Literal[
     "escalate_below",
     "dense_sampler",
@@ -47,7 +47,7 @@ class SamplerSpec:
         summary: A phrase for `--help` and forms, such as "frames spread evenly over the video".
         choose: Return the positions of the chosen frames among those of a full linear decode. It must be importable
             by its module and name, as it also runs in other processes. None for `keyframes` and `auto`, which do not
-            choose from all frames; the samplers with a function are the dense samplers.
+            choose from all frames; those with a function are the dense samplers, except where `asks_the_question`.
         options: Names of the options that `choose` reads, besides `num_frames`; other options are refused.
         takes_num_frames: Whether `choose` reads `num_frames`.
         unlimited: Which of `num_frames` and `fps` may be `EVERY`.
@@ -58,6 +58,8 @@ class SamplerSpec:
         model_types: `model_type` of such models whose configuration names no video processor.
         yields_to_num_frames: Whether such a model whose processor states `num_frames` was trained with that many
             uniform frames instead.
+        asks_the_question: Whether the frames depend on what a job asks, so that an application chooses them, and names
+            them by `times_ms`. Such a sampler is no dense sampler for `auto` and escalation.
         source: What it reproduces, such as "vLLM's loader qwen2_vl"; empty if it is original.
     """
 
@@ -72,4 +74,5 @@ class SamplerSpec:
     processors: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
     yields_to_num_frames: bool = False
+    asks_the_question: bool = False
     source: str = ""

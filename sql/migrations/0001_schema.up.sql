@@ -90,6 +90,7 @@ CREATE TABLE reelabel.result (
     coverage           text,
     keyframe_coverage  double precision,
     longest_gap_s      double precision,
+    chosen_ms          text,
     keyframes_in_file  integer,
     frames_decoded     integer CHECK (frames_decoded >= 0),
     frames_used        integer NOT NULL,
@@ -189,6 +190,7 @@ CREATE TABLE reelabel.chunk (
     coverage           text,
     keyframe_coverage  double precision,
     longest_gap_s      double precision,
+    chosen_ms          text,
     keyframes_in_file  integer,
     frames_decoded     integer,
     frames_used        integer,
@@ -238,6 +240,7 @@ CREATE TABLE reelabel.description (
     scene_note          text NOT NULL DEFAULT '',
     chunks              integer NOT NULL CHECK (chunks > 0),
     frames_used         integer NOT NULL,
+    frame_pixels        integer NOT NULL DEFAULT 0,
     task                text,
     subtask             text,
     decode_method       text,
@@ -298,7 +301,7 @@ SELECT
     sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered,
     NULL::jsonb AS tags, NULL::text AS caption, NULL::double precision AS caption_score,
     NULL::double precision AS duration_s, NULL::jsonb AS scenes, NULL::integer AS scene_changes,
-    NULL::text AS scene_method, NULL::text AS scene_note
+    NULL::text AS scene_method, NULL::text AS scene_note, chosen_ms
 FROM reelabel.result
 UNION ALL
 SELECT
@@ -310,7 +313,7 @@ SELECT
     fetch_ms, decode_ms, cache_write_ms, cache_read_ms, NULL, NULL,
     decode_method, decode_note, run_id, host, created_at,
     NULL, frames_decoded, bytes_fetched, NULL, NULL, NULL, chunks, NULL,
-    tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note
+    tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, NULL
 FROM reelabel.description
 UNION ALL
 SELECT
@@ -322,7 +325,7 @@ SELECT
     NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, run_id, host, created_at,
     NULL, NULL, NULL, NULL, NULL, NULL, chunks, chunks_answered,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM reelabel.failure;
 
 -- Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.

@@ -205,7 +205,7 @@ DESCRIPTION = Table(
     Column("scenes", JSONB),
     Column("scene_changes", Integer),
     *(Column(name, Text) for name in ("scene_method", "scene_note")),
-    *(Column(name, Integer) for name in ("chunks", "frames_used")),
+    *(Column(name, Integer) for name in ("chunks", "frames_used", "frame_pixels")),
     *(Column(name, Text) for name in ("decode_method", "decode_note")),
     *record_columns(DescriptionCost),
     Column("run_id", Uuid),

@@ -205,6 +205,7 @@ class VideoDescriber:
             shard_index=shard_index,
             duration_s=outline.duration_s,
             frames=outline.frames,
+            frame_pixels=self.embedder.frame_pixels,
             description=described,
             changes=outline.changes,
             scenes=outline.scenes,

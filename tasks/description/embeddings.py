@@ -19,12 +19,14 @@ class Embeddings:
         vectors: One L2-normalised vector per frame; shape (N, D), float32.
         pts_ms: True times of the frames in milliseconds since the video's first frame, strictly increasing; shape
             (N,), int64.
+        first_ms: Time of the video's first frame on its own clock, in milliseconds.
         duration_s: Length in seconds of the video, or of the segment that the frames are of; 0 if unknown.
         note: What limits them, as a clause: how the video was decoded, or where it is cut short; empty if nothing does.
     """
 
     vectors: npt.NDArray[np.float32] = field(repr=False)
     pts_ms: npt.NDArray[np.int64] = field(repr=False)
+    first_ms: int = 0
     duration_s: float = 0.0
     note: str = ""
 

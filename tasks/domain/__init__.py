@@ -9,7 +9,7 @@ from tasks.domain.describe_spec import DescribeSpec, Spec
 from tasks.domain.job import MAX_JOBS, Job, Shard, View, group_by_views, views_of
 from tasks.domain.media import MAX_MEDIA, ONE_VIDEO, MediaCounts, Medium
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
-from tasks.domain.spec import ModelIdentity, RunSpec
+from tasks.domain.spec import EmbeddingSpec, ModelIdentity, RunSpec
 from tasks.domain.wall_clock import RunPhase, WallClockProfile
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "WHOLE",
     "Answer",
     "DescribeSpec",
+    "EmbeddingSpec",
     "Failure",
     "FirstAnswer",
     "Job",

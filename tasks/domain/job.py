@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.digest import json_digest
 from reelabel.sampling.passes import choose_pass
+from reelabel.sampling.registry import find_sampler
 from reelabel.segment import WHOLE, Segment
 from tasks.domain.media import Medium
 
@@ -61,6 +62,14 @@ class Job:
     media: tuple[Medium, ...] | None = None
     chunk_s: float | None = None
     only_chunks: tuple[int, ...] | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What frames are compared with, to find those that it asks about: each choice, before the question.
+
+        In this order, as models cut long texts at their end.
+        """
+        return tuple(f"{choice} {self.prompt}" for choice in self.choices)
 
     @cached_property
     def digest(self) -> str:
@@ -119,17 +128,21 @@ class View(NamedTuple):
         video_uri: The video or image.
         shown: Which of its frames.
         segment: The segment that they are from.
+        texts: What is asked about them, if that chooses them; empty otherwise.
     """
 
     video_uri: str
     shown: FramePass = "first"
     segment: Segment = WHOLE
+    texts: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """Unique name, used as the video id of a batch's questions."""
-        segment = "" if self.segment.is_whole else f"\n{self.segment}"
-        return f"{self.video_uri}{segment}" if self.shown == "first" else f"{self.video_uri}{segment}\n{self.shown}"
+        segment = "" if self.segment.is_whole else str(self.segment)
+        shown = "" if self.shown == "first" else self.shown
+        texts = json_digest(list(self.texts)) if self.texts else ""
+        return "\n".join(filter(None, (self.video_uri, segment, shown, texts)))
 
 
 def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View, ...]:
@@ -142,8 +155,9 @@ def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View
     """
     shown: FramePass = "dense" if dense else choose_pass(sampling, job)
     segment = Segment.of(job.start_s, job.end_s)  # of the only video, if there is one
+    texts = job.texts if find_sampler(sampling.sampler).asks_the_question else ()
     return tuple(
-        View(medium.uri, "image") if medium.kind == "image" else View(medium.uri, shown, segment)
+        View(medium.uri, "image") if medium.kind == "image" else View(medium.uri, shown, segment, texts)
         for medium in job.shown
     )
 

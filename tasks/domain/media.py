@@ -94,6 +94,7 @@ def merge_provenance(parts: Sequence[FrameProvenance]) -> FrameProvenance:
         longest_gap_s=max(gaps_s, default=None),
         keyframe_coverage=min(covers, default=None),
         coverage=",".join(reasons),
+        chosen_ms="",  # each chunk's row has its own
         frames_used=sum(each.frames_used for each in parts),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Annotated, Literal
+from functools import cached_property, lru_cache
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,6 +39,34 @@ class ModelIdentity(BaseModel):
         str | None,
         Field(exclude_if=_is_unset, description="URL of the server, if the weights are known only by a name on it."),
     ] = None
+
+
+FrameChoice: TypeAlias = Literal["dense", "keyframes"]
+_SAMPLERS: dict[FrameChoice, str] = {"dense": "middles", "keyframes": "keyframes"}
+
+
+@lru_cache(maxsize=1024)
+def _sampling(sampler: str, frames: int, max_pixels: int) -> Sampling:
+    # Cached, as it is the same for most videos, and its checks take longer than a video's description.
+    return Sampling(sampler=sampler, num_frames=frames, max_pixels=max_pixels, size_multiple_px=1)
+
+
+class EmbeddingSpec(BaseModel):
+    """Which frames of a video are embedded, and by which image-text model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: ModelIdentity
+    sampler: Annotated[
+        FrameChoice,
+        Field(description="Frames evenly spread over each chunk (dense), or of its keyframes alone (keyframes)."),
+    ] = "dense"
+    seconds_per_chunk: Annotated[float, Field(gt=0, description="Seconds of a chunk.")] = 10.0
+    frames_per_chunk: Annotated[int, Field(ge=1, le=512, description="Frames of a chunk.")] = 16
+
+    def sampling(self, *, chunks: int = 1, max_pixels: int) -> Sampling:
+        """Return how the frames of some consecutive chunks are chosen in one pass."""
+        return _sampling(_SAMPLERS[self.sampler], self.frames_per_chunk * chunks, max_pixels)
 
 
 class RunSpec(BaseModel):
@@ -94,6 +122,11 @@ class RunSpec(BaseModel):
             description="Whether frames are sent as a video or as separate images, which have no times.",
         ),
     ] = "video"
+
+    relevance: Annotated[
+        EmbeddingSpec | None,
+        Field(exclude_if=_is_unset, description="The frames among which the sampler relevant chooses, by what model."),
+    ] = None
 
     @cached_property
     def spec_id(self) -> str:

@@ -124,7 +124,7 @@ def encode_embeddings(embeddings: Embeddings, identity: EmbeddingIdentity, seal:
         "pts_ms": pa.array(embeddings.pts_ms, pa.int64()),
         "vector": pa.FixedSizeListArray.from_arrays(flat, size),
     }
-    video = {"duration_s": embeddings.duration_s, "note": embeddings.note}
+    video = {"first_ms": embeddings.first_ms, "duration_s": embeddings.duration_s, "note": embeddings.note}
     metadata = {
         _FACTS_KEY: json.dumps(identity.facts()).encode(),
         _VIDEO_KEY: json.dumps(video).encode(),
@@ -187,6 +187,7 @@ def _decode(data: bytes, key: str, seal: Seal) -> tuple[Embeddings, dict[str, An
         embeddings = Embeddings(
             vectors=_read_vectors(table),
             pts_ms=table["pts_ms"].to_numpy().astype(np.int64),
+            first_ms=int(video["first_ms"]),
             duration_s=float(video["duration_s"]),
             note=str(video["note"]),
         )

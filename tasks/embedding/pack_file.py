@@ -107,7 +107,13 @@ def encode_pack(videos: Mapping[str, Embeddings]) -> bytes:
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
     }
     facts = [
-        {"key": key, "frames": len(each.pts_ms), "duration_s": each.duration_s, "note": each.note}
+        {
+            "key": key,
+            "frames": len(each.pts_ms),
+            "first_ms": each.first_ms,
+            "duration_s": each.duration_s,
+            "note": each.note,
+        }
         for key, each in videos.items()
     ]
     table = pa.table(columns).replace_schema_metadata({_VIDEOS_KEY: json.dumps(facts).encode()})
@@ -140,6 +146,7 @@ def decode_pack(data: memoryview, *, dimensions: int) -> dict[str, Embeddings]:
         str(each["key"]): Embeddings(
             vectors=vectors[end - each["frames"] : end],
             pts_ms=pts_ms[end - each["frames"] : end],
+            first_ms=int(each["first_ms"]),
             duration_s=float(each["duration_s"]),
             note=str(each["note"]),
         )

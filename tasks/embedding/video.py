@@ -26,11 +26,11 @@ from reelabel.frames.packets import with_pixels
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.temporary import temporary_folder
-from tasks.description.chunks import cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
 from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
+from tasks.embedding.pieces import cut_pieces, most_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,22 +41,14 @@ if TYPE_CHECKING:
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.look import IndexReader
     from tasks.description.kept import Kept
-    from tasks.domain import DescribeSpec, Job
+    from tasks.domain import EmbeddingSpec, Job
     from tasks.embedding.batches import FrameBatcher
     from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.embedding.pack_file import PackFiles
+    from tasks.embedding.pieces import Piece
     from tasks.embedding.protocol import TowersInfo
 
-    # A part of a video, and how many chunks of frames to take of it.
-    _Piece = tuple[Segment, int]
-
-# What of a video is decoded at once, whatever its length.
-PIECE_BYTES = 128 * 1024**2
-_MAX_FRAMES = 512  # of one sampling
-_CHANNELS = 3
 _MS = 1000
-# A piece ends before the next one begins, as the ends of segments are inclusive.
-_BEFORE_S = 1e-3
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
 _LINEAR, _WHOLE_PIECES = "linear", 4
@@ -72,7 +64,7 @@ def frame_pixels(info: TowersInfo) -> int:
     return 2 * info.size_px**2
 
 
-def identity_of(info: ObjectInfo, segment: Segment, *, spec: DescribeSpec, towers: TowersInfo) -> EmbeddingIdentity:
+def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, towers: TowersInfo) -> EmbeddingIdentity:
     """Return what the embeddings of a video are asked for by.
 
     Args:
@@ -137,9 +129,14 @@ class VideoEmbedder:
     cache: EmbeddingCache
     packs: PackFiles
     frames: FrameBatcher
-    spec: DescribeSpec
+    spec: EmbeddingSpec
     info: TowersInfo
     turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
+
+    @property
+    def frame_pixels(self) -> int:
+        """Most pixels of a frame."""
+        return frame_pixels(self.info)
 
     def pack_key(self, jobs: Sequence[Job]) -> str | None:
         """Return the key of the pack of the videos of some jobs; None if there are too few of them."""
@@ -154,11 +151,18 @@ class VideoEmbedder:
         return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, towers=self.info)
 
     def embed(self, job: Job, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None) -> EmbeddedVideo:
-        """Return the embeddings of a job's video, or of the segment that the job is about.
+        """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
+        return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info, pack=pack)
+
+    def embed_segment(
+        self, uri: str, segment: Segment, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None
+    ) -> EmbeddedVideo:
+        """Return the embeddings of a video, or of a segment of it.
 
         Args:
-            job: The job.
-            info: Size and fingerprint of its video, if known; None looks them up.
+            uri: URI of the video.
+            segment: The segment.
+            info: Size and fingerprint of the video, if known; None looks them up.
             pack: What is kept of the videos of its shard; what it lacks is added.
 
         Raises:
@@ -168,8 +172,8 @@ class VideoEmbedder:
             TransientError: The store is unavailable.
         """
         extractor, started = self.extractor, time.perf_counter()
-        info = info or stat_video(extractor.objects, job.video_uri, allow_roots=extractor.allow_roots)
-        identity = self.identity(job, info)
+        info = info or stat_video(extractor.objects, uri, allow_roots=extractor.allow_roots)
+        identity = identity_of(info, segment, spec=self.spec, towers=self.info)
         if pack and (kept := pack.find(identity.key)):
             cost = DescriptionCost()
             return EmbeddedVideo(info=info, identity=identity, embeddings=kept, was_cached=True, cost=cost)
@@ -193,7 +197,8 @@ class VideoEmbedder:
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         length_s = self._length_s(info, identity.segment)
-        taken = self._take_pieces(info, [*self._pieces(identity.segment, length_s)])
+        pieces = [*cut_pieces(identity.segment, length_s, self.spec, frame_pixels=self.frame_pixels)]
+        taken = self._take_pieces(info, pieces)
         embeddings = taken.joined(identity.segment.start_s or 0.0, length_s)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
@@ -210,7 +215,7 @@ class VideoEmbedder:
             cost=replace(taken.cost, cache_write_ms=taken.cost.cache_write_ms + write_ms),
         )
 
-    def _take_pieces(self, info: ObjectInfo, pieces: Sequence[_Piece]) -> _Taken:
+    def _take_pieces(self, info: ObjectInfo, pieces: Sequence[Piece]) -> _Taken:
         """Embed the frames of a video piece by piece, and fetch it only once if it is fetched as a whole.
 
         A video that has to be decoded from its beginning for each piece is decoded as one, with as many frames as
@@ -223,7 +228,8 @@ class VideoEmbedder:
             self._add(take(*pieces[0]), taken)
             if len(pieces) > 1 and taken.method == _LINEAR:
                 taken = _Taken(cost=taken.cost)
-                self._add(take(whole, self._most_chunks(_WHOLE_PIECES * PIECE_BYTES)), taken)
+                most = most_chunks(self.spec, frame_pixels=self.frame_pixels, pieces=_WHOLE_PIECES)
+                self._add(take(whole, most), taken)
                 taken.notes[_AS_ONE] = None
                 return taken
             # The next piece is decoded while the towers work on one.
@@ -246,35 +252,8 @@ class VideoEmbedder:
         end_s = length_s if segment.end_s is None else min(segment.end_s, length_s)
         return max(0.0, end_s - (segment.start_s or 0.0))
 
-    def _pieces(self, segment: Segment, length_s: float) -> Iterator[_Piece]:
-        """Yield the pieces that are decoded at once, and how many chunks of frames to take of each.
-
-        Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. A video
-        of unknown length, or of one chunk, is one piece.
-        """
-        most = self._most_chunks(PIECE_BYTES)
-        if length_s <= 0:
-            yield segment, most
-            return
-        start_s, chunk_s = segment.start_s or 0.0, self.spec.seconds_per_chunk
-        chunks = cut_chunks(length_s, chunk_s=chunk_s, start_s=start_s)
-        whole = len(chunks) if chunks[-1].duration_s >= chunk_s - _BEFORE_S else len(chunks) - 1
-        counts = [min(most, whole - first) for first in range(0, whole, most)]
-        counts += [1] if whole < len(chunks) else []
-        first = 0
-        for count in counts:
-            is_last = first + count == len(chunks)
-            end_s = segment.end_s if is_last else chunks[first + count - 1].end_s - _BEFORE_S
-            begins_s = segment.start_s if first == 0 else chunks[first].start_s
-            yield Segment.of(begins_s, end_s), count
-            first += count
-
-    def _most_chunks(self, piece_bytes: int) -> int:
-        frames = min(_MAX_FRAMES, piece_bytes // (_CHANNELS * frame_pixels(self.info)))
-        return max(1, frames // self.spec.frames_per_chunk)
-
     def _extract(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int) -> _Frames:
-        sampling = self.spec.sampling(chunks=chunks, max_pixels=frame_pixels(self.info))
+        sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)
         return _extract(replace(extractor, sampling=sampling), info, segment)
 
     def _add(self, piece: _Frames, taken: _Taken) -> None:
@@ -301,7 +280,7 @@ class _End:
     why: str
 
 
-def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[_Piece]) -> Iterator[_Frames | _End]:
+def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Piece]) -> Iterator[_Frames | _End]:
     """Yield the frames of pieces, up to the first one without."""
     for segment, chunks in pieces:
         try:
@@ -387,6 +366,7 @@ class _Taken:
         return Embeddings(
             vectors=np.concatenate(self.vectors),
             pts_ms=pts_ms,
+            first_ms=self.first_ms or 0,
             duration_s=shown_s if self.is_cut or length_s <= 0 else length_s,
             note="; ".join(self.notes),
         )

@@ -156,7 +156,7 @@ def open_backend(
 
 
 def require_media(backend: Backend, spec: RunSpec, media: MediaCounts) -> None:
-    """Make sure that a backend can show what jobs show, as far as that is known without its model.
+    """Make sure that a backend, and the sampler, can show what jobs show, as far as that is known without its model.
 
     Raises:
         ConfigurationError: It cannot.
@@ -167,6 +167,11 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts) -> None:
         raise ConfigurationError(
             f"The backend {backend.name} shows one video a question, but jobs show {media}; leave these jobs out, or "
             "use the backend vllm or openai."
+        )
+    if spec.relevance:
+        raise ConfigurationError(
+            f"The sampler {spec.sampling.sampler} chooses frames of one video by what is asked, but jobs show {media}; "
+            "use another sampler, or leave these jobs out."
         )
     if spec.frames_as == "images":
         raise ConfigurationError(

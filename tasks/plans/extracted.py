@@ -14,12 +14,12 @@ from reelabel.errors import ForeignSealError, ObjectMissingError, SealError, Vid
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.sampling.passes import sampling_of_pass, with_sampler
+from reelabel.sampling.passes import sampling_of_pass, sampling_shown
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
@@ -110,8 +110,8 @@ def read_extracted(
     )
 
 
-def _view(video_uri: str, shown: FramePass, segment: list[float | None]) -> View:
-    return View(video_uri, shown, Segment(*segment))
+def _view(video_uri: str, shown: FramePass, segment: list[float | None], texts: Sequence[str] = ()) -> View:
+    return View(video_uri, shown, Segment(*segment), tuple(texts))
 
 
 def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | VideoError:  # noqa: ANN401 - JSON
@@ -121,7 +121,9 @@ def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | 
     identity = FrameIdentity(
         source_uri=view.video_uri,
         fingerprint=provenance.fingerprint,
-        sampling=with_sampler(sampling_of_pass(sampling, view.shown), provenance.sampler),
+        sampling=sampling_shown(
+            sampling_of_pass(sampling, view.shown), sampler=provenance.sampler, chosen_ms=provenance.chosen_ms
+        ),
         segment=view.segment,
     )
     return ExtractedVideo(identity=identity, provenance=provenance, **packed)

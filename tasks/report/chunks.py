@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.passes import with_sampler
+from reelabel.sampling.passes import sampling_shown
 from reelabel.segment import Segment
 from tasks.database.tables import CHUNK
 
@@ -95,6 +95,8 @@ def frames_of_chunk(job: Job | None, row: RowMapping, spec: RunSpec | None) -> F
     return FrameIdentity(
         source_uri=job.video_uri,
         fingerprint=row["source_fingerprint"],
-        sampling=with_sampler(spec.sampling, row["sampler"] or spec.sampling.sampler),
+        sampling=sampling_shown(
+            spec.sampling, sampler=row["sampler"] or spec.sampling.sampler, chosen_ms=row["chosen_ms"] or ""
+        ),
         segment=Segment.of(row["start_s"], row["end_s"]),
     )

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from infra.errors import ManifestError
 from reelabel.errors import FrameFileError, ObjectError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.passes import dense_pass, sampling_of_pass, with_sampler
+from reelabel.sampling.passes import dense_pass, sampling_of_pass, sampling_shown, with_sampler
 from reelabel.sampling.registry import samplers
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri
@@ -302,7 +302,8 @@ def _identity(job: Job | None, row: RowMapping, spec: RunSpec | None) -> FrameId
     """Return what a job's frame file is asked for by; None if it has none, or several, or it is unknown."""
     if not job or job.media or not spec or row["source_fingerprint"] is None:
         return None
-    sampling = with_sampler(spec.sampling, row.get("sampler") or spec.sampling.sampler)
+    sampler, chosen_ms = row.get("sampler") or spec.sampling.sampler, row.get("chosen_ms") or ""
+    sampling = sampling_shown(spec.sampling, sampler=sampler, chosen_ms=chosen_ms)
     segment = Segment.of(job.start_s, job.end_s)
     return FrameIdentity(
         source_uri=job.video_uri, fingerprint=row["source_fingerprint"], sampling=sampling, segment=segment

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from dataclasses import asdict, fields, is_dataclass, replace
-from datetime import UTC
+from dataclasses import asdict, fields, replace
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from reelabel.coverage import DOCS_PAGE
 from reelabel.sampling.options import DEFAULT_NUM_FRAMES, estimate_frames
-from reelabel.wording import pluralize, printable
-from tasks.evaluation.scores import format_p_value
+from reelabel.wording import pluralize
 from tasks.report.jobs import drop_strips
+from tasks.report.rendering import MAX_BYTES, duration, environment, page_value, policy, read, scripts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
-    from tasks.evaluation.scores import Proportion
     from tasks.report.jobs import ShownJob, ShownJobs
     from tasks.report.report import Report
     from tasks.report.trade import TradeOff
@@ -64,7 +57,6 @@ def _shorten(job: ShownJob, max_characters: int) -> ShownJob:
     )
 
 
-MAX_BYTES = 3_000_000
 _FRAMES_BYTES = 1_000_000
 _SECTIONS = (
     ("glance", "Run"),
@@ -76,8 +68,7 @@ _SECTIONS = (
     ("job", "Job"),
     ("replay", "Replay"),
 )
-_OWN = ("theme.js", "picks.js", "charts.js", "chunks.js", "job.js", "replay.js")
-_MINUTE_S, _HOUR_S = 60, 3600
+_OWN = ("theme.js", "picks.js", "draw.js", "charts.js", "chunks.js", "job.js", "replay.js")
 _MIN_DRAWN_SHARE = 0.005
 
 
@@ -113,18 +104,18 @@ def _with_short_texts(report: Report) -> Report:
 
 def _render(report: Report) -> str:
     glance = report.glance
-    parts = ", ".join(f"{name} {_duration(ms / 1e3)}" for name, ms in glance.parts)
+    parts = ", ".join(f"{name} {duration(ms / 1e3)}" for name, ms in glance.parts)
     labels = ", ".join(f"{each.label or 'all others'} {each.jobs:,}" for each in report.label_counts)
     return (
-        _environment()
-        .from_string(_read("assets", "page.html.jinja"))
+        environment()
+        .from_string(read("assets", "page.html.jinja"))
         .render(
             report=report,
-            data=_shown(_data(report)),
+            data=page_value(_data(report)),
             sections=[section for section in _SECTIONS if section[0] != "trade" or report.trade],
-            style=Markup(_read("assets", "style.css")),  # noqa: S704 - our own files
-            scripts=[Markup(script) for script in _scripts()],  # noqa: S704
-            policy=_policy(),
+            style=Markup(read("assets", "style.css")),  # noqa: S704 - our own files
+            scripts=[Markup(script) for script in scripts_of(_OWN)],  # noqa: S704
+            policy=policy(scripts_of(_OWN)),
             parts_label=f"Seconds by part: {parts}.",
             labels_label=f"Jobs by label: {labels}.",
             short_id=str(glance.run_id)[:8],
@@ -153,7 +144,7 @@ def _has_frames(job: ShownJob) -> bool:
 
 
 def _data(report: Report) -> dict[str, Any]:
-    """Return the data of the page's scripts, as JSON values and dataclasses that `_shown` converts."""
+    """Return the data of the page's scripts, as JSON values and dataclasses that `page_value` converts."""
     jobs, texts = deduplicate_texts(report.shown.jobs)
     return {
         "run_id": str(report.glance.run_id),
@@ -194,84 +185,7 @@ def _parts(report: Report) -> list[dict[str, Any]]:
     return [{"name": name, "ms": ms} for name, ms in [*drawn, *([("all others", rest_ms)] if rest_ms else [])]]
 
 
-def _shown(value: Any) -> Any:  # noqa: ANN401 - any value of the page
-    """Return a value with dataclasses as dicts, and with invisible characters of texts as pictures."""
-    if isinstance(value, Markup):  # our own, or escaped already
-        return value
-    if isinstance(value, str):
-        return printable(value, keep="\n\t")
-    if isinstance(value, dict):
-        return {_shown(name): _shown(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shown(inner) for inner in value]
-    if is_dataclass(value):
-        return {field.name: _shown(getattr(value, field.name)) for field in fields(value)}
-    return value
-
-
-def _shown_text(value: Any) -> Any:  # noqa: ANN401 - any value of the page
-    return _shown(value) if isinstance(value, str) else value
-
-
 def _job_link(shown: set[str]) -> Any:  # noqa: ANN401 - a template function
     """Return a function that links to a job if it is on the page, and otherwise returns its id."""
     link = Markup('<a href="#job" data-job="{0}">{0}</a>')
-    return lambda job_id: link.format(_shown(job_id)) if job_id in shown else job_id
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_shown_text, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
-    environment.filters |= {
-        "count": lambda number: f"{number:,}",
-        "counted": pluralize,
-        "percent": lambda share: f"{share:.1%}",
-        "duration": _duration,
-        "p_value": format_p_value,
-        "ms": lambda ms: f"{ms:,.1f}",
-        "moment": _moment,
-        "points": lambda share: f"{share * 100:+.1f}",
-        "interval": _interval,
-        "interval_points": lambda found: f"{found.low * 100:+.1f} to {found.high * 100:+.1f}",
-        "value": lambda value: "none" if value is None else str(value),
-    }
-    return environment
-
-
-@cache
-def _scripts() -> tuple[str, ...]:
-    own = "\n".join(_read("assets", name) for name in _OWN)
-    return _read("vendor", "d3.min.js"), _read("vendor", "plot.umd.min.js"), f'"use strict";\n{{\n{own}\n}}'
-
-
-@cache
-def _policy() -> str:
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _scripts())
-    scripts = " ".join(f"'sha256-{digest}'" for digest in digests)
-    # Charts set inline styles; scripts are allowed by hash only.
-    loads = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {scripts}"
-    return f"{loads}; form-action 'none'; base-uri 'none'"
-
-
-@cache
-def _read(folder: str, name: str) -> str:
-    return (files("tasks.report") / folder / name).read_text(encoding="utf-8").strip()
-
-
-def _duration(seconds: float) -> str:
-    if seconds < _MINUTE_S:
-        return f"{seconds:.1f} s"
-    if seconds < _HOUR_S:
-        return f"{seconds / _MINUTE_S:.1f} min"
-    return f"{seconds / _HOUR_S:.1f} h"
-
-
-def _interval(share: Proportion) -> str:
-    return f"{share.low:.1%} to {share.high:.1%}"
-
-
-def _moment(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return lambda job_id: link.format(page_value(job_id)) if job_id in shown else job_id

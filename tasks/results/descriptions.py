@@ -29,7 +29,7 @@ _COLUMNS = (
     *("fence", "job_id", "job_digest", "task", "subtask", "video_uri", "source_fingerprint"),
     *("embedding_key", "dimensions", "shard_index"),
     *("duration_s", "tags", "caption", "caption_score", "caption_probability"),
-    *("scenes", "scene_changes", "scene_method", "scene_note", "chunks", "frames_used"),
+    *("scenes", "scene_changes", "scene_method", "scene_note", "chunks", "frames_used", "frame_pixels"),
     *("decode_method", "decode_note", *(column.name for column in columns_of(DescriptionCost))),
 )
 _CHUNK_COLUMNS = (
@@ -67,7 +67,7 @@ def _row(video: DescribedVideo) -> tuple[Any, ...]:
         *(video.embedding_key, video.dimensions, video.shard_index, video.duration_s),
         *(_as_json(described.tags), *_caption(described.caption)),
         *(json.dumps(scenes), len(video.changes.changes), video.changes.method, storable(video.changes.note)),
-        *(len(described.chunks), video.frames, video.decode_method, storable(video.decode_note)),
+        *(len(described.chunks), video.frames, video.frame_pixels, video.decode_method, storable(video.decode_note)),
         *_cost_values(video.cost),
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from reelabel.errors import VideoError
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.frame_file import encode_frame_file
-from reelabel.sampling.passes import sampling_of_pass
+from reelabel.sampling.passes import sampling_of_pass, with_sampler
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +59,8 @@ def measure_rates(
     limit_s: float = _LIMIT_S,
 ) -> MachineRates | None:
     """Decode a few clips as a run would, for some seconds, and keep nothing of it; None if none can be decoded."""
+    if find_sampler(sampling.sampler).asks_the_question:
+        sampling = with_sampler(sampling, DEFAULT_DENSE_SAMPLER)  # as many frames, wherever they are
     frames = stored = fetched_bytes = cached_bytes = measured = 0
     decode_ms = fetch_ms = 0.0
     deadline_s = time.monotonic() + limit_s

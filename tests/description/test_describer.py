@@ -19,7 +19,7 @@ from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, Job, ModelIdentity
-from tasks.embedding import video
+from tasks.embedding import pieces as piece_sizes
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.pack_file import PackFiles
@@ -191,7 +191,7 @@ def test_a_rerun_says_exactly_the_same(describer_of, tmp_path):
 def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, towers, tmp_path, monkeypatch):
     clip = film(tmp_path / "a.mp4", ("red", 10), ("green", 10), ("blue", 5))
     whole = describer_of().describe(job(clip), 0)
-    monkeypatch.setattr(video, "PIECE_BYTES", 3 * 8 * 2048)
+    monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
     towers.requests.clear()
 
     pieces = describer_of(SPEC.model_copy(update={"model": ModelIdentity(name="another")})).describe(job(clip), 0)
@@ -209,7 +209,7 @@ def test_a_video_that_decodes_only_from_its_beginning_is_decoded_as_one_piece(
     clip = film(tmp_path / f"a.{suffix}", ("red", 10), ("green", 10), ("blue", 5))
     if suffix == "mp4":
         blank_packet(clip, 3)
-    monkeypatch.setattr(video, "PIECE_BYTES", 3 * 8 * 2048)
+    monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
 
     found = describer_of().describe(job(clip), 0)
 
@@ -223,7 +223,7 @@ def test_a_remote_video_that_is_fetched_whole_is_fetched_once_whatever_the_numbe
     describer_of, tmp_path, monkeypatch
 ):
     clip = film(tmp_path / "a.mp4", ("red", 10), ("green", 10), ("blue", 5))
-    monkeypatch.setattr(video, "PIECE_BYTES", 3 * 8 * 2048)
+    monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
     fetched, download = [], ObjectStore.download
 
     def counting(self, uri, path, **options):

@@ -71,7 +71,7 @@ def test_numbers_that_would_have_no_effect_are_refused(options, message):
 
 
 def test_settings_have_every_option_of_sampling_with_its_default():
-    options = set(Sampling.model_fields) - {"size_multiple_px"}  # the model's, not the user's
+    options = set(Sampling.model_fields) - {"size_multiple_px", "times_ms"}  # the model's and a job's, not the user's
 
     assert set(SamplingSettings.model_fields) == options
     for name in options - {"max_pixels"}:

@@ -39,6 +39,7 @@ def embeddings_of(number, frames=None):
     return Embeddings(
         vectors=normalize(rng.normal(size=(count, SIZE))),
         pts_ms=np.arange(count, dtype=np.int64) * 100 + number,
+        first_ms=40 * number,
         duration_s=number + 0.5,
         note="cut short" if number == 3 else "",
     )
@@ -70,6 +71,7 @@ def test_a_pack_gives_what_the_files_of_its_videos_give(packs):
         alone = decode_embeddings(encode_embeddings(MADE[name], LIKE, SEAL), LIKE, SEAL)
         assert np.array_equal(embeddings.vectors, alone.vectors)
         assert np.array_equal(embeddings.pts_ms, alone.pts_ms)
+        assert embeddings.first_ms == alone.first_ms == MADE[name].first_ms
         assert (embeddings.duration_s, embeddings.note) == (alone.duration_s, alone.note)
 
 

@@ -17,6 +17,7 @@ from tasks.demo.clips import ENCODINGS, FPS, Encoding, draw_clip, write_clip
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.embedding.identity import TINY_TOWERS
 from tests.command_line import reelabel as run_command
+from tests.report.test_page import data_of
 
 SCENE_S = 4
 CLIPS = 6
@@ -173,6 +174,20 @@ def test_a_faulty_bank_is_refused_by_line_before_any_row(reelabel, engine, video
     assert f"The bank {bank} cannot be used: {sentence}" in run.stderr
     with engine.connect() as connection:
         assert len(connection.execute(select(RUN.c.run_id)).all()) == before
+
+
+def test_the_run_leaves_a_page_with_film_strips_by_scenes(described, reelabel, videos, own_services, tmp_path):
+    del described
+    ended = reelabel("report", "last", "--out", tmp_path / "run.html", "--job", "film")
+
+    assert ended.returncode == 0, ended.stderr
+    page = data_of((tmp_path / "run.html").read_text())
+    film = page["videos"][0]
+    assert (film["id"], len(film["scenes"])) == ("film", 2)
+    assert len(film["strip"]) >= 8
+    assert {page["texts"][part[2][0][0]] for part in film["parts"]} == set(videos[2]["film"])
+    reports = [info.uri for info in ObjectStore(own_services.store).list(f"{own_services.store.uri}/reports")]
+    assert any(uri.endswith(".html") for uri in reports)
 
 
 def test_a_model_without_a_text_tower_is_refused_before_any_row(reelabel, engine, videos, tmp_path):

@@ -181,8 +181,13 @@ def test_a_backend_is_registered_as_an_instance_not_as_a_class():
         (ColourBackend(), {}, "The backend colour shows one video a question, but jobs show 2 videos and 1 image"),
         (OPENAI, {"frames_as": "images"}, r"With server\.frames set to images, .*jobs show 2 videos and 1 image"),
         (VLLM, {"video_pruning_rate": 0.5}, "video_pruning_rate is for questions on one video, but jobs show 2 videos"),
+        (
+            VLLM,
+            {"sampling": {"sampler": "relevant"}, "relevance": {"model": {"name": "towers"}}},
+            "The sampler relevant chooses frames of one video by what is asked, but jobs show 2 videos and 1 image",
+        ),
     ],
-    ids=["another package", "images", "pruned"],
+    ids=["another package", "images", "pruned", "relevant"],
 )
 def test_several_videos_are_refused_where_they_would_be_shown_in_part(backend, spec, message):
     made = RunSpec(model=ModelIdentity(name="m"), **spec)

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from reelabel.wording import printable
-from tasks.report.page import MAX_BYTES, render
+from tasks.report.page import render
+from tasks.report.rendering import MAX_BYTES
 from tests.hostile import HOSTILE as INVISIBLE
 from tests.hostile import hidden_in
 from tests.report.rows import PIXEL, report, shown_job, strip

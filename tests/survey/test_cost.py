@@ -47,3 +47,16 @@ def test_tags_decide_the_sampler_of_a_clip_as_in_a_run():
     clip = Clip(uri="/v.mp4", tags=(Tags(task="motion"), Tags(task="still"), Tags()))
 
     assert [each.sampler for each in passes_of(clip, sampling, is_good=True)] == ["uniform", "keyframes", "keyframes"]
+
+
+def test_frames_from_everywhere_are_decoded_before_a_question_chooses_some(make_clip, reader):
+    path = make_clip("clip.mp4", frames=240, gop=30)
+    sampling = Sampling(sampler="relevant", num_frames=6)
+
+    whole, part = (
+        cost_of(Clip(uri=str(path), segment=segment), reader.look(str(path)), sampling)
+        for segment in (WHOLE, Segment(0.0, 5.0))
+    )
+
+    assert (whole.frames, whole.stored, whole.is_dense) == (240, 6, True)
+    assert 0 < part.frames < 120

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from prefect import get_run_logger
@@ -18,22 +17,19 @@ from prefect.utilities.annotations import quote
 from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.local_executor import forget_results, open_extractor, work_ahead
 from flows.run.executors.termination import ends_soon
+from flows.run.executors.towers import open_embedder
 from flows.shard.describe import DescriptionContext, ShardGroup, describe_shards
 from flows.shard.logged import shard_logged
 from flows.shard.queue import ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from infra.errors import LeaseLostError
 from infra.telemetry import start_metrics
-from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
 from tasks.domain import DescribeSpec, RunPhase
-from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.pack_file import PackFiles
-from tasks.embedding.video import VideoEmbedder, frame_pixels
+from tasks.embedding.video import frame_pixels
 from tasks.frame_cache.pool import decode_pool
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
@@ -231,28 +227,8 @@ def _describer(
     objects, seal = ObjectStore(settings.store), settings.store.seal
     sampling = spec.sampling(max_pixels=frame_pixels(info))
     extractor = open_extractor(settings, pool, sampling, keep_bytes=settings.model.batch_mib * 1024**2)
-    reader = IndexReader(
-        objects=extractor.objects,
-        pool=pool,
-        limits=extractor.limits,
-        cache=extractor.cache,
-        ranges_min_bytes=extractor.ranges_min_bytes,
-        allow_roots=extractor.allow_roots,
-    )
-    embedder = VideoEmbedder(
-        extractor=extractor,
-        reader=reader,
-        cache=EmbeddingCache(objects, settings.store.uri, seal=seal),
-        packs=PackFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
-        frames=FrameBatcher(
-            towers=towers,
-            batch_frames=settings.describe.batch_frames,
-            charge=partial(ledger.doing, RunPhase.ANSWER),
-            turns=Semaphore(REQUESTS_PER_TOWERS * max(1, info.gpus)),
-        ),
-        spec=spec,
-        info=info,
-    )
+    charge = partial(ledger.doing, RunPhase.ANSWER)
+    embedder = open_embedder(settings, extractor, towers, info, spec=spec, charge=charge)
     scene_files = SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal)
     return VideoDescriber(
         embedder=embedder,

@@ -17,6 +17,7 @@ from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.termination import ends_soon
+from flows.run.executors.towers import relevant_extraction
 from flows.run.spec import engine_settings
 from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
@@ -108,11 +109,13 @@ def execute_locally(
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             answering = engine_settings(settings, spec)
+            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=settings.model.batch_mib * 1024**2)
+            if spec.relevance:  # before the engine, which takes what memory is left of a GPU
+                extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance))
             objects = ObjectStore(settings.store)
             media = read_media(objects, plan.plan_uri, seal=settings.store.seal)
             opened = open_backend(backend_of(settings), card, answering, sampling=spec.sampling, media=media)
             backend = stack.enter_context(opened)
-            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=settings.model.batch_mib * 1024**2)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(ends_soon())
             source = ShardQueue(

@@ -126,7 +126,7 @@ function stripParts(job, strip) {
   return [
     element("ul", { class: "strip" }, ...stripItems(strip)),
     element("div", { class: "track", id: "track" }),
-    element("p", { class: "note" }, [summary, coverage, strip.note].filter(Boolean).join(" ")),
+    element("p", { class: "note" }, [summary, coverage, job.facts.decode_note ?? strip.note].filter(Boolean).join(" ")),
     strip.total_frames || strip.fps ? replayButton : null,
   ].filter(Boolean);
 }

@@ -6,11 +6,13 @@ from flows.cli.options import choose
 from flows.run.parameters import SpecOverrides
 from flows.run.request import RunRequest, resolve_spec
 from flows.run.spec import engine_settings, make_spec, native_warning
+from infra.errors import ModelError
 from infra.settings import PromptOptions, Settings
 from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
-from tasks.domain import ModelIdentity
+from tasks.domain import ModelIdentity, RunSpec
+from tasks.embedding.identity import read_towers_card
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_card
 
@@ -298,3 +300,40 @@ def test_a_rule_without_chunks_an_unknown_one_and_a_fitted_margin_are_refused(ca
     fitted = chunked(chunk_s=60).model_copy(update={"sampling": SamplingOptions(escalate_below="fitted")})
     with pytest.raises(ConfigurationError, match="was fitted to the margins of whole clips, not of chunks"):
         make_spec(card, Settings(), fitted)
+
+
+def test_a_sampler_by_the_question_says_among_which_frames_it_chooses_and_by_which_model(card):
+    relevant = make_spec(card, Settings(describe={"frames_per_chunk": 8}), sampled(sampler="relevant", num_frames=4))
+    other = make_spec(card, Settings(), sampled(sampler="relevant", num_frames=4))
+    plain = make_spec(card, Settings(describe={"frames_per_chunk": 8}))
+
+    assert relevant.relevance.model == read_towers_card(None).identity
+    assert (relevant.relevance.seconds_per_chunk, relevant.relevance.frames_per_chunk) == (10.0, 8)
+    assert len({relevant.spec_id, other.spec_id, plain.spec_id}) == 3
+    assert plain.relevance is None
+    assert "relevance" not in plain.model_dump(mode="json")
+    assert RunSpec.model_validate_json(relevant.model_dump_json()) == relevant
+
+
+def test_a_backfill_that_would_choose_by_another_model_is_refused(card):
+    earlier = make_spec(card, Settings(describe={"frames_per_chunk": 8}), sampled(sampler="relevant"))
+    request = RunRequest(kind="backfill", manifest="m.parquet", base=earlier)
+
+    with pytest.raises(ConfigurationError, match="no longer match the earlier run's relevance"):
+        resolve_spec(request, Settings())
+    assert resolve_spec(request, Settings(describe={"frames_per_chunk": 8}))[1] == earlier
+
+
+def test_a_sampler_by_the_question_is_refused_where_extraction_is_elsewhere(card):
+    settings = Settings(run={"executor": "remote"})
+
+    with pytest.raises(ConfigurationError, match="extract flows load none; set run"):
+        make_spec(card, settings, sampled(sampler="relevant"))
+    assert make_spec(card, settings).relevance is None
+
+
+def test_a_model_for_choosing_that_is_missing_is_named(card, tmp_path):
+    settings = Settings(describe={"model": str(tmp_path / "gone")})
+
+    with pytest.raises(ModelError, match=r"There is no model folder .*gone"):
+        make_spec(card, settings, sampled(sampler="relevant"))

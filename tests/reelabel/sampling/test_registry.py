@@ -116,7 +116,7 @@ def test_settings_forms_candidates_and_models_know_a_registered_sampler():
 
     assert SamplingSettings(sampler="auto", dense_sampler="every_nth").dense_sampler == "every_nth"
     native, *dense = form["dense_sampler"]["anyOf"][0]["enum"]
-    assert form["sampler"]["enum"] == [native, "keyframes", "auto", *dense]
+    assert form["sampler"]["enum"] == [native, "keyframes", "auto", "relevant", *dense]
     assert form["sampler"]["enum"][-1] == "every_nth"
     assert "every_nth (every n-th frame, from the first on)" in form["sampler"]["description"]
     assert parse_sampler("every_nth:8").sampler == "every_nth"
@@ -217,14 +217,15 @@ def test_positions_may_come_as_a_list():
 def test_a_misspelled_sampler_gets_a_suggestion():
     with pytest.raises(ValueError, match=r"Unknown sampler unifrom; did you mean uniform\?"):
         find_sampler("unifrom")
-    with pytest.raises(ValueError, match="Unknown sampler zzz; use one of keyframes, auto, uniform, "):
+    with pytest.raises(ValueError, match="Unknown sampler zzz; use one of keyframes, auto, relevant, uniform, "):
         find_sampler("zzz")
 
 
 def test_the_samplers_together_take_exactly_the_options_that_exist():
     common = {"sampler", "frame_recovery", "drop_similar", "jpeg_quality"}
 
-    assert set(SamplingOptions.model_fields) - common == SAMPLER_OPTIONS
+    of_a_job = {"times_ms"}  # chosen for each job, so that no command and no setting has it
+    assert set(SamplingOptions.model_fields) - common == SAMPLER_OPTIONS - of_a_job
     assert not set(get_args(DenseOption)) & set(get_args(RoutingOption))
     assert frozenset.union(*(spec.options for spec in BUILT_IN.values())) == SAMPLER_OPTIONS
 

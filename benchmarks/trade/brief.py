@@ -1,0 +1,120 @@
+"""Longer clips of which a twentieth answers the question: a shape is in them for three seconds of a minute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle, islice, product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.trade.clips import MANIFEST_NAME, SEED
+from tasks.demo.actors import SHAPES, Actor, paint
+from tasks.demo.clips import FPS, Encoding, write_clip
+from tasks.demo.shapes import COLOURS, draw_colour, draw_shape
+from tools.tiny_model.scenes import SCENE_QUESTIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LENGTH_S = 60
+SHOWN_S = 3
+# What the demo's model is asked: a shape that is alone in the picture, twice, and one beside a white shape that stays
+# there. Of one that comes after others and before others, it has learnt no question: only what is shown counts.
+BRIEF, NAMED = "brief", "named"
+_ASKED = ("colour", "shape", "late", NAMED)
+_GOP_S = 5
+_MARGIN_S = 2  # at both ends: a sampler that always takes the first frame does not see it by that
+_DARK = (0, 120)
+_WHITE = (245, 245, 245)
+_CENTRES = ((14.0, 14.0), (42.0, 14.0), (14.0, 42.0), (42.0, 42.0))
+_SCHEMA: dict[str, Any] = {
+    **dict.fromkeys(("job_id", "video_uri", "prompt"), pl.String),
+    "choices": pl.List(pl.String),
+    **dict.fromkeys(("answer", "task", "subtask"), pl.String),
+    "start_ms": pl.Int64,
+    "end_ms": pl.Int64,
+}
+
+
+def make_brief(folder: Path, *, clips: int, seed: int = SEED) -> pl.DataFrame:
+    """Write the clips and their manifest, one job per clip.
+
+    Args:
+        folder: Folder for `brief-0000.mp4` and so on and `manifest.parquet`; created if missing.
+        clips: Number of clips; multiples of 16 ask every question with every answer equally often.
+        seed: Determines every pixel.
+
+    Returns:
+        The manifest; `task` is `BRIEF` or `NAMED`, `subtask` the kind of question, and `start_ms` and `end_ms` say when
+        the shape is there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    rows = []
+    for index, (answer, subtask) in enumerate(islice(cycle(product(range(4), _ASKED)), clips)):
+        path = folder / f"brief-{index:04d}.mp4"
+        question, actors = _draw_named(rng) if subtask == NAMED else _draw_brief(subtask, answer, rng)
+        _write(path, actors, rng)
+        rows.append(
+            question
+            | {
+                "job_id": f"brief-{index:04d}-{subtask}",
+                "video_uri": str(path.resolve()),
+                "task": NAMED if subtask == NAMED else BRIEF,
+                "subtask": subtask,
+                "start_ms": round(actors[0].enters * LENGTH_S * 1e3),
+                "end_ms": round(actors[0].leaves * LENGTH_S * 1e3),
+            }
+        )
+    manifest = pl.DataFrame(rows, schema=_SCHEMA)
+    manifest.write_parquet(folder / MANIFEST_NAME)
+    return manifest
+
+
+def _draw_brief(subtask: str, answer: int, rng: np.random.Generator) -> tuple[dict[str, Any], list[Actor]]:
+    """Draw a shape that is there for three seconds, first, and whatever else is there."""
+    prompt, choices = SCENE_QUESTIONS[subtask]
+    start_s = rng.uniform(_MARGIN_S, LENGTH_S - SHOWN_S - _MARGIN_S)
+    actors = []
+    if subtask == "late":
+        places = rng.permutation(4)
+        brief = _still(_CENTRES[places[0]], draw_colour(choices[answer], rng), rng)
+        actors.append(_still(_CENTRES[places[1]], _WHITE, rng))
+    else:
+        shape = draw_shape(rng)
+        while shape.truth(subtask) != choices[answer]:
+            shape = draw_shape(rng)
+        brief = shape.actor()
+    question = {"prompt": prompt, "choices": list(choices), "answer": choices[answer]}
+    return question, [_from(brief, start_s), *actors]
+
+
+def _draw_named(rng: np.random.Generator) -> tuple[dict[str, Any], list[Actor]]:
+    """Draw a shape that is asked for by its name, first, and others that fill the rest of the clip one by one."""
+    (colour, shape), *others = rng.permutation([*product(COLOURS, SHAPES)]).tolist()
+    slots = rng.permutation(LENGTH_S // SHOWN_S).tolist()
+    kinds = [(colour, shape), *islice(cycle(others), len(slots) - 1)]
+    actors = []
+    for slot, (each_colour, each_shape) in zip(slots, kinds, strict=True):
+        drawn = replace(draw_shape(rng), shape=each_shape, colour=each_colour, rgb=draw_colour(each_colour, rng))
+        actors.append(_from(drawn.actor(), slot * SHOWN_S))
+    return {"prompt": f"Is there a {colour} {shape}?", "choices": ["yes", "no"], "answer": "yes"}, actors
+
+
+def _from(actor: Actor, start_s: float) -> Actor:
+    """Return an actor that is there for three seconds."""
+    end = (start_s + SHOWN_S) / LENGTH_S
+    return replace(actor, enters=start_s / LENGTH_S, arrives=end, leaves=end)
+
+
+def _still(centre: tuple[float, float], rgb: tuple[int, int, int], rng: np.random.Generator) -> Actor:
+    radius_px = rng.uniform(8, 12)
+    return Actor(shape=str(rng.choice(SHAPES)), rgb=rgb, radius_px=radius_px, start=centre, end=centre)
+
+
+def _write(path: Path, actors: list[Actor], rng: np.random.Generator) -> None:
+    frames = LENGTH_S * FPS
+    pixels = paint(actors, np.arange(frames) / frames, rng, background=int(rng.integers(*_DARK)))
+    write_clip(path, pixels, Encoding(container="mp4", codec="libx264", gop=_GOP_S * FPS))

@@ -1,0 +1,93 @@
+"""What embeds videos by the towers of an image-text model, and chooses frames by what is asked."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import fields
+from threading import Semaphore
+from typing import TYPE_CHECKING
+
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.look import IndexReader
+from reelabel.sources.object_store import ObjectStore
+from tasks.embedding.backend import towers_backend
+from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
+from tasks.embedding.opened import embedding_cache, open_towers
+from tasks.embedding.pack_file import PackFiles
+from tasks.embedding.video import VideoEmbedder
+from tasks.relevance.extractor import RelevantExtractor
+from tasks.relevance.texts import TextEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from infra.settings import Settings
+    from tasks.domain import EmbeddingSpec
+    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.protocol import TowersInfo
+
+
+def open_embedder(
+    settings: Settings,
+    extractor: FrameExtractor,
+    towers: EmbeddingBackend,
+    info: TowersInfo,
+    *,
+    spec: EmbeddingSpec,
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> VideoEmbedder:
+    """Return what embeds videos.
+
+    Args:
+        settings: Where embeddings are kept.
+        extractor: Prepares their frames.
+        towers: Of the model, loaded.
+        info: What they report.
+        spec: How frames are chosen, and the model.
+        charge: Measures the time in which the towers work.
+    """
+    assert settings.store.uri is not None
+    return VideoEmbedder(
+        extractor=extractor,
+        reader=IndexReader(
+            objects=extractor.objects,
+            pool=extractor.pool,
+            limits=extractor.limits,
+            cache=extractor.cache,
+            ranges_min_bytes=extractor.ranges_min_bytes,
+            allow_roots=extractor.allow_roots,
+        ),
+        cache=embedding_cache(settings),
+        packs=PackFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal),
+        frames=FrameBatcher(
+            towers=towers,
+            batch_frames=settings.describe.batch_frames,
+            charge=charge,
+            turns=Semaphore(REQUESTS_PER_TOWERS * max(1, info.gpus)),
+        ),
+        spec=spec,
+        info=info,
+    )
+
+
+@contextmanager
+def relevant_extraction(
+    settings: Settings, extractor: FrameExtractor, spec: EmbeddingSpec
+) -> Iterator[RelevantExtractor]:
+    """Load the towers, and yield an extractor that chooses frames by what is asked, with the options of another one.
+
+    Raises:
+        ModelError: The model cannot be loaded, or has no text tower.
+        ConfigurationError: There are fewer GPUs than towers, or no such backend.
+    """
+    describe = settings.describe
+    card = towers_backend(describe.backend).card(describe.model, revision=describe.revision)
+    with closing(open_towers(settings, card)) as towers:
+        towers.start()
+        info = towers.wait_ready()
+        yield RelevantExtractor(
+            **{each.name: getattr(extractor, each.name) for each in fields(FrameExtractor)},
+            embedder=open_embedder(settings, extractor, towers, info, spec=spec),
+            texts=TextEmbedder(towers=towers, max_tokens=info.max_tokens),
+        )

@@ -1,0 +1,59 @@
+"""The pieces in which a video is decoded to be embedded, so that the longest takes no more memory than others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reelabel.segment import Segment
+from tasks.description.chunks import cut_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tasks.domain import EmbeddingSpec
+
+    # A part of a video, and how many chunks of frames to take of it.
+    Piece = tuple[Segment, int]
+
+# What of a video is decoded at once, whatever its length.
+PIECE_BYTES = 128 * 1024**2
+_MAX_FRAMES = 512  # of one sampling
+_CHANNELS = 3
+# A piece ends before the next one begins, as the ends of segments are inclusive.
+_BEFORE_S = 1e-3
+
+
+def cut_pieces(segment: Segment, length_s: float, spec: EmbeddingSpec, *, frame_pixels: int) -> Iterator[Piece]:
+    """Yield the pieces of a video, or of a segment of it, and how many chunks of frames to take of each.
+
+    Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. A video of
+    unknown length, or of one chunk, is one piece.
+
+    Args:
+        segment: The segment.
+        length_s: Its length in seconds; 0 if unknown.
+        spec: How frames are chosen.
+        frame_pixels: Most pixels of a frame.
+    """
+    most = most_chunks(spec, frame_pixels=frame_pixels)
+    if length_s <= 0:
+        yield segment, most
+        return
+    start_s, chunk_s = segment.start_s or 0.0, spec.seconds_per_chunk
+    chunks = cut_chunks(length_s, chunk_s=chunk_s, start_s=start_s)
+    whole = len(chunks) if chunks[-1].duration_s >= chunk_s - _BEFORE_S else len(chunks) - 1
+    counts = [min(most, whole - first) for first in range(0, whole, most)]
+    counts += [1] if whole < len(chunks) else []
+    first = 0
+    for count in counts:
+        is_last = first + count == len(chunks)
+        end_s = segment.end_s if is_last else chunks[first + count - 1].end_s - _BEFORE_S
+        begins_s = segment.start_s if first == 0 else chunks[first].start_s
+        yield Segment.of(begins_s, end_s), count
+        first += count
+
+
+def most_chunks(spec: EmbeddingSpec, *, frame_pixels: int, pieces: int = 1) -> int:
+    """Return the most chunks whose frames are taken at once, of so many pieces together."""
+    frames = min(_MAX_FRAMES, pieces * PIECE_BYTES // (_CHANNELS * frame_pixels))
+    return max(1, frames // spec.frames_per_chunk)

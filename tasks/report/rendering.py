@@ -1,0 +1,108 @@
+"""What the pages of all runs are rendered with: one self-contained file, whose texts stay texts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import fields, is_dataclass
+from datetime import UTC
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from reelabel.wording import pluralize, printable
+from tasks.evaluation.scores import format_p_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from tasks.evaluation.scores import Proportion
+
+# The most bytes of a page.
+MAX_BYTES = 3_000_000
+_MINUTE_S, _HOUR_S = 60, 3600
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of the templates."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_shown_text, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
+    environment.filters |= {
+        "count": lambda number: f"{number:,}",
+        "counted": pluralize,
+        "percent": lambda share: f"{share:.1%}",
+        "duration": duration,
+        "p_value": format_p_value,
+        "ms": lambda ms: f"{ms:,.1f}",
+        "moment": _moment,
+        "points": lambda share: f"{share * 100:+.1f}",
+        "interval": _interval,
+        "interval_points": lambda found: f"{found.low * 100:+.1f} to {found.high * 100:+.1f}",
+        "value": lambda value: "none" if value is None else str(value),
+    }
+    return environment
+
+
+def page_value(value: Any) -> Any:  # noqa: ANN401 - any value of the page
+    """Return a value with dataclasses as dicts, and with invisible characters of texts as pictures."""
+    if isinstance(value, Markup):  # our own, or escaped already
+        return value
+    if isinstance(value, str):
+        return printable(value, keep="\n\t")
+    if isinstance(value, dict):
+        return {page_value(name): page_value(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [page_value(inner) for inner in value]
+    if is_dataclass(value):
+        return {field.name: page_value(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _shown_text(value: Any) -> Any:  # noqa: ANN401 - any value of the page
+    return page_value(value) if isinstance(value, str) else value
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """Return a content security policy that allows these scripts alone, by hash, and no requests to other hosts."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    # Charts set inline styles; scripts are allowed by hash only.
+    loads = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"
+    return f"{loads}; form-action 'none'; base-uri 'none'"
+
+
+@cache
+def scripts_of(own: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the vendored scripts, and one of the assets of these names."""
+    joined = "\n".join(read("assets", name) for name in own)
+    return read("vendor", "d3.min.js"), read("vendor", "plot.umd.min.js"), f'"use strict";\n{{\n{joined}\n}}'
+
+
+@cache
+def read(folder: str, name: str) -> str:
+    """Read a file of the package."""
+    return (files("tasks.report") / folder / name).read_text(encoding="utf-8").strip()
+
+
+def duration(seconds: float) -> str:
+    """Format seconds, minutes or hours."""
+    if seconds < _MINUTE_S:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR_S:
+        return f"{seconds / _MINUTE_S:.1f} min"
+    return f"{seconds / _HOUR_S:.1f} h"
+
+
+def _interval(share: Proportion) -> str:
+    return f"{share.low:.1%} to {share.high:.1%}"
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

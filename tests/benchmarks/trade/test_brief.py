@@ -1,0 +1,103 @@
+"""Three seconds of a minute answer the question, and the tables count what of them is shown."""
+
+import io
+
+import numpy as np
+import polars as pl
+import pytest
+from rich.console import Console
+
+from benchmarks.trade.brief import BRIEF, LENGTH_S, NAMED, SHOWN_S, _draw_brief, _draw_named, make_brief
+from benchmarks.trade.measure import run_relevance
+from benchmarks.trade.relevance import COUNTS, RelevanceTrade, _compare, _score
+from benchmarks.trade.relevance_tables import compared_table, seen_table
+from tasks.demo.actors import paint
+from tasks.demo.shapes import COLOURS
+from tasks.description.embeddings import Embeddings
+
+AT = np.arange(LENGTH_S) / LENGTH_S
+
+
+def visible(actors):
+    """How many actors are to be seen at each second."""
+    return sum(((actor.enters <= AT) & (actor.leaves > AT)).astype(int) for actor in actors)
+
+
+@pytest.mark.parametrize("subtask", ["colour", "shape", "late"])
+def test_the_shape_that_is_asked_about_is_there_for_a_twentieth_of_the_time(subtask):
+    rng = np.random.default_rng(1)
+
+    for answer in range(4):
+        question, actors = _draw_brief(subtask, answer, rng)
+        pixels = paint(actors, AT, rng, background=0).astype(int)
+
+        assert (actors[0].leaves - actors[0].enters) * LENGTH_S == pytest.approx(SHOWN_S) == LENGTH_S / 20
+        assert question["answer"] == question["choices"][answer]
+        is_colourful = (pixels.max(axis=-1) - pixels.min(axis=-1) > 100).any(axis=(1, 2))
+        assert is_colourful.tolist() == (visible(actors[:1]) > 0).tolist()
+
+
+def test_a_named_shape_is_there_once_among_others_that_fill_the_clip_one_by_one():
+    question, actors = _draw_named(np.random.default_rng(1))
+
+    assert visible(actors).tolist() == [1] * LENGTH_S
+    nearest = [min(COLOURS, key=lambda name: np.abs(np.subtract(COLOURS[name], actor.rgb)).max()) for actor in actors]
+    names = [f"{colour} {actor.shape}" for colour, actor in zip(nearest, actors, strict=True)]
+    assert question["prompt"] == f"Is there a {names[0]}?"
+    assert names.count(names[0]) == 1
+
+
+def test_the_same_seed_makes_the_same_clips_and_says_when_the_shape_is_there(tmp_path):
+    first, again = (make_brief(tmp_path / name, clips=1, seed=3) for name in "ab")
+
+    assert (tmp_path / "a/brief-0000.mp4").read_bytes() == (tmp_path / "b/brief-0000.mp4").read_bytes()
+    assert first.drop("video_uri").equals(again.drop("video_uri"))
+    assert (first["end_ms"] - first["start_ms"]).to_list() == [SHOWN_S * 1000]
+
+
+def test_what_is_shown_and_answered_is_counted_for_each_sampler():
+    asked = pl.DataFrame({"job_id": ["a", "b"], "answer": ["red", "blue"], "start_ms": [0, 500], "end_ms": [100, 900]})
+
+    def rows(labels, times_ms):
+        return pl.DataFrame({"job_id": ["b", "a"], "label": labels, "times_ms": times_ms, "frames_decoded": [10, 30]})
+
+    found = {
+        ("uniform", 4): rows(["red", "red"], [[0, 1000], [50, 99, 100]]),
+        ("relevant", 4): rows(["blue", "red"], [[500, 899], [0]]),
+    }
+    uniform, relevant = _score(asked, found, 40.0)
+
+    assert (uniform.accuracy.value, relevant.accuracy.value, relevant.difference.value) == (0.5, 1.0, 0.5)
+    assert (uniform.found.value, uniform.frames, relevant.found.value, relevant.frames) == (0.5, 1.0, 1.0, 1.5)
+    assert (uniform.decoded, relevant.decoded) == (20, 60)
+    compared = tuple(_compare_two())
+    trade = RelevanceTrade(clips=2, seen=(uniform, relevant), compared=compared)
+    assert printed(seen_table(trade)).count("+0.500") == 1
+    assert [each.found[0].value for each in compared] == [1.0, 1.0]
+    assert "named" in printed(compared_table(trade))
+
+
+def _compare_two():
+    vectors = np.eye(2, dtype=np.float32)[[0] * 20 + [1] * 4 + [0] * 8]
+    clips = {"a": Embeddings(vectors=vectors, pts_ms=np.arange(32) * 100)}
+    jobs = pl.DataFrame({"job_id": ["a"], "task": [NAMED], "start_ms": [2000], "end_ms": [2400]})
+    return _compare(jobs, clips, {"the question": {"a": np.array([[0.0, 1.0]], np.float32)}})
+
+
+def printed(table):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(table)
+    return console.file.getvalue()
+
+
+@pytest.mark.system
+def test_the_benchmark_shows_what_answers_the_question(tmp_path, capsys):
+    run_relevance(clips=16, seed=7, keep_in=str(tmp_path), model=None, as_json=True)
+
+    found = pl.read_json(io.StringIO(capsys.readouterr().out))
+    assert found["clips"].item() == 12
+    seen = {(each["sampler"], each["count"]): each for each in found["seen"].item()}
+    assert {count for _, count in seen} == set(COUNTS)
+    assert min(seen["relevant", count]["found"]["value"] for count in COUNTS) == 1.0
+    assert seen["relevant", 4]["accuracy"]["value"] > seen["uniform", 4]["accuracy"]["value"]
+    assert {each["task"] for each in found["compared"].item()} == {BRIEF, NAMED}

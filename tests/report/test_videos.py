@@ -1,0 +1,181 @@
+"""What the page of described videos says about rows in a real Postgres and frames in a real cache."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import polars as pl
+import pytest
+
+from infra.settings import StoreSettings
+from reelabel.errors import ConfigurationError
+from reelabel.frames.cache import FrameCache
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import Job
+from tasks.report.glance import summarize
+from tasks.report.of_run import page_of_run
+from tasks.report.rendering import MAX_BYTES
+from tasks.report.videos.gather import ShownPart, ShownVideo, VideosReport, gather_videos
+from tasks.report.videos.page import render_videos
+from tasks.report.videos.strip import StripFrame
+from tasks.results.runs import close_run, find_run, open_run
+from tasks.results.write import RunKey, ShardWriter
+from tests.description.test_describer import SPEC, describer_of, film, pool, towers
+from tests.report.rows import PIXEL, run_row
+from tests.report.test_page import HOSTILE, data_of
+from tests.results.rows import failure, job
+
+__all__ = ["describer_of", "pool", "towers"]
+
+
+@pytest.fixture
+def run(engine, describer_of, tmp_path):
+    """A run that has described a film of two scenes and one that is gone by now, and has failed on a third."""
+    paths = {name: film(tmp_path / f"{name}.mp4", *scenes) for name, scenes in FILMS.items()}
+    jobs = {name: Job(job_id=name, video_uri=str(path), prompt="", choices=()) for name, path in paths.items()}
+    rows = [{"job_id": name, "video_uri": str(path)} for name, path in paths.items()]
+    manifest = tmp_path / "films.parquet"
+    pl.DataFrame(rows[:-1]).write_parquet(manifest)
+    run = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="colours", versions={}, host="h")
+    facts = {"dataset": "d", "manifest_uri": str(manifest), "kind": "describe", "host": "h", "versions": {}}
+    open_run(engine, run_id=run.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    describer = describer_of()
+    found = [describer.describe(each, 0) for each in jobs.values()]
+    ShardWriter(engine, run).write((), [failure(job("lost"), code="video_missing")], descriptions=found)
+    close_run(engine, run.run_id, state="done", message="Reconciled.", jobs_labelled=2, jobs_failed=1, wall_ms={})
+    return run
+
+
+FILMS = {"two": (("red", 4), ("blue", 5)), "gone": (("green", 3),)}
+
+
+def page_of(engine, tmp_path, **options):
+    objects = ObjectStore(StoreSettings())
+    cache = FrameCache(objects, f"file://{tmp_path}/cache")
+    return gather_videos(engine, objects, find_run(engine, "last"), SPEC, cache=cache, **options)
+
+
+@pytest.mark.usefixtures("run")
+def test_a_video_has_its_tags_caption_scenes_and_chunks(engine, tmp_path):
+    report = page_of(engine, tmp_path)
+
+    assert (report.described, report.failures, report.hours) == (2, 1, pytest.approx(12 / 3600))
+    assert sorted(report.frequent) == [("blue", 1), ("green", 1)]
+    [video] = [each for each in report.videos if each.job_id == "two"]
+    assert [text for text, _ in video.tags] == ["blue", "red"]
+    assert video.caption[0] == "red"
+    assert [(start_s, end_s) for start_s, end_s, _ in video.scenes] == [(0, 4.25), (4.25, 9)]
+    assert [(part.start_s, part.tags[0][0]) for part in video.parts] == [
+        (0, "red"),
+        (2, "red"),
+        (4, "blue"),
+        (6, "blue"),
+        (8, "blue"),
+    ]
+    assert [group.code for group in report.failure_groups] == ["video_missing"]
+
+
+@pytest.mark.usefixtures("run")
+def test_a_strip_has_frames_from_everywhere_and_the_first_of_each_scene(engine, tmp_path):
+    found = {video.job_id: video for video in page_of(engine, tmp_path).videos}
+
+    times_s = [frame.time_s for frame in found["two"].strip]
+    assert times_s == sorted(set(times_s))
+    assert times_s[0] == 0.25
+    assert times_s[-1] > 8
+    assert any(4 <= time_s <= 4.5 for time_s in times_s)
+    assert all(frame.image.startswith("data:image/webp;base64,") for frame in found["two"].strip)
+    assert found["two"].video.endswith("two.mp4")
+    assert (found["gone"].strip, found["gone"].video) == ((), None)
+    assert found["gone"].no_strip == "The manifest now has another video under this id, or none."
+
+
+@pytest.mark.usefixtures("run")
+def test_frames_that_were_evicted_are_told(engine, tmp_path):
+    for path in (tmp_path / "cache").rglob("*.arrow"):
+        path.unlink()
+
+    found = {video.job_id: video for video in page_of(engine, tmp_path).videos}
+
+    assert (found["two"].strip, found["two"].no_strip) == ((), "Its frames are not in the cache.")
+
+
+@pytest.mark.usefixtures("run")
+def test_named_videos_come_first_and_one_without_a_description_is_named(engine, tmp_path):
+    for name in FILMS:
+        assert page_of(engine, tmp_path, job_ids=[name]).videos[0].job_id == name
+    with pytest.raises(ConfigurationError, match="1 job without a description in dataset d, such as lost"):
+        page_of(engine, tmp_path, job_ids=["two", "lost"])
+
+
+@pytest.mark.usefixtures("run")
+def test_the_page_of_a_run_follows_from_what_it_was_for(engine, tmp_path):
+    objects = ObjectStore(StoreSettings())
+    cache = FrameCache(objects, f"file://{tmp_path}/cache")
+
+    page = page_of_run(engine, objects, find_run(engine, "last"), cache=cache)
+
+    assert "All 2 described videos are in this report, 1 with their frames." in page
+    assert {video["id"] for video in data_of(page)["videos"]} == set(FILMS)
+
+
+def shown(name="film", image=PIXEL, frames=2, parts=2):
+    return ShownVideo(
+        job_id=name,
+        video="s3://videos/film.mp4",
+        duration_s=20.0,
+        tags=(("park", 0.5),),
+        caption=("a dog runs", 0.4),
+        scenes=((0.0, 12.0, 1), (12.0, 20.0, 2)),
+        scene_changes=1,
+        scene_method="index",
+        scene_note="",
+        note="",
+        parts=tuple(
+            ShownPart(start_s=10.0 * at, end_s=10.0 * at + 10, tags=(("park", 0.5),), caption="a dog runs")
+            for at in range(parts)
+        ),
+        strip=tuple(StripFrame(time_s=8.0 * at, image=image) for at in range(frames)),
+    )
+
+
+def made(*videos, **changed):
+    report = VideosReport(
+        glance=summarize(run_row(kind="describe"), model="siglip"),
+        described=len(videos),
+        failures=0,
+        hours=1.0,
+        frequent=(("park", 1),),
+        failure_groups=(),
+        spec={"seconds_per_chunk": 10.0},
+        videos=videos,
+        note="",
+        made_at=datetime(2026, 11, 1, tzinfo=UTC),
+    )
+    return replace(report, **changed)
+
+
+def test_a_page_loads_nothing_from_elsewhere_and_texts_stay_texts():
+    page = render_videos(made(shown(), replace(shown(HOSTILE), caption=(HOSTILE, 0.1), tags=((HOSTILE, 0.2),))))
+
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert "default-src &#39;none&#39;" in policy
+    assert page.count("<script") == render_videos(made(shown())).count("<script")
+    assert "<img src=x" not in page
+    assert HOSTILE in json.dumps(data_of(page)["texts"]).encode().decode("unicode_escape")
+
+
+def test_a_page_stays_small_by_leaving_out_frames_then_chunks_then_videos():
+    big = [shown(f"film-{at}", image=PIXEL + "A" * 40_000) for at in range(60)]
+    long = [replace(shown(f"film-{at}", frames=0, parts=3_000)) for at in range(40)]
+
+    framed, chunked = render_videos(made(*big)), render_videos(made(*long))
+
+    assert max(len(page.encode()) for page in (framed, chunked)) < MAX_BYTES
+    videos = data_of(framed)["videos"]
+    assert len(videos) == 60
+    assert (bool(videos[0]["strip"]), videos[-1]["no_strip"]) == (True, "Its frames did not fit into this report.")
+    assert [bool(video["parts"]) for video in data_of(chunked)["videos"]][:1] == [True]
+    assert not data_of(chunked)["videos"][-1]["parts"]
