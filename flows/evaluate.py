@@ -23,7 +23,7 @@ from tasks.evaluation.compare import compare_candidates
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.media import ALL_URIS
 from tasks.manifest.table import open_jobs
-from tasks.results.evaluations import read_candidate_results, save_evaluation
+from tasks.results.evaluation.evaluations import read_candidate_results, save_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -240,7 +240,7 @@ def results(
     raw: Raw = False,
 ) -> None:
     """Print the current labels, or descriptions, and failures of a run's dataset and spec."""
-    from flows.cli.results import print_results  # noqa: PLC0415
+    from flows.cli.rows.results import print_results  # noqa: PLC0415
 
     print_results(run, form=form, with_calibrated=calibrated, raw=raw, chunks=chunks)
 
@@ -256,7 +256,7 @@ def diff(
     json: Annotated[bool, typer.Option("--json", help="Print all compared answers as JSON.")] = False,
 ) -> None:
     """Show which labels a run changed, from what to what, and how margins moved, by task."""
-    from flows.cli.results import print_diff  # noqa: PLC0415
+    from flows.cli.rows.results import print_diff  # noqa: PLC0415
 
     print_diff(run, earlier, as_json=json)
 
@@ -271,7 +271,7 @@ def report(
     job: Annotated[list[str] | None, typer.Option(help="Job id to include in any case; repeatable.")] = None,
 ) -> None:
     """Write a self-contained HTML page on a run: figures, failures, changes and the frames of its jobs."""
-    from flows.cli.results import write_report  # noqa: PLC0415
+    from flows.cli.rows.results import write_report  # noqa: PLC0415
 
     write_report(run, out=out, job_ids=job or [])
 
@@ -289,7 +289,7 @@ def audit(
     raw: Raw = False,
 ) -> None:
     """Check a run's manifest against the database: every job must have ended exactly once; exit 1 if not."""
-    from flows.cli.results import print_audit  # noqa: PLC0415
+    from flows.cli.rows.results import print_audit  # noqa: PLC0415
 
     raise typer.Exit(print_audit(run, as_json=json, listing=listing, raw=raw))
 
@@ -352,7 +352,7 @@ def search(  # noqa: PLR0913 - a command's options
     raw: Raw = False,
 ) -> None:
     """Find the moments of all described videos that fit a text, a picture or another moment best; exit 1 if none."""
-    from flows.cli.search import SearchOptions, run_search  # noqa: PLC0415
+    from flows.cli.rows.search import SearchOptions, run_search  # noqa: PLC0415
 
     options = SearchOptions(
         text=text,

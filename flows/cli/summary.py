@@ -22,7 +22,7 @@ from tasks.manifest.table import open_audited
 from tasks.report.run_key import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.descriptions import count_frames
-from tasks.results.routing import read_routing
+from tasks.results.evaluation.routing import read_routing
 from tasks.results.runs import describes, read_run
 from tasks.results.summary import summarize_results
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.results.audit import AuditReport
-    from tasks.results.routing import Routing
+    from tasks.results.evaluation.routing import Routing
     from tasks.results.summary import Summary
 
 

@@ -28,8 +28,8 @@ from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.rejects import rejected_csv
 from tasks.report.run_key import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
+from tasks.results.evaluation.routing import read_routing
 from tasks.results.read import failures_of_run
-from tasks.results.routing import read_routing
 from tasks.results.runs import cancel_run, close_run, read_run
 from tasks.results.summary import read_order
 

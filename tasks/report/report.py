@@ -23,8 +23,8 @@ from tasks.report.jobs import Sources, read_shown
 from tasks.report.run_key import ReportKey
 from tasks.report.timeline import read_timeline
 from tasks.report.trade import select_trade_off
-from tasks.results.evaluations import last_evaluation
-from tasks.results.routing import read_routing
+from tasks.results.evaluation.evaluations import last_evaluation
+from tasks.results.evaluation.routing import read_routing
 from tasks.results.runs import read_spec
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tasks.report.jobs import ShownJobs
     from tasks.report.timeline import Timeline
     from tasks.report.trade import TradeOff
-    from tasks.results.routing import Routing
+    from tasks.results.evaluation.routing import Routing
 
 _MAX_VIDEOS = 60
 

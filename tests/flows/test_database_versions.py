@@ -5,7 +5,7 @@ import sqlalchemy
 
 from flows.backfill import backfill
 from flows.classify import classify
-from flows.cli.results import print_audit, print_results
+from flows.cli.rows.results import print_audit, print_results
 from flows.cli.status.page import show_status
 from flows.extract import extract
 from flows.infer import infer

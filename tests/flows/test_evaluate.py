@@ -9,7 +9,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
 from tasks.demo.clips import make_demo
 from tasks.evaluation.scores import Evaluation
-from tasks.results.evaluations import last_evaluation
+from tasks.results.evaluation.evaluations import last_evaluation
 from tests.command_line import reelabel
 
 pytestmark = pytest.mark.xdist_group("test_evaluate")

@@ -7,7 +7,7 @@ import pytest
 
 from infra.errors import ManifestError
 from tasks.evaluation.calibration import calibrate
-from tasks.results.calibrations import known_answers, read_calibration, save_calibration
+from tasks.results.evaluation.calibrations import known_answers, read_calibration, save_calibration
 from tasks.results.read import read_results
 from tasks.results.write import ShardWriter
 from tests.results.rows import SPEC, job, result

@@ -10,8 +10,8 @@ from reelabel.sampling.options import Sampling
 from tasks.domain import FirstAnswer, RunSpec
 from tasks.evaluation.route_fit import fit_route
 from tasks.evaluation.route_proof import Target
+from tasks.results.evaluation.routes import escalation_margin, paired_answers, save_route
 from tasks.results.read import read_results
-from tasks.results.routes import escalation_margin, paired_answers, save_route
 from tasks.results.runs import open_run
 from tasks.results.write import ShardWriter
 from tests.results.rows import SPEC, job, result

@@ -7,7 +7,7 @@ import pytest
 from reelabel.sampling.options import Sampling
 from tasks.domain import FirstAnswer, RunSpec
 from tasks.report.page import render
-from tasks.results.routing import read_routing
+from tasks.results.evaluation.routing import read_routing
 from tasks.results.runs import open_run
 from tasks.results.write import ShardWriter
 from tests.report.rows import report

@@ -25,8 +25,8 @@ from reelabel.wording import pluralize
 from tasks.evaluation.calibration import BINS, calibrate
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
-from tasks.results.calibrations import known_answers, save_calibration
-from tasks.results.evaluations import last_evaluation
+from tasks.results.evaluation.calibrations import known_answers, save_calibration
+from tasks.results.evaluation.evaluations import last_evaluation
 from tasks.results.runs import find_run, require_only_spec
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.model.backend import backend_of
-from tasks.results.routes import paired_answers, save_route
+from tasks.results.evaluation.routes import paired_answers, save_route
 
 if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides

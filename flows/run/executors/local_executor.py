@@ -35,7 +35,7 @@ from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
-from tasks.results.routes import escalation_margin
+from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.runs import update_run
 from tasks.results.write import ShardWriter
 

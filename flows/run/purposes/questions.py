@@ -16,7 +16,7 @@ from tasks.domain import RunSpec
 from tasks.manifest.chunks import require_cuttable
 from tasks.model.backend import backend_of, require_media
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
-from tasks.results.routes import escalation_margin
+from tasks.results.evaluation.routes import escalation_margin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

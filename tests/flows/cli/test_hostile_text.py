@@ -14,7 +14,7 @@ from flows.cli.cache import _line
 from flows.cli.console import OUT, SafeConsole, TerminalSink, cell
 from flows.cli.evaluation.evaluate import print_evaluation
 from flows.cli.inspect import PromptPreview, _print_prompt
-from flows.cli.row_formats import write_rows
+from flows.cli.rows.formats import write_rows
 from flows.cli.schedule import _print_nights
 from flows.cli.summary import print_summary
 from flows.schedule.catch_up import Night

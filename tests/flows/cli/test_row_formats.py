@@ -4,7 +4,7 @@ import json
 import polars as pl
 import pytest
 
-from flows.cli.row_formats import write_rows
+from flows.cli.rows.formats import write_rows
 
 ROWS = pl.DataFrame(
     {"job_id": ["a", 'é "b",\n', "c"], "probabilities": [[0.25, 0.75], None, []], "tokens": [1, None, 3]},

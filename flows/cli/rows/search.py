@@ -15,7 +15,7 @@ from rich.table import Table
 
 from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_parent_folder, text_sink
 from flows.cli.context import open_database
-from flows.cli.row_formats import write_rows
+from flows.cli.rows.formats import write_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoRefusedError
 from reelabel.frames.extractor import stat_video

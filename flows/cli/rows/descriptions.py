@@ -9,7 +9,7 @@ import polars as pl
 from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
-from flows.cli.row_formats import print_rows
+from flows.cli.rows.formats import print_rows
 from flows.run.result import cost_lines
 from reelabel.wording import pluralize
 from tasks.results.read import (

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
 from flows.cli.context import open_database
-from flows.cli.descriptions import print_descriptions
-from flows.cli.row_formats import print_rows
+from flows.cli.rows.descriptions import print_descriptions
+from flows.cli.rows.formats import print_rows
 from flows.run.result import cost_lines
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
@@ -24,8 +24,8 @@ from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.table import open_audited
 from tasks.report.of_run import page_of_run
 from tasks.results.audit import audit_jobs, check_listing
-from tasks.results.calibrations import read_calibration
 from tasks.results.diff import compare_runs
+from tasks.results.evaluation.calibrations import read_calibration
 from tasks.results.read import count_outcomes, read_chunks, read_failures, read_outcomes, read_results
 from tasks.results.runs import describes, find_run, is_partial_run
 
