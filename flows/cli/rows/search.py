@@ -138,7 +138,7 @@ class _Search:
         space, query, without = self._find_like() if options.like else self._embed()
         jobs = self._catalogue.read(space, dataset=options.dataset, task=options.task)
         if jobs.is_empty():
-            raise ConfigurationError(f"No described video {_selection(options)} has embeddings of {space}.")
+            raise ConfigurationError(f"No described video{_selection(options)} has embeddings of {space}.")
         store = index_store(self._settings, space)
         with ERRORS.status("Searching"), Searcher(jobs, self._cache, store, exact=options.exact) as searcher:
             result = searcher.search(query, top=options.top, min_score=options.min_score, without=without)
@@ -177,12 +177,14 @@ class _Search:
             for key in jobs["key"]:
                 query, time_ms = vector_at(self._cache, key, time_s)
                 return space, query, (key, time_ms)
-        raise ConfigurationError(f"No described video {_selection(options)} is of a job {job_id}.")
+        raise ConfigurationError(
+            f"No job {job_id}{_selection(options)} has been described; `reelabel results` lists those that have."
+        )
 
 
 def _selection(options: SearchOptions) -> str:
     parts = [f"{name} {value}" for name, value in (("dataset", options.dataset), ("task", options.task)) if value]
-    return f"of {' and '.join(parts)}" if parts else "at all"
+    return f" of {' and '.join(parts)}" if parts else ""
 
 
 def _rows(result: SearchResult, jobs: pl.DataFrame, keys: pl.Series) -> pl.DataFrame:

@@ -40,6 +40,7 @@ def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
         print_line("Stopped the services; `reelabel up` starts them again, with the Prefect UI.")
     else:
         print_line(f"The login for the Prefect UI is in {login_path(home)}.")
+        print_line('Search the clips: reelabel search "a red circle" --sheet found.png')
     return code
 
 
@@ -124,7 +125,8 @@ def _run(
         run_ids = [submit("classify/on-demand", parameters)]
         if describe:
             described = {"manifest": f"{root}/{VIDEOS}", "dataset": parameters["dataset"], "force": True}
-            run_ids.append(submit("describe/on-demand", described | {"options": {"tags": f"{root}/{BANK}"}}))
+            banks = dict.fromkeys(("tags", "captions"), f"{root}/{BANK}")  # those that ship are of places and people
+            run_ids.append(submit("describe/on-demand", described | {"options": banks}))
         worker.result()
     for run_id in run_ids:
         watch_submitted(run_id, settings)
