@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 _EVERY_S = 2.0
 _RUNS = 10
-_WRAPPED = {"dataset", "flow run", "status", "waits for"}
+# Columns that are wrapped where the table is too wide, and their least widths: those of their longest usual words.
+_WRAPPED = {"dataset": 8, "flow run": 8, "jobs": 7, "per s, so far": 6, "shards": 6, "status": 8, "waits for": 8}
 _OF_LATE = timedelta(days=7)
 
 
@@ -164,8 +165,8 @@ def _table(*names: str) -> Table:
     """Return a table that fits into 80 columns by wrapping the columns of free text."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in names:
-        is_wrapped = name in _WRAPPED
-        table.add_column(name, no_wrap=not is_wrapped, overflow="fold" if is_wrapped else "ellipsis")
+        least = _WRAPPED.get(name)
+        table.add_column(name, no_wrap=not least, overflow="fold" if least else "ellipsis", min_width=least)
     return table
 
 
