@@ -108,7 +108,7 @@ def test_damage_in_any_gop_leads_to_the_linear_decode(make_clip, decode_linearly
     path = make_clip(frames=48, gop=12, b_frames=2)
     with av.open(str(path)) as container:
         packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
-    damaged = packets[26]
+    damaged = packets[24]  # a keyframe is large enough that flipped bits never decode by chance, on any processor
     data = path.read_bytes()
     path.write_bytes(data.replace(damaged, damaged[:12] + bytes(byte ^ 0xA5 for byte in damaged[12:])))
     shown = {pts: image for pts, _, image in decode_linearly(path)}
