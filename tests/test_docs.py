@@ -81,7 +81,7 @@ def faults_of(words, command):
         command, words = command.commands[words[0]], words[1:]
     if isinstance(command, TyperGroup):
         return None if not words or "--help" in words else f"an option of {command.name} before its command"
-    context = typer.Context(command, resilient_parsing=True)
+    context = typer.Context(command)
     try:
         _, left, _ = command.make_parser(context).parse_args(list(words))
     except UsageError as error:
