@@ -84,6 +84,8 @@ def test_a_wrong_password_is_explained(environment, manifest):
     ("arguments", "code", "said"),
     [
         (["classify", ""], 2, "No manifest given"),
+        (["demo", "--clips", "5"], 2, "Invalid value for '--clips': 5 must be at least 24."),
+        (["demo", "--clips", "many"], 2, "Invalid value for '--clips': many must be a whole number."),
         (["classify", "/no/[/red]m.parquet"], 2, "/no/[/red]m.parquet"),
         (["classify", __file__], 2, "manifest_invalid"),
         (["manifest", "check", __file__], 2, "manifest_invalid"),
