@@ -63,6 +63,10 @@ class Catalogue(Protocol):
         """Return the number of embedding files of each space."""
         ...
 
+    def keys(self, space: VectorSpace) -> pl.Series:
+        """Return the keys of the embedding files of a space, each once."""
+        ...
+
     def read(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
         """Return the jobs of a space, all or those of a dataset or task, with the columns of `COLUMNS`."""
         ...
@@ -81,6 +85,10 @@ class TableCatalogue:
     def spaces(self) -> dict[VectorSpace, int]:
         """Count the embedding files."""
         return {space: table["key"].n_unique() for space, table in self.tables.items()}
+
+    def keys(self, space: VectorSpace) -> pl.Series:
+        """Return the keys."""
+        return self.read(space)["key"].unique(maintain_order=True)
 
     def read(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
         """Select jobs."""
