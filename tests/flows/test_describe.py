@@ -87,6 +87,8 @@ def test_every_video_ends_as_one_description_or_one_explained_failure(described,
     said = spoken(described)
 
     assert said["described in this run"] == f"{CLIPS + 3} ({CLIPS + 1} descriptions, 2 failures)"
+    assert float(said["engine"].split()[0]) > 0  # seconds of the towers' start
+    assert 0 < float(said["seconds: embed"]) < float(said["seconds: total"])
     assert said["audit"] == f"Reconciled: {CLIPS + 3} jobs = {CLIPS + 1} descriptions + 2 failures."
     assert reelabel("audit", "last").returncode == 0
     found = json.loads(reelabel("results", "last", "--format", "json").stdout)
