@@ -84,7 +84,7 @@ class OutlineFiles:
         """
         facts = {"outlines": _VERSION, "pack": pack_key, "method": method, "threshold": threshold}
         digest = json_digest(facts)
-        key = f"v{_VERSION}/{digest[:2]}/{digest}.index"
+        key = f"v{_VERSION}/{digest[:2]}/{digest}.outlines"
         try:
             data = self.seal.unwrap(key, self.objects.read(self._uri(key)))
             return Kept(key, decode_outlines(data, dimensions=dimensions), _chunks, MOST_CHUNKS)
