@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from flows.serve.answers import RESPONSES, Answered, RequestRefusedError, request_schema
+from flows.serve.answers import RESPONSES, Answered, RequestRefusedError, request_schema, with_rest
 from flows.serve.jobs import job_from
 from flows.serve.place import answer_in_place
 from infra.settings.base import SettingsSection
@@ -87,7 +87,9 @@ class AnalyzeAnswer(Answered):
     was_cached: Annotated[bool, Field(description="Whether its frames were embedded before.")]
     decode_method: str
     decode_note: str
-    stage_ms: Annotated[dict[str, float], Field(description="Milliseconds by stage.")]
+    stage_ms: Annotated[
+        dict[str, float], Field(description="Milliseconds by stage; `other` is the rest, such as waiting for turns.")
+    ]
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 
 
@@ -144,7 +146,7 @@ def _to_answer(found: DescribedVideo, asked: AnalyzeRequest, *, model: str, tota
         was_cached=found.was_cached,
         decode_method=found.decode_method,
         decode_note=found.decode_note,
-        stage_ms={step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps},
+        stage_ms=with_rest({step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps}, total_ms),
         total_ms=total_ms,
     )
 

@@ -142,6 +142,11 @@ def _of_http(request: Request, error: HTTPException) -> JSONResponse:
     return answer
 
 
+def with_rest(stage_ms: Mapping[str, float], total_ms: float) -> dict[str, float]:
+    """Add the milliseconds that belong to no stage."""
+    return {**stage_ms, "other": max(0.0, total_ms - sum(stage_ms.values()))}
+
+
 def request_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return how the OpenAPI page describes a body: JSON, or a form of that JSON and a video."""
     schema = model.model_json_schema()

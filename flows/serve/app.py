@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from flows.serve.admission import Admission
 from flows.serve.answers import Answered, explain_errors
+from flows.serve.docs_page import POLICY, docs_page
 from flows.serve.guard import OPEN_PATHS, Guard
 from flows.serve.uploads import Uploads
 from infra.telemetry import metrics_page
@@ -91,6 +92,7 @@ def make_app(
     explain_errors(app)
     app.add_api_route("/health", _health, response_model=Health, summary="Say that the service answers")
     app.add_api_route("/metrics", _metrics, response_class=Response, summary="Metrics in Prometheus' text format")
+    app.add_api_route("/docs", _docs, include_in_schema=False)
     for router in routers:
         app.include_router(router)
     app.add_middleware(Guard, settings=settings, open_paths=OPEN_PATHS | open_paths)
@@ -113,6 +115,11 @@ def service_of(request: Request) -> Service:
 async def _health(request: Request) -> Health:
     admission = service_of(request).admission
     return Health(version=version("reelabel"), requests=admission.taken, places=admission.places)
+
+
+async def _docs(request: Request) -> Response:
+    page = docs_page(request.app.openapi())
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
 
 
 def _metrics() -> Response:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from flows.run.parameters import SpecOverrides
-from flows.serve.answers import RESPONSES, Answered, RequestRefusedError, request_schema
+from flows.serve.answers import RESPONSES, Answered, RequestRefusedError, request_schema, with_rest
 from flows.serve.jobs import job_from
 from flows.serve.place import answer_in_place
 from infra.settings import PromptOptions
@@ -94,7 +94,12 @@ class ClassifyAnswer(Answered):
     prompt_tokens: int
     cached_tokens: int
     chunks: Annotated[list[AnsweredChunk], Field(description="Empty unless chunk_s is given.")]
-    stage_ms: Annotated[dict[str, float], Field(description="Milliseconds by stage; they overlap between chunks.")]
+    stage_ms: Annotated[
+        dict[str, float],
+        Field(
+            description="Milliseconds by stage, of which those of chunks overlap; `other` is the rest, such as waiting."
+        ),
+    ]
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 
 
@@ -158,7 +163,7 @@ def _to_answer(
         prompt_tokens=answer.prompt_tokens,
         cached_tokens=answer.cached_tokens,
         chunks=[_to_chunk(chunk) for chunk in answered.ended.chunks],
-        stage_ms=dict(answered.stage_ms),
+        stage_ms=with_rest(answered.stage_ms, total_ms),
         total_ms=total_ms,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -49,17 +48,15 @@ def answer_shard(
         TransientError: The store or the engine is unavailable.
     """
     stream, outcome = ViewStream(), ShardOutcome(index=shard.index)
-    started = time.perf_counter()
     chunked = stream.begin(lambda: cut_into_chunks(shard, context.extractor, workers=workers))
     shown = group_by_views(chunked.cut.shard.jobs, context.spec.sampling)
     views = tuple(dict.fromkeys(chain.from_iterable(shown)))
     stream.expect(len(views))
     stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream, chunked=chunked))
-    extract_ms = (time.perf_counter() - started) * 1e3
     go_on()
     infer_views(stream, shown, context, outcome)
     if context.escalate_below is not None:
         go_on()
         escalate(context, outcome, below=context.escalate_below)
     ended = merge_ended(chunked.cut, outcome, context, fence=0)
-    return AnsweredShard(ended=ended, stage_ms={"extract": extract_ms} | stage_ms_of(outcome))
+    return AnsweredShard(ended=ended, stage_ms=stage_ms_of(outcome))

@@ -7,7 +7,9 @@ from fastapi import APIRouter
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
+from flows.serve.analyze import analyze_router
 from flows.serve.app import make_app, open_service
+from flows.serve.classify import classify_router
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings
 from infra.telemetry import metrics_page
@@ -119,3 +121,18 @@ def test_a_name_that_was_pointed_at_loopback_is_refused(client_of, host):
     answer = client_of().get("/health", headers={"host": host})
 
     assert (answer.status_code, answer.json()["code"]) == (421, "host_refused")
+
+
+def test_the_page_of_all_routes_names_every_field_and_loads_nothing(client_of):
+    client = client_of(classify_router(None), analyze_router(None))
+
+    page, described = client.get("/docs"), client.get("/openapi.json").json()
+
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for field in ("video_uri", "num_frames", "permutations", "chunk_s", "entropy_nats", "scene_changes"):
+        assert f"<code>{field}</code>" in page.text
+    assert "https://" not in page.text.replace("such as https://", "").replace("https://example.com", "")
+    body = described["paths"]["/v1/classify"]["post"]["requestBody"]["content"]
+    assert set(body) == {"application/json", "multipart/form-data"}
+    assert "$defs" not in str(body)
+    assert set(described["paths"]) >= {"/health", "/metrics", "/v1/classify", "/v1/analyze"}
