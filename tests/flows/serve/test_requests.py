@@ -185,31 +185,6 @@ def test_an_analysis_says_only_what_is_wanted(client, jobs):
     assert answer["tags"]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code", "says"),
-    [
-        pytest.param({"video_uri": None}, 422, "invalid_request", "video_uri", id="no video"),
-        pytest.param({"prompt": None}, 422, "invalid_request", "prompt", id="no prompt"),
-        pytest.param({"colour": 1}, 422, "invalid_request", "colour: unknown field", id="unknown field"),
-        pytest.param({"choices": ["a"]}, 422, "invalid_request", "fewer than two answers", id="one choice"),
-        pytest.param({"choices": ["a", "a"]}, 422, "invalid_request", "duplicates", id="equal choices"),
-        pytest.param({"end_s": -1}, 422, "invalid_request", "end_s", id="end before start"),
-        pytest.param({"sampler": "unifrom"}, 422, "invalid_request", "uniform", id="misspelled sampler"),
-        pytest.param({"num_frames": 0}, 422, "invalid_request", "num_frames", id="no frames"),
-        pytest.param({"sampler": "uniform", "min_frames": 9}, 422, "invalid_request", "min_frames", id="conflict"),
-        pytest.param({"template": "{prompt}"}, 422, "invalid_request", "{choices}", id="template"),
-        pytest.param({"video_uri": "/etc/passwd"}, 422, "video_refused", "passwd", id="a file of the service"),
-        pytest.param({"video_uri": "http://127.0.0.1:1/x.mp4"}, 422, "video_refused", "127.0.0.1", id="guarded"),
-        pytest.param({"video_uri": "ftp://x/y.mp4"}, 422, "invalid_request", "scheme", id="scheme"),
-    ],
-)
-def test_a_bad_request_is_refused_with_its_code(client, jobs, body, status, code, says):
-    answer = client.post("/v1/classify", json=asked(jobs[0].row(0, named=True)) | body)
-
-    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
-    assert says in answer.json()["message"]
-
-
 def test_a_video_that_is_gone_or_none_is_named(client, own_services):
     ObjectStore(own_services.store).replace(f"{own_services.store.uri}/text.mp4", b"no video")
     request = {"prompt": "What?", "choices": ["a", "b"]}
@@ -222,17 +197,6 @@ def test_a_video_that_is_gone_or_none_is_named(client, own_services):
     assert (text.status_code, text.json()["code"]) == (422, "video_unreadable")
     assert (upload.status_code, upload.json()["code"]) == (422, "video_unreadable")
     assert "reelabel-upload" not in upload.text
-
-
-def test_a_video_that_was_missing_is_answered_once_it_is_there(client, jobs, own_services):
-    row, objects = jobs[0].row(0, named=True), ObjectStore(own_services.store)
-    late = f"{own_services.store.uri}/late.mp4"
-    before = client.post("/v1/classify", json=asked(row) | {"video_uri": late})
-
-    objects.replace(late, objects.read(row["video_uri"]))
-    after = client.post("/v1/classify", json=asked(row) | {"video_uri": late})
-
-    assert (before.status_code, after.status_code) == (422, 200)
 
 
 def test_beyond_its_places_requests_are_refused_at_once_and_none_fails(client, served, jobs):
