@@ -1,0 +1,1 @@
+"""A live session, its frames, and what answers its questions; knows neither HTTP nor Postgres nor vLLM."""
