@@ -1,0 +1,1 @@
+"""Live sessions: questions about a video that is still arriving."""
