@@ -26,10 +26,22 @@ def image(value, size=(4, 6)):
 
 def answered(**changed):
     values = {
-        **{"query": 0, "question": "Is it red?", "choices": ("yes", "no"), "answer": "no"},
-        **{"probabilities": (0.25, 0.75), "asked_s": 1.5, "frames_used": 2, "sink_frames": 0},
-        **{"window_from_s": 0.0, "last_frame_s": 1.0, "prompt_tokens": 40, "cached_tokens": 32},
-        **{"output_tokens": 1, "first_token_ms": 20.0, "total_ms": 21.0, "model": "tiny"},
+        "query": 0,
+        "question": "Is it red?",
+        "choices": ("yes", "no"),
+        "answer": "no",
+        "probabilities": (0.25, 0.75),
+        "asked_s": 1.5,
+        "frames_used": 2,
+        "sink_frames": 0,
+        "window_from_s": 0.0,
+        "last_frame_s": 1.0,
+        "prompt_tokens": 40,
+        "cached_tokens": 32,
+        "output_tokens": 1,
+        "first_token_ms": 20.0,
+        "total_ms": 21.0,
+        "model": "tiny",
     }
     return Answered(**values | changed)
 
