@@ -91,7 +91,7 @@ Raw = Annotated[
 @app.command(rich_help_panel=_RUN)
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
 @with_overrides
-def classify(  # noqa: PLR0913 - a command's options
+def classify(
     manifest: Manifest = "",
     dataset: Dataset = None,
     *,
