@@ -1,1 +1,1 @@
-"""Live sessions: questions about a video that is still arriving."""
+"""A live session, its frames, what answers its questions, and what it leaves behind; knows neither HTTP nor vLLM."""
