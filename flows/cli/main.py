@@ -227,6 +227,25 @@ def catch_up(
     raise typer.Exit(run(since=since, until=until, dry_run=dry_run))
 
 
+@app.command(rich_help_panel=_RUN)
+@example("reelabel serve --port 8020")
+def serve(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: serve.host, 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one. Default: serve.port.")
+    ] = None,
+    without_token: Annotated[
+        bool | None,
+        typer.Option("--without-token", help="Let anyone who reaches the address ask. Default: serve.without_token."),
+    ] = None,
+) -> None:
+    """Answer single requests over HTTP until Ctrl-C, with the caches and the engines of runs."""
+    from flows.cli.serve import run_server  # noqa: PLC0415
+
+    raise typer.Exit(run_server(host=host, port=port, without_token=without_token))
+
+
 @app.command(rich_help_panel=_INSPECT)
 @example("reelabel status --watch")
 def status(

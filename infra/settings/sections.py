@@ -39,6 +39,7 @@ from infra.settings.retention import NotifySettings, RetentionSettings
 from infra.settings.sampling import SamplingSettings
 from infra.settings.schedule import NightlySettings, WatchSettings
 from infra.settings.secret_sources import file_variables, read_secret_files, resolve_blocks
+from infra.settings.serve import ServeSettings
 from infra.settings.server import ServerSettings
 from infra.settings.store import StoreSettings
 from reelabel.errors import ConfigurationError
@@ -262,6 +263,7 @@ class Settings(BaseSettings):
     describe: DescribeSettings = DescribeSettings()
     model: ModelSettings = ModelSettings()
     server: ServerSettings = ServerSettings()
+    serve: ServeSettings = ServeSettings()
     nightly: NightlySettings = NightlySettings()
     watch: WatchSettings = WatchSettings()
     notify: NotifySettings = NotifySettings()
