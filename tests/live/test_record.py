@@ -2,7 +2,6 @@ import threading
 from functools import partial
 from uuid import uuid4
 
-import numpy as np
 import pytest
 from sqlalchemy import select
 
@@ -10,45 +9,19 @@ from infra.database.connect import Login, connect
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
 from reelabel.errors import FrameFileError
-from reelabel.seal import NO_KEY, Seal
+from reelabel.seal import NO_KEY
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live import record as record_module
 from tasks.live.frame_part import read_part
-from tasks.live.record import Answered, FrameCounts, Opened, Recorder
+from tasks.live.record import FrameCounts, Opened
+from tests.live.recorded import SEAL, answered, image, start
 
-SEAL = Seal(b"k" * 32)
 opened = partial(Opened, model="tiny", config={"model": "tiny"}, versions={"av": "18"}, host="h")
-
-
-def image(value, size=(4, 6)):
-    return np.full((*size, 3), value, np.uint8)
-
-
-def answered(**changed):
-    values = {
-        "query": 0,
-        "question": "Is it red?",
-        "choices": ("yes", "no"),
-        "answer": "no",
-        "probabilities": (0.25, 0.75),
-        "asked_s": 1.5,
-        "frames_used": 2,
-        "sink_frames": 0,
-        "window_from_s": 0.0,
-        "last_frame_s": 1.0,
-        "prompt_tokens": 40,
-        "cached_tokens": 32,
-        "output_tokens": 1,
-        "first_token_ms": 20.0,
-        "total_ms": 21.0,
-        "model": "tiny",
-    }
-    return Answered(**values | changed)
 
 
 @pytest.fixture
 def recorder(db, objects, store_settings):
-    recorder = Recorder(db, objects, store_settings.uri, seal=SEAL, write_every_s=3600)
+    recorder = start(db, objects, store_settings.uri)
     yield recorder
     recorder.close()
 
@@ -97,7 +70,7 @@ def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
 
 
 def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive(db, objects, store_settings):
-    recorder = Recorder(db, objects, store_settings.uri, seal=SEAL, write_every_s=0.02)
+    recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
     record = recorder.open(opened(session_id=uuid4()))
     before = rows(db, LIVE_SESSION)[0]["seen_at"]
     record.keep(time_s=0.0, image=image(1))
@@ -152,7 +125,7 @@ def test_a_query_is_a_row_when_answer_returns(recorder, db):
 
 def test_the_writer_records_and_the_reader_reads(database, objects, store_settings):
     writer, reader = connect(database, Login.WRITER), connect(database, Login.READER)
-    recorder = Recorder(writer, objects, store_settings.uri, seal=SEAL, write_every_s=3600)
+    recorder = start(writer, objects, store_settings.uri)
     record = recorder.open(opened(session_id=uuid4()))
     record.keep(time_s=0.0, image=image(1))
     record.answer(answered())
