@@ -38,6 +38,11 @@ WRITE_EVERY_S = 10.0
 # The most pixels of a frame file, and of the frames that wait for a store that does not respond.
 _PART_BYTES = 64 * 1024**2
 _WAITING_BYTES = 4 * _PART_BYTES
+# Columns of a query's row that are as in `Answered`.
+_SAME = (
+    *("query", "code", "asked_s", "frames_used", "sink_frames", "window_from_s", "last_frame_s"),
+    *("prompt_tokens", "cached_tokens", "output_tokens", "first_token_ms", "total_ms", "model"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,9 +263,7 @@ class SessionRecord:
             "margin": answered.margin,
             "message": None if answered.message is None else storable(answered.message),
         }
-        same = ("query", "code", "asked_s", "frames_used", "sink_frames", "window_from_s", "last_frame_s")
-        same += ("prompt_tokens", "cached_tokens", "output_tokens", "first_token_ms", "total_ms", "model")
-        row |= {name: getattr(answered, name) for name in same}
+        row |= {name: getattr(answered, name) for name in _SAME}
         with database_errors(), self.recorder.engine.begin() as connection:
             connection.execute(upsert(LIVE_QUERY).values(row).on_conflict_do_nothing())
 

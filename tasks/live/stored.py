@@ -15,8 +15,9 @@ from tasks.live.frame_part import KeptFrame, read_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from uuid import UUID
 
-    from sqlalchemy import Engine, RowMapping
+    from sqlalchemy import Engine, RowMapping, Select, Table
 
     from reelabel.frames.frame_file import FrameFile
     from reelabel.seal import Seal
@@ -39,9 +40,9 @@ class StoredSession:
         parts: Its rows of `live_frames`, in order.
     """
 
-    row: Mapping[str, Any]
-    queries: Sequence[Mapping[str, Any]] = field(repr=False)
-    parts: Sequence[Mapping[str, Any]] = field(repr=False)
+    row: dict[str, Any]
+    queries: list[dict[str, Any]] = field(repr=False)
+    parts: list[dict[str, Any]] = field(repr=False)
 
 
 def find_session(engine: Engine, text: str) -> StoredSession:
@@ -53,24 +54,22 @@ def find_session(engine: Engine, text: str) -> StoredSession:
     is_lost = LIVE_SESSION.c.seen_at < func.now() - func.make_interval(0, 0, 0, 0, 0, 0, LOST_AFTER_S)
     newest = select(LIVE_SESSION, is_lost.label("is_lost")).order_by(LIVE_SESSION.c.started_at.desc())
     by_id = cast(LIVE_SESSION.c.session_id, String).startswith(text.lower(), autoescape=True)
-    query = newest.limit(1) if text == "last" else newest.where(by_id)
+    query = newest.limit(1) if text == "last" else newest.where(by_id).limit(_SHOWN_SESSIONS)
     with database_errors(), engine.connect() as connection:
-        rows = connection.execute(query.limit(_SHOWN_SESSIONS)).mappings().all()
+        rows = connection.execute(query).mappings().all()
         if len(rows) != 1:
             raise _no_such_session(text, rows, connection.execute(newest.limit(_SHOWN_SESSIONS)).mappings().all())
         key = rows[0]["session_id"]
-        of_session = {
-            table.name: connection.execute(
-                select(table).where(table.c.session_id == key).order_by(list(table.primary_key)[1])
-            )
-            .mappings()
-            .all()
+        queries, parts = (
+            [dict(row) for row in connection.execute(_rows_of(key, table)).mappings()]
             for table in (LIVE_QUERY, LIVE_FRAMES)
-        }
+        )
     state = "ended" if rows[0]["ended_at"] else "lost" if rows[0]["is_lost"] else "open"
-    return StoredSession(
-        row=dict(rows[0]) | {"state": state}, queries=of_session["live_query"], parts=of_session["live_frames"]
-    )
+    return StoredSession(row=dict(rows[0]) | {"state": state}, queries=queries, parts=parts)
+
+
+def _rows_of(session_id: UUID, table: Table) -> Select[Any]:
+    return select(table).where(table.c.session_id == session_id).order_by(*table.primary_key)
 
 
 def _no_such_session(text: str, rows: Sequence[RowMapping], latest: Sequence[RowMapping]) -> ConfigurationError:
