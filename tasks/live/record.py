@@ -121,7 +121,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameCounts:
-    """How a session's frames were acknowledged; kept ones may have been evicted later."""
+    """How the frames of a session were acknowledged, those that were not kept.
+
+    Attributes:
+        received: All frames.
+        similar: Too similar to the last kept one.
+        busy: Dropped because a newer one came before they were read.
+        evicted: Came too late.
+    """
 
     received: int
     similar: int = 0
