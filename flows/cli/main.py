@@ -28,6 +28,7 @@ from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a comman
 from infra.settings import load_settings
 from infra.settings.describe import DescribeOptions  # noqa: TC001 - defines a command's options
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
 _RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = PANELS
@@ -91,9 +92,16 @@ Raw = Annotated[
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
 @with_overrides
 def classify(
-    manifest: Manifest,
+    manifest: Manifest = "",
     dataset: Dataset = None,
     *,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a manifest, ask the questions of a live session again, each about the frames that it "
+            "saw: its id, a prefix of it, or 'last'."
+        ),
+    ] = None,
     overrides: SpecOverrides,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
     keep_going: Annotated[
@@ -110,6 +118,12 @@ def classify(
     ] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
+    if session is not None:
+        from flows.cli.rows.sessions import classify_session  # noqa: PLC0415
+
+        if manifest or dry_run or keep_going:
+            raise ConfigurationError("--session takes no manifest, no --dry-run and no --keep-going.")
+        raise typer.Exit(classify_session(session, overrides=overrides, dataset=dataset, force=force))
     if dry_run:
         from flows.cli.dry_run import forecast_classify  # noqa: PLC0415
 
@@ -288,8 +302,18 @@ def report(
         str | None, typer.Option(help="File to write. Default: reelabel-RUN.html in the current folder.")
     ] = None,
     job: Annotated[list[str] | None, typer.Option(help="Job id to include in any case; repeatable.")] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Instead of a run, a live session: its id, a prefix of it, or 'last'.")
+    ] = None,
 ) -> None:
     """Write a self-contained HTML page on a run: figures, failures, changes and the frames of its jobs."""
+    if session is not None:
+        from flows.cli.rows.sessions import write_session_report  # noqa: PLC0415
+
+        if run != "last" or job:
+            raise ConfigurationError("--session takes no run and no --job.")
+        write_session_report(session, out=out)
+        return
     from flows.cli.rows.results import write_report  # noqa: PLC0415
 
     write_report(run, out=out, job_ids=job or [])
