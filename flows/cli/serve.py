@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.console import OUT, print_notice
+from flows.cli.console import ERRORS, OUT, print_notice
 from flows.cli.context import running_services, startup_errors
 from infra.checks import probe_store
 from infra.embedded import ServiceName
@@ -24,15 +25,21 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
         with startup_errors():
             prepare_database(settings.database)
             probe_store(settings.store)
-        from flows.serve.app import make_app, make_service  # noqa: PLC0415 - FastAPI takes half a second to import
-        from flows.serve.server import listen, serve, url_of  # noqa: PLC0415
+        from flows.serve.app import make_app, open_service  # noqa: PLC0415 - FastAPI takes half a second to import
+        from flows.serve.engines import open_engines  # noqa: PLC0415
+        from flows.serve.server import reserve, serve, url_of  # noqa: PLC0415
 
-        with listen(settings.serve) as opened:
+        with ExitStack() as stack:
+            opened = stack.enter_context(reserve(settings.serve))
             start_metrics(settings.metrics, page=True)
-            app = make_app(make_service(settings))
+            service = stack.enter_context(open_service(settings))
+            with ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}"):
+                routers = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
+            app = make_app(service, routers)
+            answers = " and ".join(f"/v1/{name}" for name in settings.serve.load)
 
             def say_where() -> None:
-                print_notice(f"Serving at {url_of(opened)}; Ctrl-C ends it.", console=OUT)
+                print_notice(f"Answering {answers} at {url_of(opened)}; Ctrl-C ends it.", console=OUT)
 
             ended_by = serve(app, opened, settings.serve, ready=say_where)
     print_notice("Stopped.", console=OUT)

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from flows.serve.answers import RequestRefusedError
+from flows.serve.answers import GONE, RequestRefusedError
+from flows.serve.metrics import request_begins, request_ends, request_refused
+from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,14 +41,18 @@ class Admission:
         return self._taken
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def place(self, route: str) -> Iterator[None]:
         """Hold a place while the body works.
+
+        Args:
+            route: What it works on, in the metrics.
 
         Raises:
             RequestRefusedError: All are taken; the code is `busy`.
         """
         with self._lock:
             if self._taken >= self.places:
+                request_refused(route)
                 raise RequestRefusedError(
                     f"All {self.places} places are taken; try again after the seconds in Retry-After.",
                     code="busy",
@@ -54,13 +60,21 @@ class Admission:
                     retry_after_s=self._retry_after_s(),
                 )
             self._taken += 1
-        began_s = time.monotonic()
+        began_s, outcome = time.monotonic(), "answered"
+        request_begins(route)
         try:
             yield
+        except BaseException as error:
+            outcome = (
+                error.code if isinstance(error, ReelabelError) else "gone" if isinstance(error, GONE) else "internal"
+            )
+            raise
         finally:
+            took_s = time.monotonic() - began_s
+            request_ends(route, outcome, took_s)
             with self._lock:
                 self._taken -= 1
-                self._took_s.append(time.monotonic() - began_s)
+                self._took_s.append(took_s)
 
     def _retry_after_s(self) -> float:
         """Return what a request usually takes, at least a second."""

@@ -8,10 +8,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, ValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
+from flows.serve.work import ClientGoneError
 from reelabel.errors import JobError, ReelabelError, TransientError
 from reelabel.validation import describe_fault
 from reelabel.wording import printable
@@ -24,9 +26,17 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 _RETRY_AFTER_S = 5.0
+GONE = (ClientGoneError, ClientDisconnect)
+_CLIENT_GONE = 499  # nginx's; nobody reads it
 
 
-class Refusal(BaseModel):
+class Answered(BaseModel):
+    """Part of an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Refusal(Answered):
     """Why a request was not answered."""
 
     code: str = Field(description="Stable identifier, such as video_missing or busy.")
@@ -106,9 +116,16 @@ def explain_errors(app: FastAPI) -> None:
         return _of_http(request, error)
 
     app.add_exception_handler(ReelabelError, answer)
+    for gone in GONE:
+        app.add_exception_handler(gone, _of_nobody)
     app.add_exception_handler(RequestValidationError, answer_invalid)
     app.add_exception_handler(HTTPException, answer_http)
     app.add_exception_handler(Exception, answer)
+
+
+def _of_nobody(_request: Request, _error: Exception) -> Response:
+    """Answer a client that has gone, for the record."""
+    return Response(status_code=_CLIENT_GONE)
 
 
 def _of_http(request: Request, error: HTTPException) -> JSONResponse:
@@ -123,6 +140,27 @@ def _of_http(request: Request, error: HTTPException) -> JSONResponse:
     answer = refuse(code, messages.get(status, f"{error.detail}."), status)
     answer.headers.update(error.headers or {})
     return answer
+
+
+def with_rest(stage_ms: Mapping[str, float], total_ms: float) -> dict[str, float]:
+    """Add the milliseconds that belong to no stage."""
+    return {**stage_ms, "other": max(0.0, total_ms - sum(stage_ms.values()))}
+
+
+def request_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return how the OpenAPI page describes a body: JSON, or a form of that JSON and a video."""
+    schema = model.model_json_schema()
+    form = {
+        "type": "object",
+        "required": ["request", "video"],
+        "properties": {
+            "request": {"type": "string", "contentMediaType": "application/json", "contentSchema": schema},
+            "video": {"type": "string", "format": "binary"},
+        },
+        "additionalProperties": False,
+    }
+    content = {"application/json": {"schema": schema}, "multipart/form-data": {"schema": form}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 # For the OpenAPI page.

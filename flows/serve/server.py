@@ -30,8 +30,8 @@ _INTERRUPT_S = 4.0
 _SWEEP_S = 1.0
 
 
-def listen(settings: ServeSettings) -> socket.socket:
-    """Open the socket.
+def reserve(settings: ServeSettings) -> socket.socket:
+    """Bind the address, so that nobody else takes it while models load; it does not listen yet.
 
     Raises:
         ConfigurationError: Others than this machine could ask without a token, or the address cannot be had.
@@ -46,14 +46,16 @@ def listen(settings: ServeSettings) -> socket.socket:
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((settings.host, settings.port))
-        opened.listen(_BACKLOG)
     except OSError as error:
         opened.close()
-        raise ConfigurationError(
-            f"Cannot listen on {settings.host}:{settings.port} ({error.strerror or error}); set serve.host or "
-            "serve.port."
-        ) from None
+        raise _cannot_listen(settings, error) from None
     return opened
+
+
+def _cannot_listen(settings: ServeSettings, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"Cannot listen on {settings.host}:{settings.port} ({error.strerror or error}); set serve.host or serve.port."
+    )
 
 
 def url_of(opened: socket.socket) -> str:
@@ -67,13 +69,20 @@ def serve(app: FastAPI, opened: socket.socket, settings: ServeSettings, *, ready
 
     Args:
         app: The application.
-        opened: Where to listen.
+        opened: Where to listen, as reserved.
         settings: With the timeouts.
         ready: Called when the first request would be answered.
 
     Returns:
         The signal that ended it.
+
+    Raises:
+        ConfigurationError: Another process has begun to listen there meanwhile.
     """
+    try:
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        raise _cannot_listen(settings, error) from None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:  # each client that is connected takes a descriptor
         with suppress(ValueError, OSError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
@@ -34,6 +34,10 @@ class ServeSettings(SettingsSection):
         tuple[Origin, ...],
         Field(description='Other web sites whose pages may ask, such as ["https://example.com"]; if empty, none.'),
     ] = ()
+    load: Annotated[
+        tuple[Literal["classify", "analyze"], ...],
+        Field(description='What is loaded and answered: "classify", "analyze", or both.'),
+    ] = ("classify", "analyze")
     max_requests: Annotated[
         int,
         Field(ge=1, le=1024, description="Requests in work at the same time; others are refused with 429 at once."),

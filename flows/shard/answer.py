@@ -1,0 +1,62 @@
+"""Jobs answered outside of a run: nothing is leased, and no row is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from flows.shard.chunks import EndedJobs, cut_into_chunks, merge_ended
+from flows.shard.extract import ViewStream, extract_views
+from flows.shard.infer import ShardOutcome, escalate, infer_views
+from flows.shard.report import stage_ms_of
+from tasks.domain import group_by_views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Executor
+
+    from flows.shard.infer import AnswerContext
+    from tasks.domain import Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredShard:
+    """How jobs ended that belong to no run.
+
+    Attributes:
+        ended: One label or one failure a job.
+        stage_ms: Milliseconds by step of a stage.
+    """
+
+    ended: EndedJobs
+    stage_ms: Mapping[str, float] = field(repr=False)
+
+
+def answer_shard(
+    shard: Shard, context: AnswerContext, *, workers: Executor, go_on: Callable[[], object] = lambda: None
+) -> AnsweredShard:
+    """Extract and answer a shard's jobs, as a run does.
+
+    Args:
+        shard: The jobs.
+        context: What answers them.
+        workers: Threads that prepare videos.
+        go_on: Called between the stages; raises if nobody waits for the answers any more.
+
+    Raises:
+        TransientError: The store or the engine is unavailable.
+    """
+    stream, outcome = ViewStream(), ShardOutcome(index=shard.index)
+    chunked = stream.begin(lambda: cut_into_chunks(shard, context.extractor, workers=workers))
+    shown = group_by_views(chunked.cut.shard.jobs, context.spec.sampling)
+    views = tuple(dict.fromkeys(chain.from_iterable(shown)))
+    stream.expect(len(views))
+    stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream, chunked=chunked))
+    go_on()
+    infer_views(stream, shown, context, outcome)
+    if context.escalate_below is not None:
+        go_on()
+        escalate(context, outcome, below=context.escalate_below)
+    ended = merge_ended(chunked.cut, outcome, context, fence=0)
+    return AnsweredShard(ended=ended, stage_ms=stage_ms_of(outcome))
