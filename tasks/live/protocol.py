@@ -58,6 +58,7 @@ ErrorCode: TypeAlias = Literal[
     "unavailable",
     "internal",
 ]
+EndReason: TypeAlias = Literal["done", "idle", "total_time", "limit", "client_lost", "server_stopping", "error"]
 FrameStatus: TypeAlias = Literal["kept", "similar", "busy", "evicted"]
 
 
@@ -178,7 +179,7 @@ class SessionResume(_Message):
 
     type: Literal["session.resume"]
     session_id: Id
-    resume_token: Annotated[Id, Field(description="As `session.created` gave it; each resumption gives a new one.")]
+    resume_token: Annotated[Id, Field(description="As `session.created` gave it.")]
     last_seq: Annotated[int, Field(ge=0, description="`seq` of the last event received; later ones are sent again.")]
 
 
@@ -312,12 +313,12 @@ class FrameAck(_Event):
     """
 
     type: Literal["frame.ack", "video.frame.ack"] = "frame.ack"
-    frame: int = Field(description="Number of the frame in the session, from 1, in order of arrival.")
+    frame: int = Field(description="Number of the frame in the session, from 0, in order of arrival.")
     status: FrameStatus = Field(
         description="kept; similar to the last kept one; busy: dropped because a newer one came before this was read; "
         "evicted: its time lies before the last kept frame, so the stream is past it."
     )
-    time_s: float | None = Field(description="Seconds since the session began, as the model is told.")
+    time_s: float | None = Field(description="Seconds since the first frame, as the model is told.")
     similarity: float | None = Field(default=None, description="To the last kept frame.")
     evicted: int = Field(default=0, description="Kept frames that left the window by this one.")
     frame_id: str | None = None
@@ -333,7 +334,7 @@ class ResponseStart(_Event):
     """The answer to a query begins."""
 
     type: Literal["response.start"] = "response.start"
-    query: int = Field(description="Number of the query in the session, from 1.")
+    query: int = Field(description="Number of the query in the session, from 0, as in its row.")
     query_id: str | None = None
 
 
@@ -435,7 +436,7 @@ class SessionClosed(_Event):
     """The last event of a session."""
 
     type: Literal["session.closed"] = "session.closed"
-    reason: Literal["done", "idle", "total_time", "limit", "client_lost", "server_stopping", "error"]
+    reason: EndReason
 
 
 class Pong(_Event):
