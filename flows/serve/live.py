@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from reelabel.errors import TransientError
-from tasks.domain import DEFAULT_TEMPLATE
+from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live import protocol
 from tasks.live.frames import FrameReader
 from tasks.live.protocol import MessageRefusedError, parse_message
