@@ -97,6 +97,7 @@ def _ask(connection: http.client.HTTPConnection, job: Mapping[str, Any], step: S
             break
         with lock:
             step.refused += 1
+        connection.close()  # the service closes idle ones
         time.sleep(float(answer.headers["Retry-After"]))
     ended_s = time.monotonic()
     with lock:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from reelabel.errors import TransientError
-from tasks.domain import DEFAULT_TEMPLATE
+from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live import protocol
 from tasks.live.frames import FrameReader
 from tasks.live.protocol import MessageRefusedError, parse_message
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from infra.settings.live import LiveSettings
     from reelabel.pool.decode_pool import DecodePool
     from tasks.live.answering import Record
-    from tasks.live.model import LiveModel
+    from tasks.live.model import LiveInfo, LiveModel
     from tasks.live.session import Session
 
 PATH = "/v1/video/chat/stream"
@@ -40,6 +40,7 @@ def open_sessions(
     settings: Settings,
     *,
     model: LiveModel,
+    info: LiveInfo,
     pool: DecodePool,
     open_record: Callable[[str, protocol.SessionConfig], Record | None] = lambda _session, _config: None,
 ) -> Iterator[Sessions]:
@@ -47,14 +48,12 @@ def open_sessions(
 
     Args:
         settings: With the limits.
-        model: What answers; waited for.
+        model: What answers.
+        info: Its facts.
         pool: Decodes frames.
         open_record: Begins the record of a session.
-
-    Raises:
-        ModelError: The model cannot be loaded.
     """
-    live, info = settings.live, model.wait_ready()
+    live = settings.live
     reader = FrameReader(pool, info, max_frame_px=live.max_seen_pixels, max_native_px=live.max_frame_megapixels * _MEGA)
     setup = LiveSetup(
         model=model,

@@ -131,10 +131,7 @@ def encode_embeddings(embeddings: Embeddings, identity: EmbeddingIdentity, seal:
         METADATA_KEY: BLANK,
     }
     table = pa.table(columns).replace_schema_metadata(metadata)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return embed_seal(embed_checksum(sink.getvalue().to_pybytes()), seal, identity.key)
+    return embed_seal(embed_checksum(pa.arrow_file(table)), seal, identity.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

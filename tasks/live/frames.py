@@ -23,6 +23,7 @@ _JPEG, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 _KINDS = (_JPEG, b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"RIFF")
 _WEBP = slice(8, 12)
 _MIN_PX = 4 * 28 * 28
+_MAX_PICTURES = 64  # of a file that is refused if it has more than one
 
 
 class Picture(NamedTuple):
@@ -55,7 +56,7 @@ class FrameReader:
             max_pixels=max(_MIN_PX, min(max_frame_px, info.max_frame_px)),
             size_multiple_px=info.size_multiple_px,
         )
-        self._limits = Limits(max_frame_pixels=max_native_px, max_frames=1)
+        self._limits = Limits(max_frame_pixels=max_native_px, max_frames=_MAX_PICTURES)
 
     def read(self, data: bytes) -> Picture:
         """Decode a frame.

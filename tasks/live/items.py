@@ -42,7 +42,7 @@ class LiveItem:
     @cached_property
     def hash(self) -> str:
         """Identify exactly these pixels at these times."""
-        digest = blake2b(np.ascontiguousarray(self.images), digest_size=16)
+        digest = blake2b(np.ascontiguousarray(self.images).data, digest_size=16)
         digest.update(repr((self.images.shape, self.times_s)).encode())
         return digest.hexdigest()
 

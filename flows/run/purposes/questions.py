@@ -45,7 +45,7 @@ class Questions(Purpose):
     def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str, settings: Settings) -> None:
         """Check that jobs can be cut into chunks, and that the backend takes as many videos and images."""
         require_cuttable(jobs, _questions(spec), manifest=manifest)
-        require_media(backend_of(settings), _questions(spec), jobs.media)
+        require_media(backend_of(settings), _questions(spec), jobs.media, settings)
 
     def check_backend(self, card: ModelCard, settings: Settings) -> None:
         """Check the backend of the settings."""

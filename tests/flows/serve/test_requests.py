@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -338,3 +339,26 @@ def test_ctrl_c_ends_the_service_within_ten_seconds(served):
     assert served.end(signal.SIGINT) == 130
     assert time.monotonic() - began_s < 10
     assert not any("Traceback" in line for line in served.said)
+
+
+def test_a_service_that_is_killed_leaves_no_process(environment, jobs, described):  # noqa: ARG001 - see served
+    with serving(environment | {"REELABEL_SERVE_LOAD": '["analyze"]'}) as ours:
+        children = children_of(ours.process.pid)
+        slow = {"video_uri": jobs[0]["video_uri"][1], "chunk_s": 1, "num_frames": 65}
+        with ThreadPoolExecutor(1) as thread:
+            asking = thread.submit(httpx.post, f"{ours.url}/v1/analyze", json=slow, timeout=60)
+            time.sleep(0.1)
+            ours.process.kill()
+            ours.process.wait()
+            with suppress(httpx.HTTPError):
+                asking.result()
+
+    assert children
+    deadline_s = time.monotonic() + 20
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert [child for child in children if Path(f"/proc/{child}").exists()] == []
+
+
+def children_of(pid):
+    return [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
