@@ -11,7 +11,7 @@ from flows.serve.app import make_app, open_service
 from flows.serve.live import live_router, open_sessions
 from infra.settings import Settings
 from reelabel.pool.decode_pool import DecodePool
-from tests.live.scripted_model import ScriptedModel
+from tests.live.scripted_model import INFO, ScriptedModel
 
 _START_S = 20
 
@@ -34,7 +34,7 @@ def live_server(**options):
     with (
         DecodePool(processes=1) as pool,
         open_service(settings) as service,
-        open_sessions(settings, model=model, pool=pool, **options) as sessions,
+        open_sessions(settings, model=model, info=INFO, pool=pool, **options) as sessions,
         socket.socket() as opened,
     ):
         opened.bind(("127.0.0.1", 0))
