@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import av
 import av.error
+from PIL import Image
 
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri, scheme_of
@@ -62,7 +63,7 @@ class Source:
         Raises:
             ConfigurationError: It cannot be opened, or has no video.
         """
-        scheme = scheme_of(uri) if "://" in uri else "file"
+        scheme = (scheme_of(uri) if "://" in uri else None) or "file"
         self._uri, self._step_s = uri, 1 / fps
         self.is_file = scheme == "file" and not uri.startswith(_DEVICES)
         self._container = self._open(scheme)
@@ -184,7 +185,8 @@ class Source:
 
 def _jpeg(frame: VideoFrame) -> bytes:
     scale = min(1.0, _LONG_SIDE_PX / max(frame.width, frame.height))
-    picture = frame.to_image(width=max(2, round(frame.width * scale)), height=max(2, round(frame.height * scale)))
+    width, height = (max(2, round(side * scale)) for side in (frame.width, frame.height))
+    picture = Image.fromarray(frame.reformat(width=width, height=height, format="rgb24").to_ndarray())
     written = io.BytesIO()
     picture.save(written, "JPEG", quality=_QUALITY)
     return written.getvalue()
