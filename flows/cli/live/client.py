@@ -48,6 +48,7 @@ class LiveClient:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._hear = hear
         self._seq = self._resumed = 0
+        self._lost = False
         self._asked: list[dict[str, Any]] = []
         self._recount = threading.Event()
         self._ended = threading.Event()
@@ -59,6 +60,11 @@ class LiveClient:
     def has_ended(self) -> bool:
         """Whether the session is over, or its connection could not be taken up again."""
         return self._ended.is_set()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection could not be taken up again."""
+        return self._lost
 
     @property
     def resumed(self) -> int:
@@ -112,6 +118,7 @@ class LiveClient:
             except ValueError:  # not an event that this version knows
                 continue
             if not self._ended.is_set() and not self._resume():
+                self._lost = not self._ended.is_set()
                 self._ended.set()
 
     def _take(self, event: Event) -> None:

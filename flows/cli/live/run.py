@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -16,7 +17,15 @@ from infra.interrupts import EXIT_CODE
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize, printable
-from tasks.live.protocol import ErrorEvent, FrameAck, Notice, ResponseDone, SessionCreated
+from tasks.live.protocol import (
+    ErrorEvent,
+    FrameAck,
+    MessageRefusedError,
+    Notice,
+    ResponseDone,
+    SessionCreated,
+    parse_message,
+)
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -60,6 +69,7 @@ def run_live(options: LiveOptions) -> int:
     Raises:
         ConfigurationError: The source or the server cannot be used.
     """
+    _check(options)
     settings = load_settings()
     told = _Told(options)
     with Source(options.source, fps=options.fps) as source:
@@ -73,6 +83,8 @@ def run_live(options: LiveOptions) -> int:
             _run(client, source, told)
             if not client.finish(_ANSWERS_S):
                 print_notice("Not all questions were answered in time.")
+            elif client.is_lost:
+                print_notice("The connection was lost, and could not be taken up again in time.")
         except KeyboardInterrupt:
             stopped = True
             client.finish(2.0)
@@ -82,6 +94,21 @@ def run_live(options: LiveOptions) -> int:
     if stopped:
         return EXIT_CODE
     return 1 if told.asked > told.answered else 0
+
+
+def _check(options: LiveOptions) -> None:
+    """Refuse what the server would refuse.
+
+    Raises:
+        ConfigurationError: A question or its choices are at fault.
+    """
+    for question in options.questions:
+        query = {"type": "video.query", "text": question, "choices": options.choices}
+        try:
+            parse_message(json.dumps(query))
+        except MessageRefusedError as error:
+            fault = error.message.removeprefix("video.query: ")
+            raise ConfigurationError(f"The question or its choices cannot be asked: {fault}") from None
 
 
 def _run(client: LiveClient, source: Source, told: _Told) -> None:

@@ -26,6 +26,12 @@ class LiveServer:
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()
 
+    def end(self):
+        """End as a killed process does: nobody listens any more, and no client is told."""
+        for listener in self._server.servers:
+            listener.close()
+        self.drop()
+
 
 @contextmanager
 def live_server(**options):

@@ -2,6 +2,9 @@
 
 import functools
 import http.server
+import signal
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -13,6 +16,7 @@ from flows.cli.live.client import LiveClient
 from flows.cli.live.run import LiveOptions, run_live
 from flows.cli.live.source import Source
 from infra.settings import Settings
+from infra.settings.live import LiveSettings
 from infra.settings.serve import ServeSettings
 from reelabel.errors import ConfigurationError
 from tests.flows.serve.live_server import live_server
@@ -22,13 +26,13 @@ FPS, SECONDS = 10, 2
 TOKEN = "sixteen-characters-or-more"
 
 
-def write_video(path, **options):
-    """Write two seconds that grow brighter."""
+def write_video(path, *, seconds=SECONDS, **options):
+    """Write a video that grows brighter."""
     with av.open(str(path), "w", **options) as container:
         stream = container.add_stream("libx264", rate=FPS)
         stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
-        for number in range(FPS * SECONDS):
-            pixels = np.full((96, 128, 3), number * 12, np.uint8)
+        for number in range(FPS * seconds):
+            pixels = np.full((96, 128, 3), number * 12 % 256, np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         container.mux(stream.encode(None))
     return path
@@ -156,6 +160,41 @@ def test_a_server_with_a_token_takes_who_has_it(monkeypatch, video):
         monkeypatch.setenv("REELABEL_SERVE_TOKEN", TOKEN)
 
         assert run_live(options(video, server.url, limit_s=0.5)) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"choices": ("yes",)}, "cannot be asked: choices must have at least 2"),
+        ({"choices": ("yes", "yes")}, "choices must differ"),
+        ({"questions": ("",)}, "cannot be asked: text must have at least 1"),
+    ],
+)
+def test_a_question_that_the_server_would_refuse_is_refused_first(video, changed, message):
+    with pytest.raises(ConfigurationError, match=message):
+        run_live(options(video, "http://127.0.0.1:1", **changed))
+
+
+def test_ctrl_c_ends_the_session_and_prints_what_became_of_it(server, tmp_path):
+    path = write_video(tmp_path / "long.mp4", seconds=120)
+    command = [sys.executable, "-m", "flows.cli", "live", str(path), "--ask", "Which?", "--every", "0.5"]
+    with subprocess.Popen([*command, "--url", server.url], stdout=subprocess.PIPE, text=True) as client:
+        first = client.stdout.readline()
+        client.send_signal(signal.SIGINT)
+        rest, _ = client.communicate(timeout=10)
+
+    assert "Which?" in first
+    assert client.returncode == 130
+    assert "answered: first token after" in rest
+
+
+def test_a_server_that_does_not_come_back_is_told(video, capsys):
+    with live_server(settings=Settings(live=LiveSettings(resume_s=1))) as server:
+        threading.Timer(0.7, server.end).start()
+
+        assert run_live(options(video, server.url)) == 1
+
+    assert "The connection was lost, and could not be taken up again in time." in capsys.readouterr().err
 
 
 @contextmanager
