@@ -108,7 +108,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
             return retry_outage(partial(read_media, objects, plan_uri, seal=settings.store.seal))
 
         media = reduce(MediaCounts.larger, (media_of(plan.plan_uri) for plan in plans))
-        require_media(registered, first, media)
+        require_media(registered, first, media, settings)
         start_metrics(settings.metrics)
         ledger = WallClockProfile()
         with ExitStack() as stack:

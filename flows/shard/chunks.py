@@ -55,14 +55,7 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
     if not jobs:
         return ChunkedShard(cut_shard(shard, {}))
     known = extractor.stat_many(shard.video_uris)
-    reader = IndexReader(
-        objects=extractor.objects,
-        pool=extractor.pool,
-        limits=extractor.limits,
-        cache=extractor.cache,
-        ranges_min_bytes=extractor.ranges_min_bytes,
-        allow_roots=extractor.allow_roots,
-    )
+    reader = IndexReader.beside(extractor)
 
     def length_of(uri: str) -> tuple[ObjectInfo | None, float | VideoError]:
         info = known.get(uri)

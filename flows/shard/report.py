@@ -64,6 +64,7 @@ def make_shard_report(
     """
     videos, spent = outcomes.videos, [video.provenance for video in outcomes.videos]
     answers = [result.answer for result in outcomes.results]
+    embed_ms = sum(each.embed_ms for each in spent)
     return ShardReport(
         index=outcomes.index,
         labels=len(ended.results),
@@ -74,6 +75,7 @@ def make_shard_report(
         stage_ms={
             "fetch": sum(each.fetch_ms for each in spent),
             "decode": sum(each.decode_ms for each in spent),
+            **({"embed": embed_ms} if embed_ms else {}),
             "cache write": sum(each.cache_write_ms for each in spent),
             "cache read": sum(outcomes.read_ms.values()),
             "preprocess": sum(answer.preprocess_ms for answer in answers),

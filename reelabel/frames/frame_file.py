@@ -291,10 +291,7 @@ def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     table = pa.table(columns).replace_schema_metadata(
         {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK},
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=write_options(metadata["encoding"])) as writer:
-        writer.write_table(table)
-    return embed_checksum(sink.getvalue().to_pybytes())
+    return embed_checksum(pa.arrow_file(table, options=write_options(metadata["encoding"])))
 
 
 def _damage_errors() -> tuple[type[Exception], ...]:

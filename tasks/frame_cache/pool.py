@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reelabel.frames.cache import FrameCache
+from reelabel.frames.fetch import FrameFetcher
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.segment import WHOLE
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from infra.settings import Settings
+    from reelabel.sampling.options import Sampling
+    from reelabel.segment import Segment
 
 
 def frame_cache(settings: Settings, *, keep_bytes: int = 0) -> FrameCache:
@@ -42,6 +46,29 @@ def video_store(settings: Settings) -> ObjectStore:
         settings.web,
         buckets=settings.store.read_buckets,
         archive_indexes=frame_cache(settings) if settings.store.uri else None,
+    )
+
+
+def uncached_fetcher(
+    settings: Settings,
+    pool: DecodePool,
+    sampling: Sampling,
+    *,
+    native: bool = False,
+    every: bool = False,
+    segment: Segment = WHOLE,
+) -> FrameFetcher:
+    """Return what fetches and decodes videos for a look at them, and keeps nothing; see `FrameFetcher`."""
+    return FrameFetcher(
+        objects=video_store(settings),
+        cache=None,
+        pool=pool,
+        sampling=sampling,
+        limits=video_limits(settings),
+        allow_roots=settings.extract.allow_roots,
+        native=native,
+        every=every,
+        segment=segment,
     )
 
 

@@ -148,6 +148,13 @@ class Backend(ABC):
         """Return whether the model sees a video or separate images, which is part of the spec."""
         return "video"
 
+    def check_media(self, media: MediaCounts, settings: Settings) -> None:  # noqa: B027 - most can, if any
+        """Check, before a run starts, that the settings let one question show so many videos and images.
+
+        Raises:
+            ConfigurationError: They do not.
+        """
+
     def check(self, card: ModelCard, settings: Settings) -> None:
         """Check, before a run starts, that the backend can be used; by default, open it and wait for it.
 
@@ -177,7 +184,7 @@ def open_backend(
     return backend.open(card, settings, sampling=sampling)
 
 
-def require_media(backend: Backend, spec: RunSpec, media: MediaCounts) -> None:
+def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings: Settings) -> None:
     """Make sure that a backend, and the sampler, can show what jobs show, as far as that is known without its model.
 
     Raises:
@@ -200,6 +207,7 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts) -> None:
             f"With server.frames set to images, a model cannot tell the frames of several videos and images apart, but "
             f"jobs show {media}; set it to frame_file, or leave these jobs out."
         )
+    backend.check_media(media, settings)
     if spec.video_pruning_rate:
         raise ConfigurationError(
             f"video_pruning_rate is for questions on one video, but jobs show {media}; leave it out, or leave these "

@@ -18,7 +18,7 @@ from tasks.description.banks import ACTIVITIES, PLACES, read_bank
 from tasks.description.pooling import EmbeddedBank
 from tasks.description.scenes.detector import find
 from tasks.description.scenes.registry import scene_detectors
-from tasks.domain import DescribeSpec
+from tasks.domain import DescribeSpec, RunPhase
 from tasks.embedding.backend import towers_backend
 from tasks.embedding.opened import bank_files, open_towers
 from tasks.results.search_catalogue import DatabaseCatalogue
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flows.run.request import RunRequest
     from infra.settings import Settings
     from tasks.description.banks import Bank
-    from tasks.domain import ModelIdentity, Spec
+    from tasks.domain import ModelIdentity, Spec, WallClockProfile
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.embedding.bank_file import BankFiles
     from tasks.manifest.table import JobTable
@@ -105,7 +105,9 @@ class Descriptions(Purpose):
         return ()
 
     @contextmanager
-    def ready(self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine) -> Iterator[Execute]:
+    def ready(
+        self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine, ledger: WallClockProfile
+    ) -> Iterator[Execute]:
         """Embed the banks, unless an earlier run has; the towers stay loaded for the plan. At the end, index.
 
         A run that has described videos and embedded none leaves the index as it is: to find that nothing is new takes
@@ -116,7 +118,7 @@ class Descriptions(Purpose):
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
         with closing(open_towers(settings, card)) as towers:
             tags, captions = (
-                files.find_vectors(bank.texts, described.model) or _embed(bank, towers, files, described.model)
+                files.find_vectors(bank.texts, described.model) or _embed(bank, towers, files, described.model, ledger)
                 for bank in banks
             )
             embedded: list[int] = []
@@ -184,9 +186,12 @@ def _read(place: str | None, objects: ObjectStore) -> Bank:
             raise ConfigurationError(error.message.replace(str(copy), place)) from None
 
 
-def _embed(bank: Bank, towers: EmbeddingBackend, files: BankFiles, model: ModelIdentity) -> EmbeddedBank:
+def _embed(
+    bank: Bank, towers: EmbeddingBackend, files: BankFiles, model: ModelIdentity, ledger: WallClockProfile
+) -> EmbeddedBank:
     """Embed a bank, after checking that the model takes its texts, and keep the vectors."""
-    info = towers.wait_ready()
+    with ledger.doing(RunPhase.LOAD):
+        info = towers.wait_ready()
     bank.check_lengths(towers.count_tokens(bank.texts), info.max_tokens)
     embedded = EmbeddedBank(texts=bank.texts, vectors=towers.embed_texts(bank.texts))
     files.keep_vectors(embedded, model)
