@@ -271,6 +271,9 @@ def scale(
         str | None,
         typer.Option(help="Instead, plan and answer the first number of jobs, on these numbers of videos."),
     ] = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Instead, measure runs that describe so many videos, one a job.")
+    ] = False,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -278,7 +281,9 @@ def scale(
     from benchmarks.scale import report  # noqa: PLC0415
 
     counts = _numbers(rows, "--rows")
-    if videos:
+    if describe:
+        report.scale_of_descriptions(counts, as_json=json)
+    elif videos:
         report.scale_of_videos(counts[0], _numbers(videos, "--videos"), as_json=json)
     else:
         report.scale(counts, as_json=json, plot=plot)

@@ -99,8 +99,22 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
     return ResolvedDescription(card=card, spec=spec, banks={tags: banks[0], captions: banks[1]})
 
 
-def embed_bank(bank: Bank, towers: EmbeddingBackend, files: BankFiles, model: ModelIdentity) -> EmbeddedBank:
+def embed_bank(
+    bank: Bank,
+    towers: EmbeddingBackend,
+    files: BankFiles,
+    model: ModelIdentity,
+    *,
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> EmbeddedBank:
     """Return a bank with its vectors: those of an earlier run, or new ones, which are kept.
+
+    Args:
+        bank: The bank.
+        towers: Embed its texts; started already.
+        files: Banks of earlier runs.
+        model: The model of the towers.
+        charge: Entered while the towers load.
 
     Raises:
         ConfigurationError: A text is too long for the model.
@@ -108,7 +122,8 @@ def embed_bank(bank: Bank, towers: EmbeddingBackend, files: BankFiles, model: Mo
     """
     if found := files.find_vectors(bank.texts, model):
         return found
-    info = towers.wait_ready()
+    with charge():
+        info = towers.wait_ready()
     bank.check_lengths(towers.count_tokens(bank.texts), info.max_tokens)
     embedded = EmbeddedBank(texts=bank.texts, vectors=towers.embed_texts(bank.texts))
     files.keep_vectors(embedded, model)

@@ -132,7 +132,7 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     progress = Progress(processes=settings.extract.processes or usable_cores())
     with ExitStack() as stack:
         with progress.ledger.doing(RunPhase.SETUP):
-            context = stack.enter_context(open_run_context(request, settings))
+            context = stack.enter_context(open_run_context(request, settings, progress.ledger))
         run_logged = logged(run=context.run.run_id)
         with run_logged, _interruption_recorded(context), full_disk_named(settings.home):
             planner = Planner.of(context)

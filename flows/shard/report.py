@@ -82,9 +82,11 @@ def stage_ms_of(outcome: ShardOutcome) -> dict[str, float]:
     """Return the milliseconds that answering jobs took by step, summed over what was done at the same time."""
     spent = [video.provenance for video in outcome.videos]
     answers = [result.answer for result in outcome.results]
+    embed_ms = sum(each.embed_ms for each in spent)
     return {
         "fetch": sum(each.fetch_ms for each in spent),
         "decode": sum(each.decode_ms for each in spent),
+        **({"embed": embed_ms} if embed_ms else {}),
         "cache write": sum(each.cache_write_ms for each in spent),
         "cache read": sum(outcome.read_ms.values()),
         "preprocess": sum(answer.preprocess_ms for answer in answers),

@@ -101,6 +101,7 @@ CREATE TABLE reelabel.result (
     cached_tokens      integer NOT NULL,
     fetch_ms           double precision NOT NULL,
     decode_ms          double precision NOT NULL,
+    embed_ms           double precision NOT NULL DEFAULT 0,
     cache_write_ms     double precision NOT NULL,
     cache_read_ms      double precision NOT NULL,
     preprocess_ms      double precision NOT NULL,
@@ -201,6 +202,7 @@ CREATE TABLE reelabel.chunk (
     cached_tokens      integer,
     fetch_ms           double precision,
     decode_ms          double precision,
+    embed_ms           double precision,
     cache_write_ms     double precision,
     cache_read_ms      double precision,
     preprocess_ms      double precision,
@@ -301,7 +303,7 @@ SELECT
     sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered,
     NULL::jsonb AS tags, NULL::text AS caption, NULL::double precision AS caption_score,
     NULL::double precision AS duration_s, NULL::jsonb AS scenes, NULL::integer AS scene_changes,
-    NULL::text AS scene_method, NULL::text AS scene_note, chosen_ms
+    NULL::text AS scene_method, NULL::text AS scene_note, chosen_ms, embed_ms
 FROM reelabel.result
 UNION ALL
 SELECT
@@ -313,7 +315,7 @@ SELECT
     fetch_ms, decode_ms, cache_write_ms, cache_read_ms, NULL, NULL,
     decode_method, decode_note, run_id, host, created_at,
     NULL, frames_decoded, bytes_fetched, NULL, NULL, NULL, chunks, NULL,
-    tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, NULL
+    tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, NULL, embed_ms
 FROM reelabel.description
 UNION ALL
 SELECT
@@ -325,7 +327,7 @@ SELECT
     NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, run_id, host, created_at,
     NULL, NULL, NULL, NULL, NULL, NULL, chunks, chunks_answered,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM reelabel.failure;
 
 -- Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.

@@ -72,7 +72,7 @@ class OutlineFiles(SealedFiles):
         """
         facts = {"outlines": _VERSION, "pack": pack_key, "method": method, "threshold": threshold}
         digest = json_digest(facts)
-        key = f"v{_VERSION}/{digest[:2]}/{digest}.index"
+        key = f"v{_VERSION}/{digest[:2]}/{digest}.outlines"
         try:
             data = self.read_sealed(key)
             return Kept(key, decode_outlines(data, dimensions=dimensions), _chunks, MOST_CHUNKS)

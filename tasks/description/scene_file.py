@@ -70,10 +70,10 @@ def _changes_of(found: dict[str, Any]) -> SceneChanges:
 def _key(embeddings_key: str, method: str, threshold: float) -> str:
     facts = {"scenes": _VERSION, "embeddings": embeddings_key, "method": method, "threshold": threshold}
     digest = json_digest(facts)
-    return f"v{_VERSION}/{digest[:2]}/{digest}.index"
+    return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"
 
 
 def _look_key(info: ObjectInfo, segment: Segment) -> str:
     video = {"uri": info.uri, "fingerprint": info.fingerprint, "segment_s": list(segment)}
     digest = json_digest(video | {"look": _VERSION, "decoder": decoder_versions()})
-    return f"v{_VERSION}/{digest[:2]}/{digest}.index"
+    return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"

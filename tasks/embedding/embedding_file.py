@@ -80,9 +80,9 @@ class EmbeddingIdentity:
 
     @cached_property
     def key(self) -> str:
-        """The file's key, a path relative to the cache's root: `v1/ab/abcdef....arrow`."""
+        """The file's key, a path relative to the cache's root: `v1/ab/abcdef....vectors`."""
         digest = json_digest({"kind": "embeddings", **self._values})
-        return f"v{_SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
+        return f"v{_SCHEMA_VERSION}/{digest[:2]}/{digest}.vectors"
 
     def facts(self) -> dict[str, Any]:
         """Return what the file holds of it, as JSON values: no embedded video, and no signed query."""

@@ -46,7 +46,7 @@ def pack_key(videos: Iterable[tuple[str, Segment]], like: EmbeddingIdentity) -> 
     """
     shown = sorted([uri, *map(str, segment)] for uri, segment in set(videos))
     digest = json_digest({"pack": _VERSION, "videos": shown, **like.shared})
-    return f"v{_VERSION}/{digest[:2]}/{digest}.index"
+    return f"v{_VERSION}/{digest[:2]}/{digest}.pack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

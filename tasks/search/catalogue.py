@@ -63,6 +63,10 @@ class Catalogue(Protocol):
         """Return the number of embedding files of each space."""
         ...
 
+    def keys(self, space: VectorSpace) -> pl.Series:
+        """Return the keys of the embedding files of a space, each once."""
+        ...
+
     def read(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
         """Return the jobs of a space, all or those of a dataset or task, with the columns of `COLUMNS`."""
         ...

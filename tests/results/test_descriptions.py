@@ -264,6 +264,7 @@ def test_searches_know_the_embedding_files_of_described_videos(db, run):
     write(db, run, described(film("d"), dimensions=64))
 
     assert catalogue.spaces() == {space: 3, VectorSpace(model=SPEC.model, dimensions=64): 1}
+    assert sorted(catalogue.keys(space)) == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
     rows = catalogue.read(space)
     assert rows.select("job_id", "task", "fingerprint", "key").rows() == [
         ("a", "dogs", "e1", "v1/a.arrow"),

@@ -11,6 +11,7 @@ from flows.run.executors.describe_executor import describe_locally
 from flows.run.purposes.purpose import Execute, Purpose
 from flows.run.search_index import index_embeddings
 from reelabel.errors import ConfigurationError
+from tasks.domain import RunPhase
 from tasks.embedding.backend import towers_backend
 from tasks.embedding.opened import bank_files, open_towers
 from tasks.results.search_catalogue import DatabaseCatalogue
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from flows.run.request import RunRequest
     from infra.settings import Settings
     from tasks.description.banks import Bank
-    from tasks.domain import Spec
+    from tasks.domain import Spec, WallClockProfile
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
@@ -61,7 +62,9 @@ class Descriptions(Purpose):
         return ()
 
     @contextmanager
-    def ready(self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine) -> Iterator[Execute]:
+    def ready(
+        self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine, ledger: WallClockProfile
+    ) -> Iterator[Execute]:
         """Embed the banks, unless an earlier run has; the towers stay loaded for the plan. At the end, index.
 
         A run that has described videos and embedded none leaves the index as it is: to find that nothing is new takes
@@ -71,7 +74,8 @@ class Descriptions(Purpose):
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
         with closing(open_towers(settings, card)) as towers:
-            tags, captions = (embed_bank(bank, towers, files, described.model) for bank in banks)
+            charge = partial(ledger.doing, RunPhase.LOAD)
+            tags, captions = (embed_bank(bank, towers, files, described.model, charge=charge) for bank in banks)
             embedded: list[int] = []
 
             def execute(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:

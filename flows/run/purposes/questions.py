@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flows.run.progress import Progress
     from flows.run.request import RunRequest
     from infra.settings import Settings
-    from tasks.domain import Spec
+    from tasks.domain import Spec, WallClockProfile
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
@@ -58,9 +58,11 @@ class Questions(Purpose):
         return (warning,) if warning else ()
 
     @contextmanager
-    def ready(self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine) -> Iterator[Execute]:
+    def ready(
+        self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine, ledger: WallClockProfile
+    ) -> Iterator[Execute]:
         """Make sure that the margin for escalation was fitted; the engine is loaded only for a plan."""
-        del settings, card
+        del settings, card, ledger
         escalation_margin(database, _questions(spec))  # raises if the margin was never fitted
         yield _execute
 
