@@ -246,6 +246,49 @@ def serve(
     raise typer.Exit(run_server(host=host, port=port, without_token=without_token))
 
 
+@app.command(rich_help_panel=_RUN)
+@example('reelabel live /dev/video0 --ask "Is the door open?" --choices yes,no --every 5')
+def live(  # noqa: PLR0913 - a command's options
+    source: Annotated[
+        str,
+        typer.Argument(help="A video file, which is paced as a camera; rtsp://, an HLS address, or /dev/video0."),
+    ],
+    *,
+    ask: Annotated[list[str], typer.Option(help="A question; repeatable.")],
+    choices: Annotated[
+        str | None, typer.Option(help="Its choices, separated by commas. Default: an answer in words.")
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Ask every so many seconds. Default: at the end of a file, every 5 of a stream."),
+    ] = None,
+    fps: Annotated[float, typer.Option(min=0.01, max=30, help="Most frames per second to send.")] = 2.0,
+    limit_s: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end. Default: none.")] = None,
+    window_s: Annotated[
+        float | None, typer.Option(min=0.1, help="Ask about the last so many seconds. Default: the server's window.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address of `reelabel serve`. Default: that of serve.host and serve.port.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
+) -> None:
+    """Show a camera, a stream or a file to a live session, and ask about it; exit 1 if a question has no answer."""
+    from flows.cli.live.run import LiveOptions, run_live  # noqa: PLC0415
+
+    options = LiveOptions(
+        source=source,
+        questions=tuple(ask),
+        choices=None if choices is None else tuple(each.strip() for each in choices.split(",")),
+        every_s=every,
+        fps=fps,
+        limit_s=limit_s,
+        window_s=window_s,
+        url=url,
+        as_json=json,
+    )
+    raise typer.Exit(run_live(options))
+
+
 @app.command(rich_help_panel=_INSPECT)
 @example("reelabel status --watch")
 def status(

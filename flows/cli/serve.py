@@ -28,6 +28,7 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
         with startup_errors():
             prepare_database(settings.database)
             probe_store(settings.store)
+        from flows.serve import page  # noqa: PLC0415
         from flows.serve.app import make_app, open_service  # noqa: PLC0415 - FastAPI takes half a second to import
         from flows.serve.engines import open_engines  # noqa: PLC0415
         from flows.serve.server import reserve, serve, url_of  # noqa: PLC0415
@@ -38,7 +39,7 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
             service = stack.enter_context(open_service(settings))
             with ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}"):
                 routers = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
-            app = make_app(service, routers)
+            app = make_app(service, routers, open_paths=frozenset({page.PATH}))
             answers = " and ".join(_PATHS[name] for name in settings.serve.load)
 
             def say_where() -> None:

@@ -11,6 +11,7 @@ from flows.serve.analyzer import Analyzer
 from flows.serve.classifier import Classifier
 from flows.serve.classify import classify_router
 from flows.serve.live import live_router, open_sessions
+from flows.serve.page import router as page_router
 from flows.serve.recording import open_recording
 from infra.database.connect import connect
 from reelabel.cores import usable_cores
@@ -64,7 +65,7 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRoute
             if "classify" in load:
                 routers.append(classify_router(classifier))
             if classifier.live:
-                routers.append(stack.enter_context(_open_live(settings, classifier.live, pool, database)))
+                routers += [stack.enter_context(_open_live(settings, classifier.live, pool, database)), page_router]
         yield routers
 
 
