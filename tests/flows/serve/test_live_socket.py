@@ -127,6 +127,19 @@ def test_a_message_that_is_too_large_ends_the_connection_and_not_the_session(url
         again.end()
 
 
+def test_a_connection_that_resumes_a_session_replaces_the_one_before(url):
+    with Client(url, {}) as client, Client(url) as again:
+        resume = {name: client.created[name] for name in ("session_id", "resume_token")}
+        again.send({"type": "session.resume", "last_seq": client.created["seq"], **resume})
+        assert again.last("session.created")["is_resumed"]
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        assert closed.value.rcvd.code == 4001
+        send_frames(again, [0])
+        assert again.ask(choices=CHOICES)["frames_used"] == 1
+        again.end()
+
+
 def test_half_a_message_does_not_hold_a_connection(url):
     client = Client(url)
     client.socket.socket.sendall(struct.pack("!BBH4s", 0x01, 0x80 | 126, 1000, b"\0\0\0\0") + b"half")
