@@ -1,1 +1,1 @@
-"""A live session, its frames, and what answers its questions; knows neither HTTP nor Postgres nor vLLM."""
+"""A live session, its frames, what answers its questions, and what it leaves behind; knows neither HTTP nor vLLM."""
