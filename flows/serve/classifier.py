@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Job, RunSpec
+    from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
     from tasks.model.protocol import EngineInfo
 
@@ -48,15 +49,20 @@ class _Way:
 
 
 class Classifier:
-    """Answers single questions; a context manager. Thread-safe."""
+    """Answers single questions; a context manager. Thread-safe.
 
-    def __init__(self, settings: Settings, *, pool: DecodePool, database: Engine) -> None:
+    Attributes:
+        live: What answers live sessions by the same engine; None without any, and before it is entered.
+    """
+
+    def __init__(self, settings: Settings, *, pool: DecodePool, database: Engine, live_sessions: int = 0) -> None:
         """Read the model's card; nothing is loaded yet.
 
         Args:
             settings: The model, and how it is asked unless a request says otherwise.
             pool: Decodes.
             database: Has the fitted margins.
+            live_sessions: Most live sessions at once.
 
         Raises:
             ModelError: The model cannot be used.
@@ -71,6 +77,8 @@ class Classifier:
         # A video at fault may be another one at the next request.
         self._extractor = open_extractor(settings, pool, self.spec.sampling, keep_bytes=keep_bytes, keep_faults=0)
         self._engine: InferenceBackend | None = None
+        self.live: LiveModel | None = None
+        self._live_sessions = live_sessions
         self._find = lru_cache(_SPECS)(self._find_way)
         self._stack = ExitStack()
         self._workers = ThreadPoolExecutor(max(4, settings.serve.max_requests), thread_name_prefix="prepare")
@@ -79,9 +87,15 @@ class Classifier:
         """Begin to load the engine."""
         self._stack.callback(self._workers.shutdown, wait=False, cancel_futures=True)
         answering = engine_settings(self._settings, self.spec)
-        opened = open_backend(self._backend, self.card, answering, sampling=self.spec.sampling, media=ONE_VIDEO)
-        self._engine = self._stack.enter_context(opened)
+        opened, live = self._open(answering)
+        self._engine, self.live = self._stack.enter_context(opened), live
         return self
+
+    def _open(self, settings: Settings) -> tuple[InferenceBackend, LiveModel | None]:
+        sampling = self.spec.sampling
+        if self._live_sessions:
+            return self._backend.open_live(self.card, settings, sessions=self._live_sessions, sampling=sampling)
+        return open_backend(self._backend, self.card, settings, sampling=sampling, media=ONE_VIDEO), None
 
     def __exit__(self, *_raised: object) -> None:
         """End it."""

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flows.serve.analyze import analyze_router
 from flows.serve.analyzer import Analyzer
 from flows.serve.classifier import Classifier
 from flows.serve.classify import classify_router
+from flows.serve.live import live_router, open_sessions
+from flows.serve.page import router as page_router
+from flows.serve.recording import open_recording
 from infra.database.connect import connect
 from reelabel.cores import usable_cores
+from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import decode_pool
+from tasks.live.record import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from fastapi import APIRouter
+    from sqlalchemy import Engine
 
     from infra.settings import Settings
+    from reelabel.pool.decode_pool import DecodePool
+    from tasks.live.model import LiveModel
 
 
 @contextmanager
@@ -49,8 +58,24 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRoute
             analyzer = stack.enter_context(Analyzer(settings, pool=pool))
             analyzer.wait_ready()
             routers.append(analyze_router(analyzer))
-        if "classify" in load:
-            classifier = stack.enter_context(Classifier(settings, pool=pool, database=database))
+        if "classify" in load or "live" in load:
+            sessions = settings.live.max_sessions if "live" in load else 0
+            classifier = stack.enter_context(Classifier(settings, pool=pool, database=database, live_sessions=sessions))
             classifier.wait_ready()
-            routers.append(classify_router(classifier))
+            if "classify" in load:
+                routers.append(classify_router(classifier))
+            if classifier.live:
+                routers += [stack.enter_context(_open_live(settings, classifier.live, pool, database)), page_router]
         yield routers
+
+
+@contextmanager
+def _open_live(settings: Settings, model: LiveModel, pool: DecodePool, database: Engine) -> Iterator[APIRouter]:
+    """Yield the route of live sessions, which are recorded."""
+    assert settings.store.uri is not None
+    info = model.wait_ready()
+    recorder = Recorder(database, ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
+    with closing(recorder):
+        begin = partial(open_recording, recorder, info)
+        with open_sessions(settings, model=model, info=info, pool=pool, open_record=begin) as sessions:
+            yield live_router(sessions, config_timeout_s=settings.live.config_timeout_s)

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import uvicorn
 
 from flows.serve.guard import LOOPBACK
+from flows.serve.live import MAX_MESSAGE_BYTES
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ class _Server(uvicorn.Server):
             server_header=False,
             timeout_graceful_shutdown=round(settings.stop_timeout_s),
             proxy_headers=False,
+            # Pictures do not shrink any further, and what is compressed could be a bomb.
+            ws_per_message_deflate=False,
+            ws_max_size=MAX_MESSAGE_BYTES,
         )
         super().__init__(config)
         self.ended_by: int | None = None

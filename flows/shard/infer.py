@@ -135,6 +135,9 @@ def infer_views(
     with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as threads, ThreadPoolExecutor(_MAX_CONCURRENT_READS) as readers:
         for group in _groups(stream, by_views, context, shard_outcome):
             prepared = _split_faulty(group, by_views, shard_outcome)
+            if len(by_views) == 1:  # as of a single request: there is nothing else to do meanwhile
+                _infer_group(prepared, context, shard_outcome, readers)
+                continue
             in_progress.append(threads.submit(_infer_group, prepared, context, shard_outcome, readers))
             if len(in_progress) == MAX_CONCURRENT_GROUPS:  # the next group takes whatever is ready by then
                 in_progress.popleft().result()
@@ -342,7 +345,7 @@ def _read_group(
     """Read frame files concurrently; return each or its error, and its video, which may have been extracted again."""
     read: dict[View, tuple[ExtractedVideo, bytes | JobError]] = {}
     with context.ledger.doing(RunPhase.CACHE_READ):
-        outcomes = readers.map(partial(_read, context), group, group.values())
+        outcomes = (map if len(group) == 1 else readers.map)(partial(_read, context), group, group.values())
         for view, (video, outcome, read_ms) in zip(group, outcomes, strict=True):
             shard_outcome.read_ms[view] = shard_outcome.read_ms.get(view, 0.0) + read_ms
             if video is not group[view]:

@@ -33,6 +33,7 @@ from pydantic_settings import (
 from infra.settings.base import SettingsSection
 from infra.settings.chunks import ChunkOptions
 from infra.settings.describe import DescribeSettings
+from infra.settings.live import LiveSettings
 from infra.settings.model import ModelSettings
 from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
 from infra.settings.retention import NotifySettings, RetentionSettings
@@ -266,6 +267,7 @@ class Settings(BaseSettings):
     model: ModelSettings = ModelSettings()
     server: ServerSettings = ServerSettings()
     serve: ServeSettings = ServeSettings()
+    live: LiveSettings = LiveSettings()
     nightly: NightlySettings = NightlySettings()
     watch: WatchSettings = WatchSettings()
     notify: NotifySettings = NotifySettings()

@@ -35,9 +35,9 @@ class ServeSettings(SettingsSection):
         Field(description='Other web sites whose pages may ask, such as ["https://example.com"]; if empty, none.'),
     ] = ()
     load: Annotated[
-        tuple[Literal["classify", "analyze"], ...],
-        Field(description='What is loaded and answered: "classify", "analyze", or both.'),
-    ] = ("classify", "analyze")
+        tuple[Literal["classify", "analyze", "live"], ...],
+        Field(min_length=1, description='What is loaded and answered: "classify", "analyze", "live", or several.'),
+    ] = ("classify", "analyze", "live")
     max_requests: Annotated[
         int,
         Field(ge=1, le=1024, description="Requests in work at the same time; others are refused with 429 at once."),
