@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _take_all(page: Page, url: str, api: httpx.Client) -> None:
-    for flow, deployment in (("classify", "on-demand"), ("backfill", "by-ids")):
+    for flow, deployment in (("classify", "on-demand"), ("describe", "on-demand"), ("backfill", "by-ids")):
         found = api.get(f"/deployments/name/{flow}/{deployment}").json()
         _take(page, f"{url}/deployments/deployment/{found['id']}/run", f"ui-{flow}.png", height=900)
     ended = {"sort": "END_TIME_DESC", "flow_runs": {"state": {"type": {"any_": ["COMPLETED"]}}}}
