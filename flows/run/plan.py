@@ -13,6 +13,7 @@ from prefect import get_run_logger
 from flows.run.selection import Choice
 from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import TransientError
+from reelabel.wording import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.chunks import with_chunks
@@ -222,14 +223,12 @@ class Planner:
         self._shards += shards
         skipped = max(0, total - self._jobs)  # some may be in two plans
         update_run(self.context.database, run.run_id, shards_total=self._shards, jobs_skipped=skipped)
-        get_run_logger().info(
-            "%s: %s jobs, %s to answer in %s shards, with %s.",
-            run.dataset,
-            f"{total:,}",
-            f"{jobs:,}",
-            f"{shards:,}",
-            run.model,
-        )
+        get_run_logger().info("%s", size_line(run.dataset, total=total, jobs=jobs, shards=shards, model=run.model))
+
+
+def size_line(dataset: str, *, total: int, jobs: int, shards: int, model: str) -> str:
+    """Say how much a run has to do: of how many jobs of a manifest, in how many shards."""
+    return f"{dataset}: {pluralize(total, 'job')}, {jobs:,} to do in {pluralize(shards, 'shard')}, with {model}."
 
 
 def _is_native_known(context: RunContext) -> bool:

@@ -9,7 +9,7 @@ from sqlalchemy import DDL, text
 
 from flows.run.context import open_run_context
 from flows.run.execute import _execute_plan, write_report_page
-from flows.run.plan import Planner
+from flows.run.plan import Planner, size_line
 from flows.run.progress import Progress
 from flows.run.request import RunRequest
 from infra.database.connect import connect
@@ -175,3 +175,9 @@ def test_the_run_goes_on_without_a_report_while_the_database_is_down(ready_for, 
         nowhere = connect(DatabaseSettings(url="postgresql://localhost:1/none"))
 
         assert write_report_page(nowhere, ready.run.run_id, settings) is None
+
+
+def test_what_a_run_has_to_do_is_said_in_words_that_fit_questions_and_descriptions():
+    assert (
+        size_line("demo", total=1200, jobs=96, shards=1, model="m") == "demo: 1,200 jobs, 96 to do in 1 shard, with m."
+    )
