@@ -66,6 +66,11 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
         if full := full_disk([settings.home]):
             raise full from error
         shown = redact_uri(settings.prefect.api_url or "")
+        if isinstance(error, httpx.HTTPStatusError) and error.response.is_server_error:
+            raise ConfigurationError(
+                f"Prefect at {shown} answers with an internal error (HTTP {error.response.status_code}): its database "
+                "may be gone. See its log; the embedded one is restarted by `reelabel down` and `reelabel up`."
+            ) from error
         raise ConfigurationError(f"Prefect request to {shown} failed: {_first_line(error)}.") from error
     except PrefectException as error:
         raise ConfigurationError(
