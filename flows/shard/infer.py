@@ -317,13 +317,11 @@ def _record_reply(
     context: AnswerContext,
     shard_outcome: ShardOutcome,
 ) -> None:
-    seen = merge_media(
-        job.shown,
-        [
-            replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view])
-            for view, video in zip(views, videos, strict=True)
-        ],
-    )
+    parts = [
+        replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view])
+        for view, video in zip(views, videos, strict=True)
+    ]
+    seen = merge_media(job.media, parts) if job.media else parts[0]
     if not isinstance(reply, Answer):
         shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, seen.fingerprint))
         return
@@ -382,7 +380,7 @@ def _read_frame_file(video: ExtractedVideo, context: AnswerContext) -> bytes:
     """
     file = context.cache.read(video.identity)
     try:
-        return with_pixels(file, context.pool, context.limits)
+        return with_pixels(file, context.pool, context.limits) if file.is_packed else file.data
     except VideoError as error:
         error.fingerprint = video.provenance.fingerprint
         raise
