@@ -110,6 +110,32 @@ def test_a_lost_connection_is_taken_up_again_and_a_question_sent_meanwhile_is_an
     assert len(seqs) == len(set(seqs))  # nothing is heard twice
 
 
+def test_what_was_missed_while_the_connection_was_lost_is_heard(server, video):
+    heard, back = [], threading.Event()
+
+    def hear(event):
+        heard.append(event)
+        if event.type == "session.created":
+            back.set()
+
+    server.model.may_answer.clear()
+    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    with Source(str(video), fps=4) as source:
+        client.send_frame(next(source.frames()).jpeg, frame_id="0", time_s=0.0)
+    client.ask("Which frames?", query_id="q0")
+    while not any(event.type == "response.start" for event in heard):
+        threading.Event().wait(0.01)
+    server.drop()
+    server.model.may_answer.set()  # it is answered while nobody listens
+    assert back.wait(20)
+
+    assert client.finish(10)
+    client.close()
+    kinds = [event.type for event in heard]
+    assert kinds.index("response.done") < kinds.index("session.created")
+    assert [event.seq for event in heard] == sorted({event.seq for event in heard})
+
+
 def test_an_hls_address_is_a_source(tmp_path):
     write_video(tmp_path / "live.m3u8", format="hls", options={"hls_time": "1", "hls_list_size": "0"})
 
