@@ -10,7 +10,7 @@ from flows.cli.console import ERRORS, OUT, print_notice
 from flows.cli.context import running_services, startup_errors
 from infra.checks import probe_store
 from infra.embedded import ServiceName
-from infra.interrupts import EXIT_CODE
+from infra.interrupts import EXIT_CODE, GRACE_S, end_within
 from infra.telemetry import start_metrics
 from tasks.database.schema import prepare_database
 
@@ -46,6 +46,8 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
                 print_notice(f"Answering {answers} at {url_of(opened)}; Ctrl-C ends it.", console=OUT)
 
             ended_by = serve(app, opened, settings.serve, ready=say_where)
+            if ended_by == signal.SIGTERM:  # whatever a request that was given up still waits for
+                end_within(GRACE_S, 128 + signal.SIGTERM)
     print_notice("Stopped.", console=OUT)
     return EXIT_CODE if ended_by == signal.SIGINT else 0
 

@@ -104,14 +104,15 @@ def _clause(fault: ErrorDetails) -> str:
 def explain_errors(app: FastAPI) -> None:
     """Have an application answer every error with a code and a sentence."""
 
-    def answer(_request: Request, error: Exception) -> JSONResponse:
+    # Coroutines, as functions would be called in threads, for which there is no time when the service ends.
+    async def answer(_request: Request, error: Exception) -> JSONResponse:
         return refusal_of(error)
 
-    def answer_invalid(_request: Request, error: Exception) -> JSONResponse:
+    async def answer_invalid(_request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError | ValidationError)
         return refusal_of(invalid_request(error.errors()))
 
-    def answer_http(request: Request, error: Exception) -> JSONResponse:
+    async def answer_http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         return _of_http(request, error)
 
@@ -123,7 +124,7 @@ def explain_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, answer)
 
 
-def _of_nobody(_request: Request, _error: Exception) -> Response:
+async def _of_nobody(_request: Request, _error: Exception) -> Response:
     """Answer a client that has gone, for the record."""
     return Response(status_code=_CLIENT_GONE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from http import HTTPStatus
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
@@ -162,7 +163,7 @@ def _to_answer(
         source_fingerprint=seen.fingerprint,
         prompt_tokens=answer.prompt_tokens,
         cached_tokens=answer.cached_tokens,
-        chunks=[_to_chunk(chunk) for chunk in answered.ended.chunks],
+        chunks=[_to_chunk(chunk) for chunk in sorted(answered.ended.chunks, key=attrgetter("number"))],
         stage_ms=with_rest(answered.stage_ms, total_ms),
         total_ms=total_ms,
     )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from flows.serve.answers import RequestRefusedError
-from tasks.manifest.check import check_rows
+from tasks.manifest.check import check_row
 from tasks.manifest.digests import job_of
-from tasks.manifest.schema import COLUMNS, ROW
+from tasks.manifest.schema import JOB_COLUMNS, QUESTION
 
 if TYPE_CHECKING:
     from tasks.domain import Job
@@ -34,12 +32,11 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
     if (uri is None) == (upload is None):
         why = "Name a video_uri, or upload a video" if uri is None else "Upload a video or name a video_uri, not both"
         raise _refuse(f"{why}.")
-    row = dict.fromkeys(COLUMNS) | values | {"job_id": JOB_ID, "video_uri": upload or uri}
-    frame = pl.DataFrame({name: [row[name]] for name in COLUMNS}, schema=COLUMNS).with_row_index(ROW)
-    checked, faults = check_rows(frame, questions=questions)
-    if faults:
-        raise _refuse(" ".join(fault.rule for fault in faults))
-    return job_of(checked.drop(ROW).row(0, named=True))
+    row = {name: None for name in JOB_COLUMNS if name != "media"} | values
+    row |= {"job_id": JOB_ID, "video_uri": upload or uri, "choices": values.get("choices")}
+    if faults := check_row(row, questions=questions):
+        raise _refuse(" ".join(faults))
+    return job_of(row | ({} if questions else QUESTION))
 
 
 def _refuse(message: str) -> RequestRefusedError:

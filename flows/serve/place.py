@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
+from flows.serve.answers import RequestRefusedError
 from flows.serve.app import service_of
 from flows.serve.body import read_body
 from flows.serve.work import in_thread
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+_RESTART_S = 10.0
 Asked = TypeVar("Asked", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -35,13 +39,19 @@ async def answer_in_place(
             stages.
 
     Raises:
-        RequestRefusedError: There is no place, or the body is at fault.
+        RequestRefusedError: There is no place, the body is at fault, or the service ends.
         ClientGoneError: The client has gone.
     """
     service = service_of(request)
+    idle_s = service.settings.serve.idle_timeout_s
     with service.admission.place(route):
-        async with read_body(request, model, service.uploads, idle_s=service.settings.serve.idle_timeout_s) as (
-            asked,
-            upload,
-        ):
-            return await in_thread(request, service.threads, lambda go_on: work(asked, upload, go_on))
+        try:
+            async with read_body(request, model, service.uploads, idle_s=idle_s) as (asked, upload):
+                return await in_thread(request, service.threads, lambda go_on: work(asked, upload, go_on))
+        except asyncio.CancelledError:
+            raise RequestRefusedError(
+                "The service ends; try again after the seconds in Retry-After.",
+                code="stopping",
+                status=HTTPStatus.SERVICE_UNAVAILABLE,
+                retry_after_s=_RESTART_S,
+            ) from None

@@ -57,9 +57,12 @@ async def in_thread(request: Request, threads: Executor, work: Callable[[Callabl
     """
     waiting = Waiting()
     working = asyncio.get_running_loop().run_in_executor(threads, work, waiting.go_on)
-    while not working.done():
-        await asyncio.wait([working], timeout=_LOOK_S)
-        if not working.done() and await request.is_disconnected():
-            waiting.leave()
-            await asyncio.wait([working])
-    return working.result()
+    try:
+        while not working.done():
+            await asyncio.wait([working], timeout=_LOOK_S)
+            if not working.done() and await request.is_disconnected():
+                waiting.leave()
+                await asyncio.wait([working])
+        return working.result()
+    finally:
+        waiting.leave()  # also where the service ends before the work does

@@ -1,5 +1,7 @@
 """`reelabel serve` as a process of its own."""
 
+import json
+import os
 import re
 import signal
 import subprocess
@@ -45,10 +47,19 @@ class Served:
         return code
 
 
-@contextmanager
-def serving(environment, *options):
+def serving(environment):
     """Serve on a free port; end it at the end, if it has not ended."""
-    command = [sys.executable, "-m", "flows.cli", "serve", "--port", "0", *options]
+    return _running([sys.executable, "-m", "flows.cli", "serve", "--port", "0"], environment)
+
+
+def serving_slowly(**settings):
+    """Serve `tests.flows.serve.slow_service`."""
+    options = json.dumps({"port": 0} | settings)
+    return _running([sys.executable, "-m", "tests.flows.serve.slow_service", options], os.environ)
+
+
+@contextmanager
+def _running(command, environment):
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:

@@ -1,5 +1,8 @@
 """A request's job, by the rules of manifests."""
 
+import math
+
+import polars as pl
 import pytest
 
 from flows.serve.answers import RequestRefusedError
@@ -8,16 +11,16 @@ from flows.serve.jobs import job_from
 from infra.settings import PromptOptions
 from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
+from reelabel.sources.object_store import ObjectStore
+from tasks.manifest.check import check_row, check_rows
+from tasks.manifest.schema import COLUMNS
+from tasks.manifest.schema import ROW as ROW_NUMBER
 from tasks.manifest.table import read_jobs
 
 ROW = {"video_uri": "s3://videos/a.mp4", "prompt": "What?", "choices": ["a", "b"]}
 
 
 def test_a_job_is_that_of_the_row_of_a_manifest(tmp_path):
-    import polars as pl  # noqa: PLC0415
-
-    from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415
-
     manifest = tmp_path / "jobs.parquet"
     pl.DataFrame(
         {name: [value] for name, value in (ROW | {"job_id": "request", "start_s": 1.5}).items()}
@@ -68,3 +71,30 @@ def test_every_option_of_runs_can_be_an_option_of_a_request():
     assert overrides.chunks == ChunkOptions(chunk_s=5)
     assert asked.job_values()["template"] == "{prompt}{choices}"
     hash(overrides)
+
+
+@pytest.mark.parametrize("questions", [True, False])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"choices": ["a", "a"]},
+        {"choices": ["a", " "]},
+        {"choices": None, "prompt": None},
+        {"choices": ["a", "b\0"]},
+        {"video_uri": "ftp://a/b"},
+        {"video_uri": "https:///b", "start_s": -1.0},
+        {"video_uri": "data:video/mp4"},
+        {"start_s": math.nan, "end_s": 0.0},
+        {"template": "{prompt}", "task": "t\0"},
+        {"answer": "c"},
+        {"job_id": "x" * 2000},
+    ],
+)
+def test_one_row_breaks_the_rules_that_it_breaks_in_a_manifest(changed, questions):
+    row = ROW | {"job_id": "request"} | changed
+    frame = pl.DataFrame({name: [row.get(name)] for name in COLUMNS}, schema=COLUMNS).with_row_index(ROW_NUMBER)
+
+    _, faults = check_rows(frame, questions=questions)
+
+    assert check_row(row, questions=questions) == [fault.rule for fault in faults]

@@ -128,7 +128,7 @@ def test_the_following_prefix_is_read_beside_the_current_one_and_takes_over(mode
     assert (taken_over.prompt_tokens, taken_over.cached_tokens) == (5, 4)
 
 
-def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(engine, model):
+def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(engine, model, monkeypatch):
     sent, dropped = [], []
     life = engine.living()
     write = life._write
@@ -140,7 +140,7 @@ def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(engine, model):
             dropped.extend(message.hashes)
         write(message)
 
-    life._write = noting
+    monkeypatch.setattr(life, "_write", noting)
     model.open("one")
     items = stream(6)
 
