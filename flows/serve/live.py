@@ -32,7 +32,7 @@ MAX_MESSAGE_BYTES = 16 * 1024**2
 _MIB, _MEGA = 1024**2, 1_000_000
 # After so long a client that does not read what it is sent counts as lost.
 _SEND_S = 30.0
-_NORMAL, _REFUSED, _REPLACED, _FAILED = 1000, 1008, 4001, 1011
+_NORMAL, _LOST, _REFUSED, _FAILED, _REPLACED = 1000, 1006, 1008, 1011, 4001
 
 
 @contextmanager
@@ -158,6 +158,8 @@ class _Connection:
             for task in (receiving, sending):
                 task.cancel()
             await asyncio.gather(receiving, sending, return_exceptions=True)
+            if _has_left(receiving) and session.is_current(self._number):
+                session.end("client_left")
             session.disconnect(self._number)
             with suppress(RuntimeError, TimeoutError, WebSocketDisconnect):  # it is closed already
                 async with asyncio.timeout(_SEND_S):
@@ -202,6 +204,12 @@ class _Connection:
             await self._changed.wait()
 
 
+def _has_left(receiving: asyncio.Task[None]) -> bool:
+    """Return whether a client has closed its connection on purpose, and will not come back."""
+    error = None if receiving.cancelled() else receiving.exception()
+    return isinstance(error, WebSocketDisconnect) and error.code == _NORMAL
+
+
 async def _receive(websocket: WebSocket) -> str | bytes:
     """Return the next message.
 
@@ -210,7 +218,7 @@ async def _receive(websocket: WebSocket) -> str | bytes:
     """
     received = await websocket.receive()
     if received["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(received.get("code", _NORMAL))
+        raise WebSocketDisconnect(received.get("code", _LOST))
     text: str | None = received.get("text")
     return received["bytes"] if text is None else text
 

@@ -58,7 +58,9 @@ ErrorCode: TypeAlias = Literal[
     "unavailable",
     "internal",
 ]
-EndReason: TypeAlias = Literal["done", "idle", "total_time", "limit", "client_lost", "server_stopping", "error"]
+EndReason: TypeAlias = Literal[
+    "done", "client_left", "client_lost", "idle", "total_time", "limit", "server_stopping", "error"
+]
 FrameStatus: TypeAlias = Literal["kept", "similar", "busy", "evicted"]
 
 
