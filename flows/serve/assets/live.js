@@ -65,6 +65,7 @@ async function openCamera() {
   video.srcObject = stream;
   await video.play();
   byId("no-camera").hidden = true;
+  video.parentElement.style.aspectRatio = `${video.videoWidth} / ${video.videoHeight}`;
   stream.getVideoTracks()[0].addEventListener("ended", () => stop("The camera has ended."));
   const cameras = (await navigator.mediaDevices.enumerateDevices()).filter((each) => each.kind === "videoinput");
   const id = stream.getVideoTracks()[0].getSettings().deviceId;
