@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
-from reelabel.errors import TransientError
+from reelabel.errors import ReelabelError
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live import protocol
 from tasks.live.frames import FrameReader
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tasks.live.model import LiveInfo, LiveModel
     from tasks.live.session import Session
 
+_LOG = logging.getLogger("reelabel")
 PATH = "/v1/video/chat/stream"
 # Of one message; a picture in base64 is a third longer.
 MAX_MESSAGE_BYTES = 16 * 1024**2
@@ -124,8 +126,15 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
         case protocol.SessionConfig():
             try:
                 return await asyncio.to_thread(sessions.open, message), 0
-            except TransientError as error:
+            except ReelabelError as error:
+                if isinstance(error, MessageRefusedError):
+                    raise
                 raise MessageRefusedError(error.message, code="unavailable") from None
+            except Exception:  # noqa: BLE001 - as of any request
+                _LOG.exception("A live session could not be begun")
+                raise MessageRefusedError(
+                    "The session could not be begun; the server's log says why.", code="internal"
+                ) from None
         case protocol.SessionResume():
             session = sessions.resume(message)
             session.greet(is_resumed=True)
@@ -176,7 +185,7 @@ class _Connection:
 
     async def _receive_all(self) -> None:
         session = self._session
-        while True:
+        while session.is_current(self._number):
             received = await _receive(self._websocket)
             message = None
             try:

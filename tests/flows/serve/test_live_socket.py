@@ -5,7 +5,7 @@ import socket
 import struct
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from pydantic import SecretStr
@@ -124,6 +124,57 @@ def test_a_message_that_is_too_large_ends_the_connection_and_not_the_session(url
         resume = {name: created[name] for name in ("session_id", "resume_token")}
         again.send({"type": "session.resume", "last_seq": 1, **resume})
         assert again.last("session.created")["is_resumed"]
+        again.end()
+
+
+def test_a_connection_that_resumes_a_session_replaces_the_one_before(url):
+    with Client(url, {}) as client, Client(url) as again:
+        resume = {name: client.created[name] for name in ("session_id", "resume_token")}
+        again.send({"type": "session.resume", "last_seq": client.created["seq"], **resume})
+        assert again.last("session.created")["is_resumed"]
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        assert closed.value.rcvd.code == 4001
+        send_frames(again, [0])
+        assert again.ask(choices=CHOICES)["frames_used"] == 1
+        again.end()
+
+
+def test_a_client_that_does_not_read_delays_no_other(url):
+    deaf = Client(url, {})
+    stop = threading.Event()
+
+    def shout():
+        with suppress(OSError, ConnectionClosed):
+            while not stop.is_set():
+                deaf.send({"type": "session.stats"})
+
+    thread = threading.Thread(target=shout, daemon=True)
+    thread.start()
+    time.sleep(1)
+    with Client(url, {}) as client:
+        began_s = time.monotonic()
+        send_frames(client, [0, 100])
+        assert client.ask(choices=CHOICES)["frames_used"] == 2
+        assert time.monotonic() - began_s < 10
+        client.end()
+    stop.set()
+    deaf.socket.socket.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def test_events_that_are_no_longer_kept_are_told_as_lost(url, monkeypatch):
+    monkeypatch.setattr("tasks.live.outbox._MAX_EVENTS", 5)
+    client = Client(url, {})
+    for _ in range(20):
+        client.send({"type": "ping"})
+        client.last("pong")
+    client.socket.socket.close()
+    with Client(url) as again:
+        resume = {name: client.created[name] for name in ("session_id", "resume_token")}
+        again.send({"type": "session.resume", "last_seq": client.created["seq"], **resume})
+        assert "no longer kept" in again.last("session.notice")["message"]
+        assert [event["seq"] for event in again.events][:2] == [18, 19]
         again.end()
 
 

@@ -196,10 +196,13 @@ def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engin
         with pytest.raises(EngineLostError, match="The engine failed: its process died; see the log"):
             ask(model, "one", items, text=Trigger.POISON)
     else:
-        warming = model.warm(prefix("one", stream(400)))
+        model.open("other")
+        warming = [model.warm(prefix("one", stream(count))) for count in (400, 300)]
+        warming += [model.warm(prefix("one", stream(200)), following=True), model.warm(prefix("other", stream(100)))]
         os.kill(engine.pid, signal.SIGKILL)
-        with pytest.raises(EngineLostError, match="its process died"):
-            warming.result(20)
+        for each in warming:  # those that wait, too
+            with pytest.raises(EngineLostError, match="its process died"):
+                each.result(20)
 
     again = read(model, "one", items)
     _, answer = ask(model, "one", items)
