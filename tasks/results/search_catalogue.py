@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,23 +38,25 @@ class DatabaseCatalogue:
     engine: Engine
 
     def spaces(self) -> dict[VectorSpace, int]:
-        """Count the embedding files of each space."""
-        files = func.count(DESCRIPTION.c.embedding_key.distinct())
-        model = SPEC.c.body["model"].label("model_body")
-        query = (
-            select(model, DESCRIPTION.c.dimensions, files)
-            .join(SPEC, SPEC.c.spec_id == DESCRIPTION.c.spec_id)
-            .group_by("model_body", DESCRIPTION.c.dimensions)
+        """Count the videos of each space, by the spec by which most of them are described."""
+        described = (
+            select(DESCRIPTION.c.spec_id, DESCRIPTION.c.dimensions, func.count().label("videos"))
+            .group_by(DESCRIPTION.c.spec_id, DESCRIPTION.c.dimensions)
+            .subquery()
         )
-        counts: Counter[VectorSpace] = Counter()
+        query = select(SPEC.c.body["model"], described.c.dimensions, described.c.videos).join(
+            described, SPEC.c.spec_id == described.c.spec_id
+        )
+        counts: dict[VectorSpace, int] = {}
         with database_errors(), self.engine.connect() as connection:
             for body, dimensions, count in connection.execute(query):
-                counts[VectorSpace(model=ModelIdentity.model_validate(body), dimensions=dimensions)] += count
-        return dict(counts)
+                space = VectorSpace(model=ModelIdentity.model_validate(body), dimensions=dimensions)
+                counts[space] = max(count, counts.get(space, 0))
+        return counts
 
     def keys(self, space: VectorSpace) -> pl.Series:
         """Return the keys of the embedding files of a space, each once."""
-        return self._select(space, {"key": DESCRIPTION.c.embedding_key}, {})["key"]
+        return self._select(space, {"key": DESCRIPTION.c.embedding_key}, {})["key"].unique()
 
     def read(
         self,
@@ -67,19 +68,15 @@ class DatabaseCatalogue:
     ) -> pl.DataFrame:
         """Return the jobs of a space, all or some, with the columns of `COLUMNS`, in the order of dataset and id."""
         wanted = {"dataset": dataset, "task": task, "job_id": job_id}
-        return self._select(space, _SOURCES, wanted).sort("dataset", "job_id", "key")
+        return self._select(space, _SOURCES, wanted).unique().sort("dataset", "job_id", "key")
 
     def _select(self, space: VectorSpace, sources: dict[str, Any], wanted: dict[str, str | None]) -> pl.DataFrame:
-        """Return some columns of the descriptions of a space, equal rows once."""
+        """Return some columns of the descriptions of a space; those by several specs may be equal."""
         specs = select(SPEC.c.spec_id).where(SPEC.c.body["model"] == space.model.model_dump(mode="json"))
         with database_errors(), self.engine.connect() as connection:
-            query = (
-                select(*(source.label(name) for name, source in sources.items()))
-                .distinct()
-                .where(
-                    DESCRIPTION.c.spec_id.in_(connection.execute(specs).scalars().all()),
-                    DESCRIPTION.c.dimensions == space.dimensions,
-                    *(_SOURCES[name] == value for name, value in wanted.items() if value is not None),
-                )
+            query = select(*(source.label(name) for name, source in sources.items())).where(
+                DESCRIPTION.c.spec_id.in_(connection.execute(specs).scalars().all()),
+                DESCRIPTION.c.dimensions == space.dimensions,
+                *(_SOURCES[name] == value for name, value in wanted.items() if value is not None),
             )
             return pl.concat(copy_query(connection, query, dict.fromkeys(sources, pa.string())))

@@ -60,7 +60,7 @@ class Catalogue(Protocol):
     """Knows the embedding files that are in use, of all spaces."""
 
     def spaces(self) -> Mapping[VectorSpace, int]:
-        """Return the number of embedding files of each space."""
+        """Return the number of videos of each space."""
         ...
 
     def keys(self, space: VectorSpace) -> pl.Series:
