@@ -247,11 +247,20 @@ def decode_sealed(data: bytes, identity: FrameIdentity, seal: Seal) -> FrameFile
     Raises:
         FrameFileError: The bytes are damaged or altered, were sealed with another key, or are not the file asked for.
     """
-    verify_seal(data, seal, identity.key)
-    file = _decode(data)
+    file = unseal_frame_file(data, identity.key, seal)
     if different := identity.differences(file.facts):
         raise FrameFileError(f"It was made for something else: {', '.join(different)} differ from what is asked for.")
     return file
+
+
+def unseal_frame_file(data: bytes, name: str, seal: Seal) -> FrameFile:
+    """Verify the seal of a frame file of a given name, whatever its frames were asked for by, and read its metadata.
+
+    Raises:
+        FrameFileError: The bytes are damaged or altered, were sealed with another key, or belong elsewhere.
+    """
+    verify_seal(data, seal, name)
+    return _decode(data)
 
 
 def _decode(data: bytes) -> FrameFile:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
     from tasks.domain import MediaCounts, RunSpec
+    from tasks.live.model import LiveModel
     from tasks.model.identity import ModelCard
     from tasks.model.protocol import Batch, EngineInfo, EngineTimes, Reply
 
@@ -121,6 +122,27 @@ class Backend(ABC):
         Raises:
             ConfigurationError: The settings cannot be used on this machine.
         """
+
+    def open_live(
+        self,
+        card: ModelCard,  # noqa: ARG002 - for those that take live sessions
+        settings: Settings,  # noqa: ARG002
+        *,
+        sessions: int,  # noqa: ARG002
+        sampling: Sampling | None = None,  # noqa: ARG002
+    ) -> tuple[InferenceBackend, LiveModel]:
+        """Create what answers, and what answers live sessions, both by the same engines; neither is started.
+
+        Args:
+            card: The model.
+            settings: How to load it.
+            sessions: How many live sessions are open at most; at least 1.
+            sampling: As for `open`.
+
+        Raises:
+            ConfigurationError: The backend takes no live sessions, or the settings cannot be used on this machine.
+        """
+        raise ConfigurationError(f"The backend {self.name} takes no live sessions; set model.backend to vllm.")
 
     def frames_as(self, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - for those that offer both
         """Return whether the model sees a video or separate images, which is part of the spec."""
