@@ -1,0 +1,139 @@
+"""What every peer is asked for, and the peers."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.media.clips import FPS, BenchClip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SCRIPTS = Path(__file__).with_name("scripts")
+FRAMES = 16
+SHORT_S, LONG_S, FILM_S = 32, 600, 3600  # the shortest has 16 keyframes
+_SEGMENT_S = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameCase:
+    """Sixteen frames of each of some copies of a clip.
+
+    Attributes:
+        name: Name in tables.
+        clip: The clip.
+        copies: How many videos; each has an object of its own on the store.
+        choice: `keyframes` or `uniform`.
+        start_s: Start of the part that is asked about; in seconds.
+        end_s: Its end.
+    """
+
+    name: str
+    clip: BenchClip
+    copies: int
+    choice: str
+    start_s: float
+    end_s: float
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of each video is asked about."""
+        return self.end_s - self.start_s == self.clip.length_s
+
+    @property
+    def fps(self) -> float:
+        """Frames per second of the clip."""
+        return FPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A tool that does the same jobs.
+
+    Attributes:
+        name: Name in tables.
+        script: Beginning of the names of its scripts.
+        environment: Name of its environment; None uses ours.
+        lacks: Why it has no row of a kind, by the case's choice or `part`.
+    """
+
+    name: str
+    script: str
+    environment: str | None = None
+    lacks: tuple[tuple[str, str], ...] = ()
+
+    def lack(self, case: FrameCase) -> str:
+        """Return why it cannot do a case; empty if it can."""
+        known = dict(self.lacks)
+        return known.get(case.choice, "") or ("" if case.is_whole else known.get("part", ""))
+
+    def lines(self, job: str) -> int:
+        """Return the lines of its script that hold code: no comments, docstrings or blank lines."""
+        return count_lines((_SCRIPTS / f"{self.script}_{job}.py").read_text())
+
+
+OURS = Peer(name="reelabel", script="ours")
+PLAIN = (Peer(name="plain script", script="plain"), Peer(name="plain, by URL", script="url"))
+PEERS = (
+    *PLAIN,
+    Peer(name="Daft", script="daft", environment="daft"),
+    Peer(name="Pixeltable", script="pixeltable", environment="pixeltable"),
+    Peer(
+        name="Ray Data",
+        script="ray_data",
+        environment="ray_data",
+        lacks=(("keyframes", "its reader chooses frames by their rate alone"),),
+    ),
+    Peer(
+        name="DataChain",
+        script="datachain",
+        environment="datachain",
+        lacks=(("keyframes", "it finds frames by their number alone"),),
+    ),
+)
+
+
+def frame_cases(shorts: int, longs: int, films: int) -> list[FrameCase]:
+    """Return the cases, for numbers of clips of 32 s, of 600 s and of an hour."""
+    clips = {length_s: BenchClip(width_px=640, height_px=360, gop=60, length_s=length_s) for length_s in _LENGTHS_S}
+    lengths = zip(_LENGTHS_S, (shorts, longs, films), ("32 s", "600 s", "1 h"), strict=True)
+    whole = [(clips[length_s], copies, name) for length_s, copies, name in lengths if copies]
+    cases = [
+        FrameCase(
+            name=f"{choice}, {copies} of {name}",
+            clip=clip,
+            copies=copies,
+            choice=choice,
+            start_s=0,
+            end_s=clip.length_s,
+        )
+        for choice in ("keyframes", "uniform")
+        for clip, copies, name in whole
+    ]
+    if films:
+        part = {"clip": clips[FILM_S], "copies": films, "start_s": FILM_S / 2, "end_s": FILM_S / 2 + _SEGMENT_S}
+        cases.append(FrameCase(name=f"uniform, 30 s out of {films} of 1 h", choice="uniform", **part))
+    return cases
+
+
+_LENGTHS_S = (SHORT_S, LONG_S, FILM_S)
+
+
+def count_lines(code: str) -> int:
+    """Return the number of lines that hold code: no comments, docstrings or blank lines."""
+    return len(set(_code_lines(code)))
+
+
+def _code_lines(code: str) -> Iterator[int]:
+    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    is_statement_start = True
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        is_docstring = token.type == tokenize.STRING and is_statement_start
+        if token.type not in silent and not is_docstring:
+            yield from range(token.start[0], token.end[0] + 1)
+        if token.type not in {tokenize.COMMENT, tokenize.NL}:
+            is_statement_start = token.type in {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}

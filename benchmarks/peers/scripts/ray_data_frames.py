@@ -1,0 +1,34 @@
+"""Frames by Ray Data's reader of videos, which decodes with decord.
+
+https://docs.ray.io/en/latest/data/api/doc/ray.data.read_videos.html
+"""
+
+import logging
+from collections import Counter
+
+import ray
+from pyarrow.fs import S3FileSystem
+
+from benchmarks.peers.scripts.job import began, read_job, report
+
+
+def main() -> None:
+    job = read_job()
+    ray.init(num_cpus=job.cores, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    store = S3FileSystem(endpoint_override=job.endpoint, access_key=job.key, secret_key=job.secret, region="us-east-1")
+    began()
+    paths = [uri.removeprefix("s3://") for uri in job.uris]
+    start, end, step = (round(seconds * job.fps) for seconds in (job.start_s, job.end_s, job.step_s))
+    stride = min(step, round(job.fps))  # it keeps at least one frame a second
+    frames = ray.data.read_videos(paths, filesystem=store, include_paths=True, fps=max(1, round(job.fps / stride)))
+    frames = frames.filter(
+        lambda row: start <= row["frame_index"] < end and (row["frame_index"] - start) % step < stride
+    )
+    given = Counter(f"s3://{row['path']}" for row in frames.iter_rows())
+    for uri in job.uris:
+        report(uri, min(given[uri], job.frames), given=given[uri])
+
+
+if __name__ == "__main__":
+    main()
