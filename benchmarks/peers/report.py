@@ -29,9 +29,10 @@ _MB = 1e6
 LEAST_RATIO = 3.0  # of the best peer, where keyframes of long clips are asked for
 _NOTE = (
     "Medians of {rounds} rounds, in which all take turns; every script has the same {cores} cores. Wall is from the "
-    "start of its process to its end, start is the part of it until its libraries were imported, memory is the most that all "
-    "its processes hold at once. Read is what came from the S3 server; given are the frames that the library handed "
-    "over, from which the script took sixteen of each video. Lines are those of the script that hold code."
+    "start of its process to its end, start is the part of it until its libraries were imported, memory is the "
+    "most that all its processes hold at once. Read is what came from the S3 server; given are the frames that the "
+    "library handed over, from which the script took sixteen of each video. Lines are those of the script that hold "
+    "code."
 )
 
 
