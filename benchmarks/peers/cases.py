@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 import tokenize
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.media.clips import FPS, BenchClip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 FRAMES = 16
 SHORT_S, LONG_S, FILM_S = 32, 600, 3600  # the shortest has 16 keyframes
 _SEGMENT_S = 30
+_DIRTY_EVERY, _DIRTY_FIRST = 50, 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,7 @@ class FrameCase:
         choice: `keyframes` or `uniform`.
         start_s: Start of the part that is asked about; in seconds.
         end_s: Its end.
+        is_dirty: Whether some of the videos cannot be read.
     """
 
     name: str
@@ -38,6 +41,24 @@ class FrameCase:
     choice: str
     start_s: float
     end_s: float
+    is_dirty: bool = False
+    kind: str = "frames"
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the folder on the store; each case of videos of its own has one."""
+        return f"{self.clip.name}-{self.copies}{'-dirty' * self.is_dirty}"
+
+    @property
+    def file_names(self) -> list[str]:
+        """Names of the videos; one of a dirty case in fifty is broken, one stalls, and one is gone."""
+        names = [f"{number:05d}" for number in range(self.copies)]
+        if self.is_dirty:
+            names = [
+                f"{name}-broken" if number % _DIRTY_EVERY == _DIRTY_FIRST else name for number, name in enumerate(names)
+            ]
+            names[1], names[2] = f"{names[1]}-stalls", f"{names[2]}-gone"
+        return [f"{name}.mp4" for name in names]
 
     @property
     def is_whole(self) -> bool:
@@ -48,6 +69,55 @@ class FrameCase:
     def fps(self) -> float:
         """Frames per second of the clip."""
         return FPS
+
+    def faults(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Count rows that were lost, told twice, failed though their video is whole, or have other numbers of frames.
+
+        A video that is broken, gone or stalls should fail.
+        """
+        counts = count_faults(rows, self.copies)
+        bad = [row for row in rows if any(word in row["uri"] for word in ("-broken", "-gone", "-stalls"))]
+        short = sum(not row["error"] and row["frames"] != FRAMES for row in rows if row not in bad)
+        silent = sum(not row["error"] for row in bad)
+        return counts | {"failed": counts["failed"] - len(bad) + silent, "short": short, "silent": silent}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QuestionCase:
+    """Questions about clips of moving shapes, whose answers are known.
+
+    Attributes:
+        name: Name in tables.
+        jobs: The manifest's rows, by `job_id`, with their `answer`.
+        missing: Jobs whose video cannot be read; they have no answer.
+    """
+
+    name: str
+    jobs: Mapping[str, Mapping[str, Any]]
+    missing: frozenset[str] = frozenset()
+    choice: str = "questions"
+    is_whole: bool = True
+    kind: str = "questions"
+
+    def faults(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Count rows that were lost, told twice, failed though their video is whole, or have another label."""
+        wrong = sum(not row["error"] and row["label"] != self.jobs[row["uri"]]["answer"] for row in rows)
+        counts = count_faults(rows, len(self.jobs))
+        expected = sum(bool(row["error"]) for row in rows if row["uri"] in self.missing)
+        return counts | {"failed": counts["failed"] - expected, "wrong": wrong}
+
+
+Case = FrameCase | QuestionCase
+
+
+def count_faults(rows: Sequence[Mapping[str, Any]], wanted: int) -> dict[str, int]:
+    """Count what is wrong with the rows of one run about `wanted` videos or questions."""
+    told = Counter(row["uri"] for row in rows)
+    return {
+        "lost": wanted - len(told),
+        "doubled": sum(number - 1 for number in told.values()),
+        "failed": sum(bool(row["error"]) for row in rows),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +136,10 @@ class Peer:
     environment: str | None = None
     lacks: tuple[tuple[str, str], ...] = ()
 
-    def lack(self, case: FrameCase) -> str:
+    def lack(self, case: Case) -> str:
         """Return why it cannot do a case; empty if it can."""
+        if not (_SCRIPTS / f"{self.script}_{case.kind}.py").exists():
+            return f"not measured with {case.kind}"
         known = dict(self.lacks)
         return known.get(case.choice, "") or ("" if case.is_whole else known.get("part", ""))
 
@@ -118,6 +190,14 @@ def frame_cases(shorts: int, longs: int, films: int) -> list[FrameCase]:
         part = {"clip": clips[FILM_S], "copies": films, "start_s": FILM_S / 2, "end_s": FILM_S / 2 + _SEGMENT_S}
         cases.append(FrameCase(name=f"uniform, 30 s out of {films} of 1 h", choice="uniform", **part))
     return cases
+
+
+def dirty_case(shorts: int) -> FrameCase:
+    """Return the case of clips of which one in fifty is broken, one is missing, and one stops in the middle."""
+    clip = BenchClip(width_px=640, height_px=360, gop=60, length_s=SHORT_S)
+    name = f"uniform, {shorts} of 32 s, some broken"
+    whole = {"start_s": 0, "end_s": SHORT_S}
+    return FrameCase(name=name, clip=clip, copies=shorts, choice="uniform", is_dirty=True, **whole)
 
 
 _LENGTHS_S = (SHORT_S, LONG_S, FILM_S)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.peers.cases import FRAMES
+from benchmarks.peers.cases import OURS
 from benchmarks.peers.environment import peer_python
-from benchmarks.peers.scripts.job import FrameJob
 from benchmarks.peers.watch import Run, run_script
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
@@ -21,10 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.peers.cases import FrameCase, Peer
+    from benchmarks.peers.cases import Case, Peer
     from benchmarks.peers.counter import CountingRelay, Traffic
     from infra.settings import StoreSettings
-    from reelabel.sources.object_store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +37,7 @@ class Outcome:
     """
 
     peer: Peer
-    case: FrameCase
+    case: Case
     runs: tuple[Run, ...] = field(default=(), repr=False)
     traffic: tuple[Traffic, ...] = ()
     why: str = ""
@@ -66,20 +63,9 @@ class Outcome:
 
     @property
     def faults(self) -> Mapping[str, int]:
-        """Rows of the worst run that were lost, told twice, failed, or have another number of frames."""
-        counts = [count_faults(run.rows, self.case.copies) for run in self.runs]
+        """Rows of the worst run that were lost, told twice, failed or are wrong."""
+        counts = [self.case.faults(run.rows) for run in self.runs]
         return {name: max(each[name] for each in counts) for name in counts[0]} if counts else {}
-
-
-def count_faults(rows: Iterable[Mapping[str, Any]], wanted: int, frames: int = FRAMES) -> dict[str, int]:
-    """Count what is wrong with the rows of one run about `wanted` videos."""
-    told = Counter(row["uri"] for row in rows)
-    return {
-        "lost": wanted - len(told),
-        "doubled": sum(number - 1 for number in told.values()),
-        "failed": sum(bool(row["error"]) for row in rows),
-        "short": sum(not row["error"] and row["frames"] != frames for row in rows),
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,33 +73,39 @@ class Bench:
     """Where and how peers are measured.
 
     Attributes:
-        folder: Folder that keeps clips and environments.
         store: How the S3 server is reached.
-        objects: The same.
         relay: Counts what it sends.
         logs: Folder for what the scripts print.
         rounds: Runs of each peer on each case.
         limit_s: Seconds after which a run is ended.
     """
 
-    folder: Path
     store: StoreSettings
-    objects: ObjectStore
     relay: CountingRelay
     logs: Path
     rounds: int
     limit_s: float
-    _stored: set[str] = field(default_factory=set, init=False, repr=False)
 
     def measure(
         self,
         peers: Sequence[Peer],
-        case: FrameCase,
+        case: Case,
         pythons: Mapping[str, Path | str | ReelabelError],
+        *,
+        ask: Callable[[str], Any],
         on_run: Callable[[str], None],
+        variables: Mapping[str, str] | None = None,
     ) -> list[Outcome]:
-        """Run all peers once a round; one that has failed is not run again."""
-        uris = self._upload(case)
+        """Run all peers once a round; one that has failed is not run again.
+
+        Args:
+            peers: The peers.
+            case: What they are asked for.
+            pythons: Their interpreters.
+            ask: Returns what a script is asked, a dataclass of `scripts.job`, for a folder of its own.
+            on_run: Called with a description of each run.
+            variables: Environment of our own script.
+        """
         runs: dict[str, list[tuple[Run, Traffic]]] = {peer.name: [] for peer in peers}
         why = {peer.name: peer.lack(case) or _unavailable(pythons[peer.name]) for peer in peers}
         for number in range(1, self.rounds + 1):
@@ -122,7 +114,8 @@ class Bench:
                     on_run(f"{case.name}: {peer.name}, round {number} of {self.rounds}")
                     python = pythons[peer.name]
                     assert not isinstance(python, ReelabelError)
-                    run, traffic = self._run(peer, python, case, uris)
+                    own = variables if peer == OURS else None
+                    run, traffic = self._run(python, f"{peer.script}_{case.kind}", ask, own)
                     runs[peer.name].append((run, traffic))
                     why[peer.name] = run.error
         return [
@@ -136,46 +129,31 @@ class Bench:
             for peer in peers
         ]
 
-    def _run(self, peer: Peer, python: Path | str, case: FrameCase, uris: list[str]) -> tuple[Run, Traffic]:
+    def _run(
+        self, python: Path | str, script: str, ask: Callable[[str], Any], variables: Mapping[str, str] | None
+    ) -> tuple[Run, Traffic]:
         before = self.relay.traffic
         with TemporaryDirectory(prefix="reelabel-") as folder:
             run = run_script(
                 python,
-                f"{peer.script}_frames",
-                json.dumps(asdict(self._job(case, uris, folder))),
+                script,
+                json.dumps(asdict(ask(folder))),
                 limit_s=self.limit_s,
-                log_path=self.logs / f"{peer.script}.log",
+                log_path=self.logs / f"{script}.log",
+                variables=variables,
             )
         return run, self.relay.traffic.since(before)
 
-    def _job(self, case: FrameCase, uris: list[str], folder: str) -> FrameJob:
+    def reach(self) -> dict[str, Any]:
+        """Return how a script reaches the S3 server, and the cores that it may use."""
         assert self.store.access_key_id
         assert self.store.secret_access_key
-        return FrameJob(
-            uris=uris,
-            choice=case.choice,
-            frames=FRAMES,
-            start_s=case.start_s,
-            end_s=case.end_s,
-            fps=case.fps,
-            is_whole=case.is_whole,
-            endpoint=self.relay.url,
-            key=self.store.access_key_id.get_secret_value(),
-            secret=self.store.secret_access_key.get_secret_value(),
-            cores=usable_cores(),
-            folder=folder,
-        )
-
-    def _upload(self, case: FrameCase) -> list[str]:
-        """Store the copies of a clip, unless they are there."""
-        body = case.clip.make(self.folder).read_bytes()
-        root_uri = f"{self.store.uri}/peers/{case.clip.name}-{case.copies}"
-        uris = [f"{root_uri}/{number:05d}.mp4" for number in range(case.copies)]
-        for uri in uris:
-            if uri not in self._stored:
-                self.objects.replace(uri, body)
-                self._stored.add(uri)
-        return uris
+        return {
+            "endpoint": self.relay.url,
+            "key": self.store.access_key_id.get_secret_value(),
+            "secret": self.store.secret_access_key.get_secret_value(),
+            "cores": usable_cores(),
+        }
 
 
 def pythons_of(peers: Iterable[Peer], folder: Path) -> dict[str, Path | str | ReelabelError]:

@@ -12,6 +12,7 @@ from rich.table import Table
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.peers.cases import LONG_S, OURS, PEERS, PLAIN, frame_cases
 from benchmarks.peers.counter import CountingRelay
+from benchmarks.peers.frames import FrameVideos
 from benchmarks.peers.measure import Bench, pythons_of
 from benchmarks.plot import Panel, draw
 from benchmarks.services import own_services
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from benchmarks.peers.cases import FrameCase
-    from benchmarks.peers.measure import Outcome
+from benchmarks.peers.measure import Outcome
 
 _MB = 1e6
 LEAST_RATIO = 3.0  # of the best peer, where keyframes of long clips are asked for
@@ -62,17 +63,11 @@ def run(
             CountingRelay(settings.store.endpoint_url, settings.store.ca_file) as relay,
             PROGRESS.status("Making clips") as status,
         ):
-            bench = Bench(
-                folder=folder,
-                store=settings.store,
-                objects=ObjectStore(settings.store),
-                relay=relay,
-                logs=Path(logs),
-                rounds=rounds,
-                limit_s=limit_s,
-            )
+            bench = Bench(store=settings.store, relay=relay, logs=Path(logs), rounds=rounds, limit_s=limit_s)
+            videos = FrameVideos(folder, ObjectStore(settings.store), f"{settings.store.uri}/peers")
             for case in frame_cases(*counts):
-                outcomes += bench.measure(peers, case, pythons, status.update)
+                ask = videos.ask(case, bench)
+                outcomes += bench.measure(peers, case, pythons, ask=ask, on_run=status.update)
     if as_json:
         print_json([record(outcome) for outcome in outcomes])
     else:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -11,9 +12,9 @@ from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
 from benchmarks.peers import environment
-from benchmarks.peers.cases import LONG_S, OURS, PEERS, PLAIN, count_lines, frame_cases
+from benchmarks.peers.cases import LONG_S, OURS, PEERS, PLAIN, count_lines, dirty_case, frame_cases
 from benchmarks.peers.counter import Traffic
-from benchmarks.peers.measure import Outcome, count_faults, pythons_of
+from benchmarks.peers.measure import Outcome, pythons_of
 from benchmarks.peers.report import panels, peer_table, record, target_is_met
 from benchmarks.peers.scripts.job import FrameJob, pick_evenly
 from benchmarks.peers.watch import Run, last_words, run_script
@@ -48,8 +49,23 @@ def test_rows_that_are_lost_doubled_failed_or_short_are_counted():
         {**ROWS[1], "uri": "d", "frames": 0, "error": "gone"},
     ]
 
-    assert count_faults(rows, 6) == {"lost": 2, "doubled": 1, "failed": 1, "short": 1}
-    assert not any(count_faults(ROWS, 2).values())
+    case = replace(KEYFRAMES, copies=6)
+
+    assert case.faults(rows) == {"lost": 2, "doubled": 1, "failed": 1, "short": 1, "silent": 0}
+    assert not any(KEYFRAMES.faults(ROWS).values())
+
+
+def test_a_video_that_cannot_be_read_should_fail():
+    case = dirty_case(60)
+    names = case.file_names
+    rows = [
+        {"uri": name, "frames": 16 * (len(name) == 9), "given": 0, "error": "no" * (len(name) > 9)} for name in names
+    ]
+
+    assert sorted(name[6:] for name in names if "-" in name) == ["broken.mp4", "broken.mp4", "gone.mp4", "stalls.mp4"]
+    assert not any(case.faults(rows).values())
+    assert case.faults([row | {"error": ""} for row in rows])["silent"] == 4
+    assert case.faults([row | {"error": "no"} for row in rows])["failed"] == 56
 
 
 @pytest.mark.parametrize(
@@ -100,7 +116,7 @@ def test_frames_are_picked_evenly():
     assert pick_evenly(range(3), 16) == [0, 1, 2]
     job = FrameJob(
         **dict.fromkeys(("uris", "choice", "endpoint", "key", "secret", "folder", "cores"), ""),
-        **{"frames": 3, "start_s": 10, "end_s": 40, "fps": 30, "is_whole": False},
+        frames=3, start_s=10, end_s=40, fps=30, is_whole=False,
     )
     assert job.indices() == [450, 750, 1050]
 
