@@ -410,7 +410,7 @@ def peers(
     rounds: Rounds = 3,
     limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which a run is ended.")] = 600,
     *,
-    brief: Annotated[bool, typer.Option("--brief", help="16 clips of 32 s, 4 of 600 s and one of an hour.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="8 clips of 32 s, 2 of 600 s and one of an hour.")] = False,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -422,7 +422,7 @@ def peers(
     from benchmarks.peers.report import run  # noqa: PLC0415
 
     names = _names(peers, [peer.script for peer in PEERS], "--peers")
-    counts = _lengths("16,4,1" if brief else clips, "--clips")
+    counts = _lengths("8,2,1" if brief else clips, "--clips")
     raise typer.Exit(run(names, folder, counts, rounds=rounds, limit_s=limit, as_json=json, plot=plot))
 
 

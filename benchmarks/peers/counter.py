@@ -99,11 +99,16 @@ class _Connection:
             self.passed_bytes = 0
             self.is_stalling = data.startswith(b"GET") and STALLING in data.partition(b"\r\n")[0]
             self._count(0, asked)
+        self.server.setblocking(True)
         self.server.sendall(data)
         return bool(data)
 
     def _answer(self) -> bool:
-        data = self.server.recv(_AT_ONCE_BYTES)
+        self.server.setblocking(False)
+        try:
+            data = self.server.recv(_AT_ONCE_BYTES)
+        except ssl.SSLWantReadError:  # what came was of TLS alone
+            return True
         self.passed_bytes += len(data)
         if self.is_stalling and self.passed_bytes > _STALLS_AFTER_BYTES:
             self.client.recv(1)  # until the client gives up

@@ -33,15 +33,15 @@ class ShapeQuestions:
         """Make clips and store them.
 
         Args:
-            questions: How many; three on each clip.
+            questions: How many, at least; three on each clip.
             folder: Folder that keeps the clips.
             objects: The store.
             settings: Settings of running services.
         """
-        clips = -(-questions // _QUESTIONS_PER_CLIP)
+        clips = -(-questions // _QUESTIONS_PER_CLIP)  # all questions about the last one, too
         root_uri = f"{settings.store.uri}/peers/shapes"
         self._folder = folder / f"shapes-{clips}"
-        rows = make_demo(self._folder, seed=_SEED, clips=clips, uri_prefix=root_uri).to_dicts()[:questions]
+        rows = make_demo(self._folder, seed=_SEED, clips=clips, uri_prefix=root_uri).to_dicts()
         for path in sorted(self._folder.glob("clip-*")):
             objects.replace(f"{root_uri}/{path.name}", path.read_bytes())
         # In float32, answers do not depend on the batch in which they are computed.

@@ -16,7 +16,6 @@ def main() -> None:
     import pixeltable as pxt  # noqa: PLC0415 - reads its settings when it is imported
     from pixeltable.functions.video import clip, frame_iterator  # noqa: PLC0415
 
-    pxt.configure_logging(to_stdout=False)
     pxt.create_dir("bench", if_exists="ignore")
     videos = pxt.create_table("bench/videos", {"uri": pxt.String, "video": pxt.Video})
     began()

@@ -19,8 +19,9 @@ def frames_of(uri: str, s3, job: FrameJob) -> list:
         stream = container.streams.video[0]
         unit, start = stream.time_base, stream.start_time or 0
         if job.choice == "keyframes":
+            # An index has times of decoding, which come before those of showing.
             entries = [entry.timestamp for entry in stream.index_entries if entry.is_keyframe]
-            wanted = [time for time in entries if job.start_s <= float((time - start) * unit) < job.end_s]
+            wanted = [time for time in entries if job.is_whole or job.start_s <= (time - start) * unit < job.end_s]
             times = [wanted[number] for number in pick_evenly(wanted, job.frames)]
         else:
             times = [round(index / job.fps / unit) for index in job.indices()]

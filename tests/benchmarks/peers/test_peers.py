@@ -116,7 +116,11 @@ def test_frames_are_picked_evenly():
     assert pick_evenly(range(3), 16) == [0, 1, 2]
     job = FrameJob(
         **dict.fromkeys(("uris", "choice", "endpoint", "key", "secret", "folder", "cores"), ""),
-        frames=3, start_s=10, end_s=40, fps=30, is_whole=False,
+        frames=3,
+        start_s=10,
+        end_s=40,
+        fps=30,
+        is_whole=False,
     )
     assert job.indices() == [450, 750, 1050]
 

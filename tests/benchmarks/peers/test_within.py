@@ -44,5 +44,5 @@ def test_the_documented_script_prepares_videos_and_tells_of_a_missing_one(python
     assert done.returncode == 0, done.stderr[-4000:]
     lines = sorted(line for line in done.stdout.splitlines() if ".mp4" in line)
     assert re.fullmatch(r"a\.mp4 [1-8]", lines[0])
-    assert lines[1].startswith("gone.mp4 The video")
+    assert lines[1].startswith("gone.mp4 There is no video")
     assert len(lines) == 2
