@@ -399,7 +399,7 @@ def search(
 
 
 @app.command(epilog="Example: python -m benchmarks peers --brief --peers daft --plot peers.svg")
-def peers(
+def peers(  # noqa: PLR0913 - a command's options
     peers: Annotated[
         str, typer.Option(help="What to compare with, comma-separated; each is installed in an environment of its own.")
     ] = "plain,url,daft,pixeltable,ray_data,datachain",
@@ -411,6 +411,14 @@ def peers(
     limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which a run is ended.")] = 600,
     *,
     brief: Annotated[bool, typer.Option("--brief", help="8 clips of 32 s, 2 of 600 s and one of an hour.")] = False,
+    dirty: Annotated[
+        int | None,
+        typer.Option(min=8, max=10_000, help="Instead, ask for frames of so many clips, of which some cannot be read."),
+    ] = None,
+    questions: Annotated[
+        int | None,
+        typer.Option(min=3, max=10_000, help="Instead, ask so many questions about clips, with the demo's model."),
+    ] = None,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -419,11 +427,18 @@ def peers(
     Exit with 1 where a target is missed.
     """
     from benchmarks.peers.cases import PEERS  # noqa: PLC0415
-    from benchmarks.peers.report import run  # noqa: PLC0415
+    from benchmarks.peers.report import print_report  # noqa: PLC0415
+    from benchmarks.peers.runner import Comparison  # noqa: PLC0415
 
     names = _names(peers, [peer.script for peer in PEERS], "--peers")
-    counts = _lengths("8,2,1" if brief else clips, "--clips")
-    raise typer.Exit(run(names, folder, counts, rounds=rounds, limit_s=limit, as_json=json, plot=plot))
+    comparison = Comparison(names=names, folder=folder, rounds=rounds, limit_s=limit)
+    if questions:
+        outcomes = comparison.questions(questions)
+    elif dirty:
+        outcomes = comparison.dirty_frames(dirty)
+    else:
+        outcomes = comparison.frames(_lengths("8,2,1" if brief else clips, "--clips"))
+    raise typer.Exit(print_report(outcomes, rounds=rounds, as_json=json, plot=plot))
 
 
 @app.command(epilog="Example: python -m benchmarks fuzz --count 5000 --seed 7")

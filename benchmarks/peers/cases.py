@@ -45,6 +45,16 @@ class FrameCase:
     kind: str = "frames"
 
     @property
+    def wanted(self) -> int:
+        """Rows that there should be."""
+        return self.copies
+
+    @property
+    def length_s(self) -> int:
+        """Length of each video, if all of it is asked about and can be read; else 0."""
+        return self.clip.length_s if self.is_whole and not self.is_dirty else 0
+
+    @property
     def folder_name(self) -> str:
         """Name of the folder on the store; each case of videos of its own has one."""
         return f"{self.clip.name}-{self.copies}{'-dirty' * self.is_dirty}"
@@ -89,22 +99,24 @@ class QuestionCase:
     Attributes:
         name: Name in tables.
         jobs: The manifest's rows, by `job_id`, with their `answer`.
-        missing: Jobs whose video cannot be read; they have no answer.
     """
 
     name: str
     jobs: Mapping[str, Mapping[str, Any]]
-    missing: frozenset[str] = frozenset()
     choice: str = "questions"
     is_whole: bool = True
     kind: str = "questions"
+    length_s: int = 0
+
+    @property
+    def wanted(self) -> int:
+        """Rows that there should be."""
+        return len(self.jobs)
 
     def faults(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """Count rows that were lost, told twice, failed though their video is whole, or have another label."""
+        """Count rows that were lost, told twice, failed, or have another label than the true one."""
         wrong = sum(not row["error"] and row["label"] != self.jobs[row["uri"]]["answer"] for row in rows)
-        counts = count_faults(rows, len(self.jobs))
-        expected = sum(bool(row["error"]) for row in rows if row["uri"] in self.missing)
-        return counts | {"failed": counts["failed"] - expected, "wrong": wrong}
+        return count_faults(rows, len(self.jobs)) | {"wrong": wrong}
 
 
 Case = FrameCase | QuestionCase

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
 from rich.table import Table
 
-from benchmarks.console import OUT, PROGRESS, print_json
-from benchmarks.peers.cases import LONG_S, OURS, PEERS, PLAIN, frame_cases
-from benchmarks.peers.counter import CountingRelay
-from benchmarks.peers.frames import FrameVideos
-from benchmarks.peers.measure import Bench, pythons_of
+from benchmarks.console import OUT, print_json
+from benchmarks.peers.cases import LONG_S, OURS, PLAIN
 from benchmarks.plot import Panel, draw
-from benchmarks.services import own_services
-from infra.embedded import ServiceName
 from reelabel.cores import usable_cores
-from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.peers.cases import FrameCase
-from benchmarks.peers.measure import Outcome
+    from benchmarks.peers.cases import Case
+    from benchmarks.peers.measure import Outcome
 
 _MB = 1e6
 LEAST_RATIO = 3.0  # of the best peer, where keyframes of long clips are asked for
@@ -37,37 +30,12 @@ _NOTE = (
 )
 
 
-def run(
-    names: Sequence[str],
-    folder: Path,
-    counts: tuple[int, int, int],
-    *,
-    rounds: int,
-    limit_s: float,
-    as_json: bool,
-    plot: str | None,
-) -> int:
-    """Measure; print a table or JSON.
+def print_report(outcomes: Sequence[Outcome], *, rounds: int, as_json: bool, plot: str | None) -> int:
+    """Print a table or JSON, and draw a chart.
 
     Returns:
         1 if a target is missed, else 0.
     """
-    peers = [OURS, *(peer for peer in PEERS if peer.script in names)]
-    with PROGRESS.status("Making environments; the first time takes minutes"):
-        pythons = pythons_of(peers, folder)
-    outcomes: list[Outcome] = []
-    with own_services(frozenset({ServiceName.S3})) as settings, TemporaryDirectory(prefix="reelabel-") as logs:
-        assert settings.store.endpoint_url
-        assert settings.store.ca_file
-        with (
-            CountingRelay(settings.store.endpoint_url, settings.store.ca_file) as relay,
-            PROGRESS.status("Making clips") as status,
-        ):
-            bench = Bench(store=settings.store, relay=relay, logs=Path(logs), rounds=rounds, limit_s=limit_s)
-            videos = FrameVideos(folder, ObjectStore(settings.store), f"{settings.store.uri}/peers")
-            for case in frame_cases(*counts):
-                ask = videos.ask(case, bench)
-                outcomes += bench.measure(peers, case, pythons, ask=ask, on_run=status.update)
     if as_json:
         print_json([record(outcome) for outcome in outcomes])
     else:
@@ -78,7 +46,7 @@ def run(
     return int(not all(target_is_met(outcomes, case) for case in dict.fromkeys(each.case for each in outcomes)))
 
 
-def target_is_met(outcomes: Sequence[Outcome], case: FrameCase) -> bool:
+def target_is_met(outcomes: Sequence[Outcome], case: Case) -> bool:
     """Return whether we are first in a case, or behind our fastest plain script by no more than our start.
 
     Where keyframes of long clips are asked for, we should be `LEAST_RATIO` times as fast as the best tool.
@@ -89,7 +57,7 @@ def target_is_met(outcomes: Sequence[Outcome], case: FrameCase) -> bool:
     ours_s = ours.middle(lambda run: run.wall_s)
     tools = [wall_s(each) for each in others if each.is_whole and each.peer not in PLAIN]
     plain = [wall_s(each) for each in others if each.is_whole and each.peer in PLAIN]
-    least = LEAST_RATIO if case.choice == "keyframes" and case.clip.length_s == LONG_S else 1.0
+    least = LEAST_RATIO if case.choice == "keyframes" and case.length_s == LONG_S else 1.0
     is_first = not tools or min(tools) >= least * ours_s
     return is_first and (not plain or ours_s - ours.middle(lambda run: run.start_s) <= min(plain))
 
@@ -101,7 +69,7 @@ def wall_s(outcome: Outcome) -> float:
 
 def peer_table(outcomes: Sequence[Outcome]) -> Table:
     """Return a table with a section for each case and a row for each peer."""
-    table = Table(title="Sixteen frames of each video, from S3", title_justify="left", box=SIMPLE, pad_edge=False)
+    table = Table(title="Ourselves beside other tools, from S3", title_justify="left", box=SIMPLE, pad_edge=False)
     for number, heading in enumerate(_HEADINGS):
         table.add_column(heading, justify="right" if number > 1 else "left", no_wrap=number <= 1)
     for case in dict.fromkeys(each.case for each in outcomes):
@@ -129,7 +97,7 @@ def _cells(outcome: Outcome, ours: Outcome) -> list[str]:
         f"{outcome.given:,}",
         f"{outcome.middle(lambda run: run.peak_bytes) / _MB:,.0f}",
         f"{faults}; {outcome.why}" if outcome.why else faults,
-        f"{outcome.peer.lines('frames')}",
+        f"{outcome.peer.lines(outcome.case.kind)}",
     ]
 
 
@@ -153,7 +121,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "given": outcome.given if runs else None,
         "faults": dict(outcome.faults),
         "why": outcome.why,
-        "lines": outcome.peer.lines("frames"),
+        "lines": outcome.peer.lines(outcome.case.kind),
     }
 
 
@@ -162,14 +130,14 @@ def panels(outcomes: Sequence[Outcome]) -> Iterator[Panel]:
     for choice in dict.fromkeys(each.case.choice for each in outcomes):
         lines: dict[str, list[tuple[float, float]]] = {}
         for each in outcomes:
-            if each.case.choice == choice and each.case.is_whole and each.is_whole:
-                point = (each.case.clip.length_s, wall_s(each) / each.case.copies)
+            if each.case.choice == choice and each.case.length_s and each.is_whole:
+                point = (each.case.length_s, wall_s(each) / each.case.wanted)
                 lines.setdefault(each.peer.name, []).append(point)
         if lines:
             yield Panel(f"Seconds for 16 {choice} frames of one video, by its length", lines)
 
 
-def _split(outcomes: Sequence[Outcome], case: FrameCase) -> tuple[Outcome, list[Outcome]]:
+def _split(outcomes: Sequence[Outcome], case: Case) -> tuple[Outcome, list[Outcome]]:
     here = [each for each in outcomes if each.case == case]
     [ours] = [each for each in here if each.peer == OURS]
     return ours, [each for each in here if each.peer != OURS]
