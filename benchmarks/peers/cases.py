@@ -199,17 +199,24 @@ def frame_cases(shorts: int, longs: int, films: int) -> list[FrameCase]:
         for clip, copies, name in whole
     ]
     if films:
-        part = {"clip": clips[FILM_S], "copies": films, "start_s": FILM_S / 2, "end_s": FILM_S / 2 + _SEGMENT_S}
-        cases.append(FrameCase(name=f"uniform, 30 s out of {films} of 1 h", choice="uniform", **part))
+        name = f"uniform, 30 s out of {films} of 1 h"
+        start_s, clip = FILM_S / 2, clips[FILM_S]
+        end_s = start_s + _SEGMENT_S
+        cases.append(FrameCase(name=name, clip=clip, copies=films, choice="uniform", start_s=start_s, end_s=end_s))
     return cases
 
 
 def dirty_case(shorts: int) -> FrameCase:
     """Return the case of clips of which one in fifty is broken, one is missing, and one stops in the middle."""
-    clip = BenchClip(width_px=640, height_px=360, gop=60, length_s=SHORT_S)
-    name = f"uniform, {shorts} of 32 s, some broken"
-    whole = {"start_s": 0, "end_s": SHORT_S}
-    return FrameCase(name=name, clip=clip, copies=shorts, choice="uniform", is_dirty=True, **whole)
+    return FrameCase(
+        name=f"uniform, {shorts} of 32 s, some broken",
+        clip=BenchClip(width_px=640, height_px=360, gop=60, length_s=SHORT_S),
+        copies=shorts,
+        choice="uniform",
+        start_s=0,
+        end_s=SHORT_S,
+        is_dirty=True,
+    )
 
 
 _LENGTHS_S = (SHORT_S, LONG_S, FILM_S)

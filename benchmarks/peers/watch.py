@@ -107,7 +107,8 @@ def _environment() -> dict[str, str]:
 def _listen(
     lines: Iterable[str], started: float, watch: _Watch, kill_after_rows: int | None
 ) -> tuple[float, list[Mapping[str, Any]]]:
-    began_s, rows = 0.0, []
+    began_s = 0.0
+    rows: list[Mapping[str, Any]] = []
     for line in lines:
         told = _parse(line)
         if told.get("event") == "began":
