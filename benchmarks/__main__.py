@@ -402,7 +402,7 @@ def search(
 def peers(  # noqa: PLR0913 - a command's options
     peers: Annotated[
         str, typer.Option(help="What to compare with, comma-separated; each is installed in an environment of its own.")
-    ] = "plain,url,daft,pixeltable,ray_data,datachain",
+    ] = "plain,url,daft,pixeltable,ray_data,datachain,nemo_curator",
     folder: ClipFolder = _FOLDER,
     clips: Annotated[
         str, typer.Option(help="How many clips of 32 s, of 600 s and of an hour; 0 leaves a length out.")

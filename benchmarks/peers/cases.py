@@ -140,7 +140,7 @@ class Peer:
         name: Name in tables.
         script: Beginning of the names of its scripts.
         environment: Name of its environment; None uses ours.
-        lacks: Why it has no row of a kind, by the case's choice or `part`.
+        lacks: Why it has no row of a kind, by the case's choice.
     """
 
     name: str
@@ -150,16 +150,17 @@ class Peer:
 
     def lack(self, case: Case) -> str:
         """Return why it cannot do a case; empty if it can."""
-        if not (_SCRIPTS / f"{self.script}_{case.kind}.py").exists():
-            return f"not measured with {case.kind}"
         known = dict(self.lacks)
-        return known.get(case.choice, "") or ("" if case.is_whole else known.get("part", ""))
+        if case.choice in known:
+            return known[case.choice]
+        return "" if (_SCRIPTS / f"{self.script}_{case.kind}.py").exists() else f"not measured with {case.kind}"
 
     def lines(self, job: str) -> int:
         """Return the lines of its script that hold code: no comments, docstrings or blank lines."""
         return count_lines((_SCRIPTS / f"{self.script}_{job}.py").read_text())
 
 
+_TRANSCODES = "its frames are of clips that it has encoded anew"
 OURS = Peer(name="reelabel", script="ours")
 PLAIN = (Peer(name="plain script", script="plain"), Peer(name="plain, by URL", script="url"))
 PEERS = (
@@ -178,6 +179,8 @@ PEERS = (
         environment="datachain",
         lacks=(("keyframes", "it finds frames by their number alone"),),
     ),
+    # https://docs.nvidia.com/nemo/curator/latest/curate-video/process-data/index.html, and its ClipTranscodingStage
+    Peer(name="NeMo Curator", script="nemo_curator", lacks=(("keyframes", _TRANSCODES), ("uniform", _TRANSCODES))),
 )
 
 
