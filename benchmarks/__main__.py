@@ -415,10 +415,6 @@ def peers(  # noqa: PLR0913 - a command's options
         int | None,
         typer.Option(min=8, max=10_000, help="Instead, ask for frames of so many clips, of which some cannot be read."),
     ] = None,
-    questions: Annotated[
-        int | None,
-        typer.Option(min=3, max=10_000, help="Instead, ask so many questions about clips, with the demo's model."),
-    ] = None,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -432,9 +428,7 @@ def peers(  # noqa: PLR0913 - a command's options
 
     names = _names(peers, [peer.script for peer in PEERS], "--peers")
     comparison = Comparison(names=names, folder=folder, rounds=rounds, limit_s=limit)
-    if questions:
-        outcomes = comparison.questions(questions)
-    elif dirty:
+    if dirty:
         outcomes = comparison.dirty_frames(dirty)
     else:
         outcomes = comparison.frames(_lengths("8,2,1" if brief else clips, "--clips"))

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
 
-ALL = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
+_SERVICES = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
 
 
 @contextmanager
-def own_services(wanted: frozenset[ServiceName] = ALL) -> Iterator[Settings]:
+def own_services(wanted: frozenset[ServiceName] = _SERVICES) -> Iterator[Settings]:
     """Run Postgres, S3 and Prefect, or those that are wanted, for this benchmark alone, on the host's cores."""
     user = load_settings()
     ours = {name: type(getattr(user, name))() for name in ("database", "store", "prefect")}

@@ -42,12 +42,6 @@ class FrameCase:
     start_s: float
     end_s: float
     is_dirty: bool = False
-    kind: str = "frames"
-
-    @property
-    def wanted(self) -> int:
-        """Rows that there should be."""
-        return self.copies
 
     @property
     def length_s(self) -> int:
@@ -92,38 +86,8 @@ class FrameCase:
         return counts | {"failed": counts["failed"] - len(bad) + silent, "short": short, "silent": silent}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class QuestionCase:
-    """Questions about clips of moving shapes, whose answers are known.
-
-    Attributes:
-        name: Name in tables.
-        jobs: The manifest's rows, by `job_id`, with their `answer`.
-    """
-
-    name: str
-    jobs: Mapping[str, Mapping[str, Any]]
-    choice: str = "questions"
-    is_whole: bool = True
-    kind: str = "questions"
-    length_s: int = 0
-
-    @property
-    def wanted(self) -> int:
-        """Rows that there should be."""
-        return len(self.jobs)
-
-    def faults(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """Count rows that were lost, told twice, failed, or have another label than the true one."""
-        wrong = sum(not row["error"] and row["label"] != self.jobs[row["uri"]]["answer"] for row in rows)
-        return count_faults(rows, len(self.jobs)) | {"wrong": wrong}
-
-
-Case = FrameCase | QuestionCase
-
-
 def count_faults(rows: Sequence[Mapping[str, Any]], wanted: int) -> dict[str, int]:
-    """Count what is wrong with the rows of one run about `wanted` videos or questions."""
+    """Count what is wrong with the rows of one run about `wanted` videos."""
     told = Counter(row["uri"] for row in rows)
     return {
         "lost": wanted - len(told),
@@ -148,16 +112,14 @@ class Peer:
     environment: str | None = None
     lacks: tuple[tuple[str, str], ...] = ()
 
-    def lack(self, case: Case) -> str:
+    def lack(self, case: FrameCase) -> str:
         """Return why it cannot do a case; empty if it can."""
-        known = dict(self.lacks)
-        if case.choice in known:
-            return known[case.choice]
-        return "" if (_SCRIPTS / f"{self.script}_{case.kind}.py").exists() else f"not measured with {case.kind}"
+        return dict(self.lacks).get(case.choice, "")
 
-    def lines(self, job: str) -> int:
+    @property
+    def lines(self) -> int:
         """Return the lines of its script that hold code: no comments, docstrings or blank lines."""
-        return count_lines((_SCRIPTS / f"{self.script}_{job}.py").read_text())
+        return count_lines((_SCRIPTS / f"{self.script}_frames.py").read_text())
 
 
 _TRANSCODES = "its frames are of clips that it has encoded anew"

@@ -9,7 +9,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.peers.cases import OURS
 from benchmarks.peers.environment import peer_python
 from benchmarks.peers.watch import Run, run_script
 from reelabel.cores import usable_cores
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.peers.cases import Case, Peer
+    from benchmarks.peers.cases import FrameCase, Peer
     from benchmarks.peers.counter import CountingRelay, Traffic
+    from benchmarks.peers.scripts.job import FrameJob
     from infra.settings import StoreSettings
 
 
@@ -37,7 +37,7 @@ class Outcome:
     """
 
     peer: Peer
-    case: Case
+    case: FrameCase
     runs: tuple[Run, ...] = field(default=(), repr=False)
     traffic: tuple[Traffic, ...] = ()
     why: str = ""
@@ -89,12 +89,11 @@ class Bench:
     def measure(
         self,
         peers: Sequence[Peer],
-        case: Case,
+        case: FrameCase,
         pythons: Mapping[str, Path | str | ReelabelError],
         *,
-        ask: Callable[[str], Any],
+        ask: Callable[[str], FrameJob],
         on_run: Callable[[str], None],
-        variables: Mapping[str, str] | None = None,
     ) -> list[Outcome]:
         """Run all peers once a round; one that has failed is not run again.
 
@@ -102,9 +101,8 @@ class Bench:
             peers: The peers.
             case: What they are asked for.
             pythons: Their interpreters.
-            ask: Returns what a script is asked, a dataclass of `scripts.job`, for a folder of its own.
+            ask: Returns what a script is asked, given a folder of its own.
             on_run: Called with a description of each run.
-            variables: Environment of our own script.
         """
         runs: dict[str, list[tuple[Run, Traffic]]] = {peer.name: [] for peer in peers}
         why = {peer.name: peer.lack(case) or _unavailable(pythons[peer.name]) for peer in peers}
@@ -114,8 +112,7 @@ class Bench:
                     on_run(f"{case.name}: {peer.name}, round {number} of {self.rounds}")
                     python = pythons[peer.name]
                     assert not isinstance(python, ReelabelError)
-                    own = variables if peer == OURS else None
-                    run, traffic = self._run(python, f"{peer.script}_{case.kind}", ask, own)
+                    run, traffic = self._run(python, f"{peer.script}_frames", ask)
                     runs[peer.name].append((run, traffic))
                     why[peer.name] = run.error
         return [
@@ -129,9 +126,7 @@ class Bench:
             for peer in peers
         ]
 
-    def _run(
-        self, python: Path | str, script: str, ask: Callable[[str], Any], variables: Mapping[str, str] | None
-    ) -> tuple[Run, Traffic]:
+    def _run(self, python: Path | str, script: str, ask: Callable[[str], FrameJob]) -> tuple[Run, Traffic]:
         before = self.relay.traffic
         with TemporaryDirectory(prefix="reelabel-") as folder:
             run = run_script(
@@ -140,7 +135,6 @@ class Bench:
                 json.dumps(asdict(ask(folder))),
                 limit_s=self.limit_s,
                 log_path=self.logs / f"{script}.log",
-                variables=variables,
             )
         return run, self.relay.traffic.since(before)
 

@@ -16,7 +16,7 @@ from reelabel.cores import usable_cores
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.peers.cases import Case
+    from benchmarks.peers.cases import FrameCase
     from benchmarks.peers.measure import Outcome
 
 _MB = 1e6
@@ -46,7 +46,7 @@ def print_report(outcomes: Sequence[Outcome], *, rounds: int, as_json: bool, plo
     return int(not all(target_is_met(outcomes, case) for case in dict.fromkeys(each.case for each in outcomes)))
 
 
-def target_is_met(outcomes: Sequence[Outcome], case: Case) -> bool:
+def target_is_met(outcomes: Sequence[Outcome], case: FrameCase) -> bool:
     """Return whether we are first in a case, or behind our fastest plain script by no more than our start.
 
     Where keyframes of long clips are asked for, we should be `LEAST_RATIO` times as fast as the best tool.
@@ -97,7 +97,7 @@ def _cells(outcome: Outcome, ours: Outcome) -> list[str]:
         f"{outcome.given:,}",
         f"{outcome.middle(lambda run: run.peak_bytes) / _MB:,.0f}",
         f"{faults}; {outcome.why}" if outcome.why else faults,
-        f"{outcome.peer.lines(outcome.case.kind)}",
+        f"{outcome.peer.lines}",
     ]
 
 
@@ -121,7 +121,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "given": outcome.given if runs else None,
         "faults": dict(outcome.faults),
         "why": outcome.why,
-        "lines": outcome.peer.lines(outcome.case.kind),
+        "lines": outcome.peer.lines,
     }
 
 
@@ -131,13 +131,13 @@ def panels(outcomes: Sequence[Outcome]) -> Iterator[Panel]:
         lines: dict[str, list[tuple[float, float]]] = {}
         for each in outcomes:
             if each.case.choice == choice and each.case.length_s and each.is_whole:
-                point = (each.case.length_s, wall_s(each) / each.case.wanted)
+                point = (each.case.length_s, wall_s(each) / each.case.copies)
                 lines.setdefault(each.peer.name, []).append(point)
         if lines:
             yield Panel(f"Seconds for 16 {choice} frames of one video, by its length", lines)
 
 
-def _split(outcomes: Sequence[Outcome], case: Case) -> tuple[Outcome, list[Outcome]]:
+def _split(outcomes: Sequence[Outcome], case: FrameCase) -> tuple[Outcome, list[Outcome]]:
     here = [each for each in outcomes if each.case == case]
     [ours] = [each for each in here if each.peer == OURS]
     return ours, [each for each in here if each.peer != OURS]

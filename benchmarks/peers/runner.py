@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.console import PROGRESS
 from benchmarks.peers.cases import OURS, PEERS, dirty_case, frame_cases
 from benchmarks.peers.counter import CountingRelay
 from benchmarks.peers.frames import FrameVideos
 from benchmarks.peers.measure import Bench, pythons_of
-from benchmarks.services import ALL, own_services
-from infra.embedded import ServiceName, export
+from benchmarks.services import own_services
+from infra.embedded import ServiceName
 from reelabel.sources.object_store import ObjectStore
-from tasks.database.schema import prepare_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from benchmarks.peers.cases import Case, FrameCase
+    from benchmarks.peers.cases import FrameCase
     from benchmarks.peers.measure import Outcome
-    from infra.settings import Settings
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """What is compared, and how often.
 
@@ -50,41 +48,22 @@ class Comparison:
         """Ask for frames of clips of which some cannot be read."""
         return self._frames([dirty_case(clips)])
 
-    def questions(self, count: int) -> list[Outcome]:
-        """Ask so many questions, or a few more."""
-        from benchmarks.peers.questions import ShapeQuestions  # noqa: PLC0415 - imports much
-
-        with self._bench(ALL) as (bench, settings):
-            prepare_database(settings.database)
-            asked = ShapeQuestions(count, self.folder, ObjectStore(settings.store), settings)
-            store = asked.settings.store.model_copy(update={"endpoint_url": bench.relay.url, "ca_file": None})
-            own = export(asked.settings.model_copy(update={"store": store}))
-            return self._measure(bench, [(asked.case, asked.ask(bench))], own)
-
     def _frames(self, cases: Sequence[FrameCase]) -> list[Outcome]:
-        with self._bench(frozenset({ServiceName.S3})) as (bench, settings):
-            videos = FrameVideos(self.folder, ObjectStore(settings.store), f"{settings.store.uri}/peers")
-            return self._measure(bench, [(case, videos.ask(case, bench)) for case in cases], None)
-
-    def _measure(
-        self, bench: Bench, asked: Sequence[tuple[Case, Callable[[str], Any]]], own: Mapping[str, str] | None
-    ) -> list[Outcome]:
         peers = [OURS, *(peer for peer in PEERS if peer.script in self.names)]
-        with PROGRESS.status("Making environments; the first time takes minutes") as status:
+        with self._bench() as (bench, videos), PROGRESS.status("Making environments, which takes minutes") as status:
             pythons = pythons_of(peers, self.folder)
             return [
                 outcome
-                for case, ask in asked
-                for outcome in bench.measure(peers, case, pythons, ask=ask, on_run=status.update, variables=own)
+                for case in cases
+                for outcome in bench.measure(peers, case, pythons, ask=videos.ask(case, bench), on_run=status.update)
             ]
 
     @contextmanager
-    def _bench(self, services: frozenset[ServiceName]) -> Iterator[tuple[Bench, Settings]]:
-        with own_services(services) as settings, TemporaryDirectory(prefix="reelabel-") as logs:
-            assert settings.store.endpoint_url
-            assert settings.store.ca_file
-            with CountingRelay(settings.store.endpoint_url, settings.store.ca_file) as relay:
-                yield (
-                    Bench(store=settings.store, relay=relay, logs=Path(logs), rounds=self.rounds, limit_s=self.limit_s),
-                    settings,
-                )
+    def _bench(self) -> Iterator[tuple[Bench, FrameVideos]]:
+        with own_services(frozenset({ServiceName.S3})) as settings, TemporaryDirectory(prefix="reelabel-") as logs:
+            store = settings.store
+            assert store.endpoint_url
+            assert store.ca_file
+            videos = FrameVideos(self.folder, ObjectStore(store), f"{store.uri}/peers")
+            with CountingRelay(store.endpoint_url, store.ca_file) as relay:
+                yield Bench(store=store, relay=relay, logs=Path(logs), rounds=self.rounds, limit_s=self.limit_s), videos

@@ -52,8 +52,6 @@ def run_script(
     *,
     limit_s: float,
     log_path: Path,
-    variables: Mapping[str, str] | None = None,
-    kill_after_rows: int | None = None,
 ) -> Run:
     """Run `benchmarks.peers.scripts.SCRIPT`, and end all its processes.
 
@@ -63,8 +61,6 @@ def run_script(
         asked: One line for its standard input.
         limit_s: Seconds after which it is killed.
         log_path: File for its standard error.
-        variables: Additional environment.
-        kill_after_rows: Kill it by SIGKILL when it has told of so many rows.
     """
     started = time.perf_counter()
     with log_path.open("wb") as log:
@@ -74,7 +70,7 @@ def run_script(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=_environment() | dict(variables or {}),
+            env=_environment(),
             start_new_session=True,
         )
     watch = _Watch(process.pid, started + limit_s)
@@ -84,7 +80,7 @@ def run_script(
         with suppress(BrokenPipeError):
             process.stdin.write(asked + "\n")
             process.stdin.close()
-        began_s, rows = _listen(process.stdout, started, watch, kill_after_rows)
+        began_s, rows = _listen(process.stdout, started)
         process.wait()
     wall_s = time.perf_counter() - started
     return Run(
@@ -104,9 +100,7 @@ def _environment() -> dict[str, str]:
     return kept | telling_nobody | {"PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-def _listen(
-    lines: Iterable[str], started: float, watch: _Watch, kill_after_rows: int | None
-) -> tuple[float, list[Mapping[str, Any]]]:
+def _listen(lines: Iterable[str], started: float) -> tuple[float, list[Mapping[str, Any]]]:
     began_s = 0.0
     rows: list[Mapping[str, Any]] = []
     for line in lines:
@@ -115,9 +109,6 @@ def _listen(
             began_s = time.perf_counter() - started
         elif told.get("event") == "row":
             rows.append(told)
-        if kill_after_rows is not None and len(rows) >= kill_after_rows:
-            watch.kill()
-            break
     return began_s, rows
 
 

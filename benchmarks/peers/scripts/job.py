@@ -59,48 +59,10 @@ class FrameJob:
         return [round((self.start_s + (number + 0.5) * self.step_s) * self.fps) for number in range(self.frames)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuestionJob:
-    """Questions about videos on S3, each answered by one of a few letters.
-
-    Attributes:
-        rows: Each with `job_id`, `uri`, `text` (the prompt with its choices) and `choices`.
-        manifest: The same as a Parquet file.
-        engine: Arguments of `vllm.LLM`.
-        frames: Frames shown of each video.
-        endpoint: URL of the S3 server.
-        key: Access key.
-        secret: Secret key.
-        cores: Cores to use.
-        folder: Empty folder for what the script stores.
-    """
-
-    rows: list[dict[str, Any]]
-    manifest: str
-    engine: dict[str, Any]
-    frames: int
-    endpoint: str
-    key: str
-    secret: str
-    cores: int
-    folder: str
-
-
 def read_job() -> FrameJob:
-    """Read what is asked for from standard input."""
-    return FrameJob(**_read())
-
-
-def read_questions() -> QuestionJob:
-    """Read which questions are asked from standard input."""
-    return QuestionJob(**_read())
-
-
-def _read() -> dict[str, Any]:
-    """Read one line, and adopt the orphans below this process from now on: the bench counts and ends them."""
+    """Read what is asked for, and adopt the orphans below this process from now on: the bench counts and ends them."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    asked: dict[str, Any] = json.loads(sys.stdin.readline())
-    return asked
+    return FrameJob(**json.loads(sys.stdin.readline()))
 
 
 def pick_evenly(things: Sized, count: int) -> list[int]:
@@ -125,11 +87,6 @@ def report(uri: str, frames: int, *, given: int, error: str = "") -> None:
         error: Why there are none.
     """
     _tell(event="row", uri=uri, frames=frames, given=given, error=error)
-
-
-def answer(job_id: str, label: str, *, error: str = "") -> None:
-    """Tell the answer to one question, or why there is none."""
-    _tell(event="row", uri=job_id, label=label, frames=0, given=0, error=error)
 
 
 def _tell(**fields: Any) -> None:

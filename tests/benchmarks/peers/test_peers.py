@@ -109,7 +109,7 @@ def test_lines_are_those_that_hold_code():
     code = '"""What it\n\nis."""\n\n# why\nimport os  # this\n\n\ndef f():\n    """Say."""\n    return """a\nb"""\n'
 
     assert count_lines(code) == 4
-    assert all(0 < peer.lines("frames") <= 60 for peer in (OURS, *PEERS) if not peer.lack(UNIFORM))
+    assert all(0 < peer.lines <= 60 for peer in (OURS, *PEERS) if not peer.lack(UNIFORM))
 
 
 def test_frames_are_picked_evenly():
