@@ -68,7 +68,7 @@ LOCK_CPU = $(LOCK) --extra cpu --extra embedded --overrides requirements/cpu-ove
 	--config-file requirements/cpu-uv.toml $(addprefix --no-emit-package ,torch torchaudio torchcodec triton)
 lock:
 	$(LOCK_CPU) --output-file requirements/cpu.txt
-	$(LOCK_CPU) --extra kubernetes --extra ray --extra scenes --group dev --no-emit-package rfc3987-syntax --output-file requirements/dev.txt
+	$(LOCK_CPU) --extra kubernetes --extra ray --extra scenes --extra transnetv2 --group dev --no-emit-package rfc3987-syntax --output-file requirements/dev.txt
 	$(LOCK) --extra kubernetes --extra server --output-file requirements/worker.txt
 	$(LOCK) --extra gpu --extra kubernetes --output-file requirements/gpu.txt
 	uv pip compile reelabel/pyproject.toml $(LOCK_OPTIONS) --output-file requirements/library.txt

@@ -210,6 +210,30 @@ def pipeline(
     raise typer.Exit(run(model, folder, jobs=jobs, questions=questions, rounds=rounds, as_json=json))
 
 
+@app.command(epilog="Example: python -m benchmarks serve --concurrency 1,16 --requests 60")
+def serve(
+    concurrency: Annotated[
+        str, typer.Option(help="Numbers of clients that ask at once, comma-separated.")
+    ] = "1,2,4,8,16,32,64",
+    requests: Annotated[
+        int, typer.Option(min=8, max=10_000, help="Requests per number of clients; the first half is thrown away.")
+    ] = 400,
+    model: Annotated[str, typer.Option(help="tiny or 100m.")] = "tiny",
+    folder: ClipFolder = _FOLDER,
+    *,
+    warm: Annotated[bool, typer.Option("--warm", help="Let the service find the flow's frames in the cache.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Ask `reelabel serve` single questions, and compare with the flow on the same videos.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.serve.report import serve as run  # noqa: PLC0415
+
+    counts = [int(count) for count in _numbers(concurrency, "--concurrency")]
+    raise typer.Exit(run(counts, folder, requests=requests, model=model, warm=warm, as_json=json))
+
+
 @app.command(epilog="Example: python -m benchmarks gpu --model tiny --questions 24 --sizes 320x240")
 def gpu(
     model: Annotated[str, typer.Option(help="7b or 3b (Qwen2.5-VL with random weights), or tiny.")] = "7b",
@@ -247,6 +271,9 @@ def scale(
         str | None,
         typer.Option(help="Instead, plan and answer the first number of jobs, on these numbers of videos."),
     ] = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Instead, measure runs that describe so many videos, one a job.")
+    ] = False,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -254,7 +281,9 @@ def scale(
     from benchmarks.scale import report  # noqa: PLC0415
 
     counts = _numbers(rows, "--rows")
-    if videos:
+    if describe:
+        report.scale_of_descriptions(counts, as_json=json)
+    elif videos:
         report.scale_of_videos(counts[0], _numbers(videos, "--videos"), as_json=json)
     else:
         report.scale(counts, as_json=json, plot=plot)

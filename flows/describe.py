@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from prefect import State, flow
-from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.run.arrival import broken_manifest_told
-from flows.run.execute import execute_run
+from flows.run.execute import execute_scheduled
 from flows.run.executors.local_executor import MAX_TASKS
 from flows.run.naming import scheduled_run_name
 from flows.run.parameters import NO_DESCRIBE_OPTIONS, Dataset, DescribeParameters, Manifest
 from flows.run.request import RunRequest
-from flows.run.result import completed_state
-from flows.run.scheduled import empty_night, render_scheduled
 from flows.run.sentence import failing_in_a_sentence
-from infra.errors import ManifestMissingError
-from infra.settings import load_settings
 from infra.settings.schedule import Timezone
-from tasks.manifest.dataset import nightly_dataset
 
 
 @flow(
@@ -53,21 +46,13 @@ def describe(
         keep_going: Describe the valid rows of a manifest, and list the others with their reasons, instead of failing.
         may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
     """
-    dataset = dataset or nightly_dataset(manifest)
-    settings = load_settings()
     request = RunRequest(
         kind="describe",
-        manifest=render_scheduled(manifest, timezone, flow_run.id),
-        dataset=render_scheduled(dataset, timezone, flow_run.id) if dataset else None,
+        manifest=manifest,
+        dataset=dataset,
         describes=options,
         shared=not force,
         force=force,
         keep_going=keep_going,
     )
-    try:
-        with broken_manifest_told(request.manifest, settings):
-            return completed_state(execute_run(request, settings))
-    except ManifestMissingError as error:
-        if not may_be_empty:
-            raise
-        return empty_night(error)
+    return execute_scheduled(request, timezone, may_be_empty=may_be_empty)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.run.executors.local_executor import MAX_TASKS, extract_ahead, local_extraction, open_extractor
+from flows.run.executors.local_executor import MAX_TASKS, extract_ahead, local_extraction
 from flows.run.executors.ray_executor import ray_cluster, remote_extractor
 from flows.run.executors.termination import ends_soon
 from flows.run.naming import name_of_worker
@@ -23,7 +23,7 @@ from reelabel.cores import usable_cores
 from reelabel.errors import VideoError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.frame_cache.pool import decode_pool
+from tasks.frame_cache.pool import decode_pool, open_extractor
 from tasks.plans.extracted import write_extracted
 from tasks.plans.lease import Work, finish_alone
 from tasks.plans.worker import alive

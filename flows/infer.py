@@ -18,7 +18,6 @@ from flows.run.executors.local_executor import (
     ShardInExtraction,
     infer_shards,
     make_inference_context,
-    open_extractor,
 )
 from flows.run.executors.termination import ends_soon
 from flows.run.naming import name_of_worker
@@ -38,7 +37,7 @@ from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import MediaCounts, RunPhase, WallClockProfile
-from tasks.frame_cache.pool import decode_pool
+from tasks.frame_cache.pool import decode_pool, open_extractor
 from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend, require_media
 from tasks.plans.extracted import ExtractedShard, read_extracted
@@ -108,7 +107,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
             return retry_outage(partial(read_media, objects, plan_uri, seal=settings.store.seal))
 
         media = reduce(MediaCounts.larger, (media_of(plan.plan_uri) for plan in plans))
-        require_media(registered, first, media)
+        require_media(registered, first, media, settings)
         start_metrics(settings.metrics)
         ledger = WallClockProfile()
         with ExitStack() as stack:

@@ -23,6 +23,7 @@ from tasks.database.schema import prepare_database
 from tasks.frame_cache.eviction import evict
 from tasks.frame_cache.orphans import remove_orphans
 from tasks.frame_cache.pool import video_store
+from tasks.live.retention import remove_old_sessions
 from tasks.results.retention import (
     PAGE,
     SELECTION,
@@ -106,6 +107,8 @@ def apply_retention(settings: Settings, *, dry_run: bool) -> Iterator[str]:
         for what, rows in _results(engine, settings, dry_run=dry_run):
             yield f"{verb} {pluralize(rows, 'row')} of results {what}."
         yield f"{verb} {_plans(engine, settings, dry_run=dry_run)}."
+        if settings.retention.live_days:
+            yield f"{verb} {_sessions(engine, settings, age_days=settings.retention.live_days, dry_run=dry_run)}."
     finally:
         engine.dispose()
     for what, room in _frames(settings, dry_run=dry_run):
@@ -141,6 +144,18 @@ def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:
         dry_run=dry_run,
     )
     return f"{pluralize(plans, 'plan')} and {pluralize(files, 'plan file')}"
+
+
+def _sessions(engine: Engine, settings: Settings, *, age_days: float, dry_run: bool) -> str:
+    assert settings.store.uri is not None
+    sessions, files = remove_old_sessions(
+        engine,
+        ObjectStore(settings.store),
+        root_uri=settings.store.uri,
+        age=timedelta(days=age_days),
+        dry_run=dry_run,
+    )
+    return f"{pluralize(sessions, 'live session')} and {pluralize(files, 'file')} of live sessions"
 
 
 def _old_files(settings: Settings, *, dry_run: bool) -> str:

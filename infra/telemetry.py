@@ -24,10 +24,14 @@ _starting = threading.Lock()
 _started: list[int | None] = []
 
 
-def start_metrics(settings: MetricsSettings) -> int | None:
+def start_metrics(settings: MetricsSettings, *, page: bool = False) -> int | None:
     """Start exporting the metrics of this process; further calls have no effect.
 
     Pending metrics are sent when the process exits.
+
+    Args:
+        settings: With the port of the Prometheus endpoint.
+        page: Also collect for a page of our own, `metrics_page`.
 
     Returns:
         The port of the Prometheus endpoint; None if there is none.
@@ -35,7 +39,7 @@ def start_metrics(settings: MetricsSettings) -> int | None:
     with _starting:
         if not _started:
             port = _serve(settings) if settings.port is not None else None
-            readers = [*_prometheus_readers(port), *_otlp_readers()]
+            readers = [*_prometheus_readers(wanted=page or port is not None), *_otlp_readers()]
             if readers:
                 _provide(readers)
             _started.append(port)
@@ -60,8 +64,15 @@ def _serve(settings: MetricsSettings) -> int | None:
     return None
 
 
-def _prometheus_readers(port: int | None) -> list[MetricReader]:
-    if port is None:
+def metrics_page() -> tuple[bytes, str]:
+    """Return the metrics of this process in Prometheus' text format, and its media type."""
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415 - imported only if used
+
+    return generate_latest(), CONTENT_TYPE_LATEST
+
+
+def _prometheus_readers(*, wanted: bool) -> list[MetricReader]:
+    if not wanted:
         return []
     from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415
 

@@ -15,5 +15,18 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
     """
     if name.startswith("__"):
         raise AttributeError(name)
-    pyarrow = require("pyarrow", extra="arrow", purpose="A frame file, a frame cache or a video in Parquet")
-    return globals().setdefault(name, getattr(pyarrow, name))
+    return globals().setdefault(name, getattr(_pyarrow(), name))
+
+
+def arrow_file(table: Any, *, options: Any = None) -> bytes:  # noqa: ANN401
+    """Return the bytes of a table as an Arrow file, written by the options of `pyarrow.ipc`."""
+    pyarrow = _pyarrow()
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_file(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _pyarrow() -> Any:  # noqa: ANN401
+    return require("pyarrow", extra="arrow", purpose="A frame file, a frame cache or a video in Parquet")

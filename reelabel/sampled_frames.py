@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reelabel.coverage import measure_coverage
-from reelabel.errors import VideoUnreadableError
 from reelabel.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
-    from av.video.frame import VideoFrame
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
     from reelabel.sources.sparse_file import CachedRange
@@ -42,31 +39,6 @@ class Orientation(NamedTuple):
         """Orient an image of shape (H, W, ...); return a view."""
         transposed = image.swapaxes(0, 1) if self.is_transposed else image
         return transposed[:: -1 if self.is_flipped else 1, :: -1 if self.is_mirrored else 1]
-
-
-def orientation_of(frame: VideoFrame) -> Orientation:
-    """Read a frame's display matrix, rounded to the nearest quarter turn.
-
-    The matrix (a b u; c d v; x y w) maps a stored point (p, q) to (a p + c q, b p + d q), with q pointing down
-    (ISO/IEC 14496-12, section 6.2.2; FFmpeg's `libavutil/display.h`).
-
-    Raises:
-        VideoUnreadableError: PyAV cannot list the data beside the frame, such as the EXIF data of a photograph.
-    """
-    try:
-        matrix: Any = frame.side_data.get("DISPLAYMATRIX")
-    except ValueError as error:
-        raise VideoUnreadableError(
-            f"The orientation cannot be read, as PyAV does not know some data beside the frame ({error}), such as the "
-            "EXIF data of a photograph; remove that data, or convert the file."
-        ) from None
-    if matrix is None:
-        return Orientation()
-    a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
-    rotation_deg = round(frame.rotation / 90) % 4 * 90
-    if abs(b) + abs(c) > abs(a) + abs(d):
-        return Orientation(is_transposed=True, is_mirrored=c < 0, is_flipped=b < 0, rotation_deg=rotation_deg)
-    return Orientation(is_mirrored=a < 0, is_flipped=d < 0, rotation_deg=rotation_deg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

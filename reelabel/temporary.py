@@ -16,7 +16,7 @@ from reelabel.disk import disk_errors, temporary_root
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_KINDS = ("jobs", "manifest", "engine", "video", "bank")
+_KINDS = ("jobs", "manifest", "engine", "video", "bank", "upload")
 
 
 @contextmanager
@@ -24,7 +24,8 @@ def temporary_folder(kind: str) -> Iterator[Path]:
     """Yield an empty folder that is locked while in use; the kernel releases the lock if the process dies.
 
     Args:
-        kind: Its content, which becomes part of its name: `jobs`, `manifest`, `engine`, `video` or `bank`.
+        kind: Its content, which becomes part of its name: `jobs`, `manifest`, `engine`, `video`, `bank`
+            or `upload`.
 
     Raises:
         DiskFullError: There is no space for the folder, or for what the body writes to it.

@@ -5,6 +5,8 @@ and its frame file: see `answer_to`. Trigger words in the question make it fail 
 file at `EngineConfig.model` controls loading: without one, it loads immediately; with a FIFO, it waits until the test
 has opened and closed it; with a regular file, it fails with the file's text as the message; with a link to /dev/full,
 it fails to write there.
+
+With `live_sessions`, it takes live sessions, and does one thing a step: see `StubDesk`.
 """
 
 import os
@@ -21,10 +23,13 @@ from pathlib import Path
 from infra.errors import InferenceError, ModelError, PromptTooLongError
 from tasks.domain import Answer
 from tasks.model.engine.engine_main import Implementation, main
+from tasks.model.engine.live.item_store import ItemStore
+from tasks.model.engine.live.messages import LiveDone, LiveRef, LiveText
 from tasks.model.protocol import EngineInfo, Question, QuestionFailure
 
 COMMAND = (sys.executable, "-P", __file__)
 _HUNGRY_BYTES = 1024**3
+_PREFIX_S = 0.02
 LEFT_BY_ENGINE = "vllm_dist_stub"  # a file as vLLM leaves one
 
 
@@ -75,6 +80,82 @@ def _render_question(question, *frame_files):
     return StubReady(text=question.text, answer=answer_to(question, *frame_files))
 
 
+@dataclass(frozen=True)
+class StubRendered:
+    """The parts of a live prompt; an item is its own rendering."""
+
+    items: dict
+
+
+def _render_live(request):
+    return pickle.dumps(StubRendered({item.hash: item for item in request.items}))
+
+
+class StubDesk:
+    """Answers live questions in words of three: how many frames are shown, since when, and the question.
+
+    Tokens are items, cached ones those of the session's last prefixes. Prefixes are read one a step, questions first.
+    """
+
+    def __init__(self):
+        self.items = ItemStore()
+        self._waiting, self._questions, self._prefixes = [], [], []
+        self._read = {}
+        self._replies = []
+
+    @property
+    def is_idle(self):
+        return not (self._questions or self._prefixes)
+
+    def receive(self, request, _rendered):
+        self._waiting.append(request)
+        for each in [*self._waiting]:
+            try:
+                found = self.items.find(each.session, each.hashes)
+            except InferenceError as error:
+                self._waiting.remove(each)
+                self._replies.append((LiveRef(each.number), QuestionFailure.of(error)))
+                continue
+            if found is not None:
+                self._waiting.remove(each)
+                (self._questions if each.query else self._prefixes).append((each, found))
+
+    def give_up(self, number):
+        self._questions = [each for each in self._questions if each[0].number != number]
+
+    def replies(self):
+        replies, self._replies = self._replies, []
+        return replies
+
+    def step(self):
+        request, items = (self._questions or self._prefixes).pop(0)
+        read = self._read.setdefault(request.salt, [])
+        cached = max((common(each, request.hashes) for each in read), default=0)
+        query, reference = request.query, LiveRef(request.number)
+        if query and Trigger.POISON in query.text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if query and Trigger.REFUSED in query.text:
+            failure = QuestionFailure.of(PromptTooLongError("The prompt is too long."))
+            self._replies.append((reference, failure))
+            return
+        read.append(request.hashes)
+        done = {"prompt_tokens": len(items), "cached_tokens": cached}
+        if query is None:
+            time.sleep(_PREFIX_S)
+        elif query.choices:
+            count = len(query.choices)
+            done["probabilities"] = tuple(2 * (n + 1) / (count * (count + 1)) for n in range(count))
+        else:
+            for word in (f"{sum(each.frames for each in items)} ", f"{items[0].times_s[0]:g} ", query.text):
+                self._replies.append((reference, LiveText(text=word)))
+            done["output_tokens"] = 3
+        self._replies.append((reference, LiveDone(**done)))
+
+
+def common(one, other):
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
 class StubEngine:
     """Answers one question per step, so that batches overlap."""
 
@@ -89,10 +170,11 @@ class StubEngine:
             raise ModelError(model.read_text())
         self._start_ms = (time.perf_counter() - started) * 1e3
         self._pending = []
+        self.live = StubDesk() if config.live_sessions else None
 
     @property
     def is_idle(self):
-        return not self._pending
+        return not self._pending and (self.live is None or self.live.is_idle)
 
     def describe(self):
         return EngineInfo(device="cpu", gpus=0, max_model_len=2048, start_ms=self._start_ms, versions={"stub": "1"})
@@ -105,6 +187,9 @@ class StubEngine:
         self._pending.append((ticket, ready))
 
     def step(self):
+        if self.live and not self.live.is_idle:
+            self.live.step()
+            return []
         ticket, ready = self._pending.pop()  # last in, first out: replies arrive out of order
         if Trigger.HANG in ready.text:
             signal.pause()
@@ -116,4 +201,8 @@ class StubEngine:
 
 
 if __name__ == "__main__":
-    main(lambda _config: Implementation(load=StubEngine, start_renderer=lambda _config: None, render=_render))
+    main(
+        lambda _config: Implementation(
+            load=StubEngine, start_renderer=lambda _config: None, render=_render, render_live=_render_live
+        )
+    )

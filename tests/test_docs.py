@@ -13,6 +13,8 @@ from benchmarks.__main__ import app as benchmarks_app
 from flows.cli.main import app
 from infra.settings import Settings
 
+# Typer keeps it private.
+UsageError = typer.BadParameter.__base__
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Variables of single processes, which are not settings.
@@ -77,9 +79,14 @@ def faults_of(words, command):
         if words[0] not in command.commands:
             return f"no command {words[0]}"
         command, words = command.commands[words[0]], words[1:]
-    known = {"--help"} | {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
-    used = {word.partition("=")[0] for word in words if word.startswith("--")}
-    return f"no option {', '.join(sorted(used - known))}" if used - known else None
+    if isinstance(command, TyperGroup):
+        return None if not words or "--help" in words else f"an option of {command.name} before its command"
+    context = typer.Context(command)
+    try:
+        _, left, _ = command.make_parser(context).parse_args(list(words))
+    except UsageError as error:
+        return error.format_message()
+    return f"unexpected arguments {' '.join(left)}" if left and "--help" not in words else None
 
 
 def anchors(page):

@@ -20,7 +20,6 @@ from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.flow_run import run_here
 from benchmarks.services import variables
 from flows.describe import describe
-from flows.run.executors.local_executor import open_extractor
 from flows.run.parameters import DescribeParameters
 from flows.run.purposes.descriptions import Descriptions
 from flows.run.request import RunRequest
@@ -35,7 +34,7 @@ from tasks.embedding.opened import open_towers
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.process import TowersProcess
 from tasks.embedding.video import VideoEmbedder, frame_pixels
-from tasks.frame_cache.pool import decode_pool
+from tasks.frame_cache.pool import decode_pool, open_extractor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -66,6 +66,17 @@ _MODELS = {
 }
 
 
+def model_folder(name: str, folder: Path) -> Path:
+    """Return the folder of a model, tiny or 100m, which is written below another one unless it exists.
+
+    Raises:
+        typer.BadParameter: The model is unknown.
+    """
+    if name not in _MODELS:
+        raise typer.BadParameter(f"Unknown model {name!r}; choose {' or '.join(_MODELS)}.", param_hint="--model")
+    return _MODELS[name].make(folder)
+
+
 def run(model: str, folder: Path, *, jobs: int, questions: int, rounds: int, as_json: bool) -> int:
     """Compare pipelines; print a table for each model, or JSON.
 

@@ -42,7 +42,7 @@ _WRITING_PROCESSES, _WRITING_THREADS = 4, 8
 _WRITTEN_ROWS = 400_000
 _ROWS_A_VIDEO = 4  # its own, and those of its chunks
 _LEASING_THREADS, _LEASING_PROCESSES, _LEASED_AT_ONCE = 32, 2, 8
-_NAMED_EVERY = 10
+NAMED_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def measure_videos(
     Raises:
         AssertionError: A job was not answered.
     """
-    with TemporaryDirectory(prefix="reelabel-scale-") as folder, _database(settings) as own:
+    with TemporaryDirectory(prefix="reelabel-scale-") as folder, temporary_database(settings) as own:
         manifest = Path(folder) / "scale.parquet"
         on_progress("writing a manifest")
         write_manifest(manifest, rows, per_video=-(-rows // videos))
@@ -146,7 +146,7 @@ def measure_scale(rows: int, settings: DatabaseSettings, *, on_progress: Callabl
     Raises:
         AssertionError: A step returned a wrong result.
     """
-    with TemporaryDirectory(prefix="reelabel-scale-") as folder, _database(settings) as own:
+    with TemporaryDirectory(prefix="reelabel-scale-") as folder, temporary_database(settings) as own:
         manifest = Path(folder) / "scale.parquet"
         on_progress("writing a manifest")
         write_manifest(manifest, rows)
@@ -161,9 +161,9 @@ def measure_scale(rows: int, settings: DatabaseSettings, *, on_progress: Callabl
             expected = fill_results(own, jobs)
         on_progress("auditing")
         audit = run_in_process(steps.audit, str(manifest), own)
-        _check(audit.value, expected)
+        check_audit(audit.value, expected)
         on_progress("finding the pending jobs of a backfill")
-        write_ids(ids := Path(folder) / "ids.txt", manifest, every=_NAMED_EVERY)
+        write_ids(ids := Path(folder) / "ids.txt", manifest, every=NAMED_EVERY)
         pending = run_in_process(steps.pending_set, str(manifest), str(ids), own)
         on_progress("planning a backfill")
         backfill = run_in_process(steps.backfill, str(manifest), str(ids), f"{folder}/backfill", own)
@@ -213,13 +213,18 @@ def _write(write: Callable[..., ProcessResult], shards: int, settings: DatabaseS
     return rows / seconds
 
 
-def _check(report: AuditReport, expected: dict[str, int]) -> None:
+def check_audit(report: AuditReport, expected: dict[str, int]) -> None:
+    """Check that an audit has found what there is.
+
+    Raises:
+        AssertionError: It has not.
+    """
     found = {name: getattr(report, name) for name in expected}
     assert found == expected, f"The audit found {found}, expected {expected}."
 
 
 @contextmanager
-def _database(settings: DatabaseSettings) -> Iterator[DatabaseSettings]:
+def temporary_database(settings: DatabaseSettings) -> Iterator[DatabaseSettings]:
     """Create a database with the schema, and drop it afterwards."""
     owner_url = settings.owner_url or settings.url
     assert owner_url is not None

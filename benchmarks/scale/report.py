@@ -10,6 +10,7 @@ from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.plot import Panel, draw
+from benchmarks.scale.describing import measure_descriptions
 from benchmarks.scale.measure import measure_scale, measure_videos
 from flows.cli.context import running_services
 from infra.embedded import ServiceName
@@ -62,6 +63,44 @@ def scale_of_videos(count: int, videos: Sequence[int], *, as_json: bool) -> None
         ("plan, peak MiB", [f"{row.plan_peak_bytes / _MIB:,.0f}" for row in rows]),
         ("answer, s", [f"{row.answer_s:,.1f}" for row in rows]),
         ("answer, peak MiB", [f"{row.answer_peak_bytes / _MIB:,.0f}" for row in rows]),
+    ):
+        table.add_row(name, *values)
+    OUT.print(table)
+
+
+def scale_of_descriptions(counts: Sequence[int], *, as_json: bool) -> None:
+    """Measure each number of videos to describe; print a table or JSON."""
+    with running_services(ServiceName.POSTGRES, own=True) as settings, PROGRESS.status("") as status:
+        rows = []
+        for count in counts:
+
+            def show(step: str, videos: int = count) -> None:
+                status.update(f"{videos:,} videos: {step}")
+
+            rows.append(measure_descriptions(count, settings.database, on_progress=show))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = Table("", title="By the number of videos to describe", title_justify="left")
+    for row in rows:
+        table.add_column(f"{row.videos:,}", justify="right")
+    for name, values in (
+        ("plan, s", [f"{row.plan_s:,.1f}" for row in rows]),
+        ("plan, peak MiB", [f"{row.plan_peak_bytes / _MIB:,.0f}" for row in rows]),
+        ("shards", [f"{row.shards:,}" for row in rows]),
+        ("files of the plan", [f"{row.plan_files:,}" for row in rows]),
+        ("their MiB", [f"{row.plan_file_bytes / _MIB:,.0f}" for row in rows]),
+        ("rows in Postgres, MiB", [f"{row.table_bytes / _MIB:,.0f}" for row in rows]),
+        ("audit, s", [f"{row.audit_s:,.1f}" for row in rows]),
+        ("audit, peak MiB", [f"{row.audit_peak_bytes / _MIB:,.0f}" for row in rows]),
+        ("pending of a tenth, s", [f"{row.pending_s:,.1f}" for row in rows]),
+        ("pending of a tenth, peak MiB", [f"{row.pending_peak_bytes / _MIB:,.0f}" for row in rows]),
+        ("backfill of a tenth, s", [f"{row.backfill_s:,.1f}" for row in rows]),
+        ("backfill of a tenth, peak MiB", [f"{row.backfill_peak_bytes / _MIB:,.0f}" for row in rows]),
+        ("keys for the search index, s", [f"{row.keys_s:,.1f}" for row in rows]),
+        ("keys for the search index, peak MiB", [f"{row.keys_peak_bytes / _MIB:,.0f}" for row in rows]),
+        ("catalogue of a search, s", [f"{row.catalogue_s:,.1f}" for row in rows]),
+        ("catalogue of a search, peak MiB", [f"{row.catalogue_peak_bytes / _MIB:,.0f}" for row in rows]),
     ):
         table.add_row(name, *values)
     OUT.print(table)

@@ -12,6 +12,7 @@ from benchmarks.scale.synthetic import DATASET, RUN, SPEC, fingerprints_of
 from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
+from tasks.domain import DescribeSpec, RunSpec
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.plan_file import PlanWriter
 from tasks.manifest.shard import split_into_shards
@@ -22,38 +23,47 @@ from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.choose import Scope, choose_jobs
 from tasks.results.pending import pending_jobs
+from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from infra.settings import DatabaseSettings
+    from tasks.domain import Spec
     from tasks.manifest.table import JobTable
     from tasks.results.audit import AuditReport
 
 _OBJECTS = StoreSettings()
 
 
-def plan(manifest: str, plan_uri: str, settings: DatabaseSettings) -> Plan:
+def plan(manifest: str, plan_uri: str, settings: DatabaseSettings, spec: Spec = SPEC) -> Plan:
     """Read and check a manifest, look up finished jobs, write the shards and open the plan."""
     engine = connect(settings)
-    with open_jobs(manifest, ObjectStore(_OBJECTS)) as jobs:
-        refresh_annotations(engine, dataset=DATASET, spec_id=SPEC.spec_id, jobs=jobs)
-        return _open_plan(_pending(jobs, engine), manifest, plan_uri, engine, kind="classify")
+    with open_jobs(manifest, ObjectStore(_OBJECTS), questions=_has_questions(spec)) as jobs:
+        refresh_annotations(engine, dataset=DATASET, spec_id=spec.spec_id, jobs=jobs)
+        kind = "classify" if _has_questions(spec) else "describe"
+        return _open_plan(_pending(jobs, engine, spec), manifest, plan_uri, engine, spec, kind=kind)
 
 
-def backfill(manifest: str, ids: str, plan_uri: str, settings: DatabaseSettings) -> Plan:
+def backfill(manifest: str, ids: str, plan_uri: str, settings: DatabaseSettings, spec: Spec = SPEC) -> Plan:
     """Read ids from a file, select their pending jobs, write the shards and open the plan."""
     named = Path(ids).read_text().splitlines()
-    engine, scope = connect(settings), Scope(dataset=DATASET, spec_id=SPEC.spec_id)
-    with open_jobs(manifest, ObjectStore(_OBJECTS), only=pl.Series("job_id", named)) as jobs:
+    engine, scope = connect(settings), Scope(dataset=DATASET, spec_id=spec.spec_id)
+    only = pl.Series("job_id", named)
+    with open_jobs(manifest, ObjectStore(_OBJECTS), only=only, questions=_has_questions(spec)) as jobs:
         chosen = choose_jobs(engine, Selection(), scope=scope, jobs=jobs, named=named).jobs
-        wanted = _pending(chosen, engine, retry_failures=True)
-        return _open_plan(wanted, manifest, plan_uri, engine, kind="backfill")
+        wanted = _pending(chosen, engine, spec, retry_failures=True)
+        return _open_plan(wanted, manifest, plan_uri, engine, spec, kind="backfill")
 
 
-def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, *, kind: str) -> Plan:
-    find_ambiguous_jobs(wanted.parts(), scoring=SPEC.choice_scoring, encode=lambda text: list(text.encode()))
+def _has_questions(spec: Spec) -> bool:
+    return not isinstance(spec, DescribeSpec)
+
+
+def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, spec: Spec, *, kind: str) -> Plan:
+    if isinstance(spec, RunSpec):
+        find_ambiguous_jobs(wanted.parts(), scoring=spec.choice_scoring, encode=lambda text: list(text.encode()))
     with PlanWriter(ObjectStore(_OBJECTS), plan_uri, seal=_OBJECTS.seal) as writer:
         for shards in split_into_shards(wanted.parts(), target_jobs=100):
             writer.add(shards.rows, shards.sizes)
@@ -61,11 +71,11 @@ def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, *
         plan_id=uuid4(),
         run_id=RUN.run_id,
         dataset=DATASET,
-        spec_id=SPEC.spec_id,
+        spec_id=spec.spec_id,
         manifest_uri=manifest,
         manifest_fingerprint="",
         kind=kind,
-        shared=kind == "classify",
+        shared=kind != "backfill",
         plan_uri=plan_uri,
         shards=len(writer.jobs),
         jobs=sum(writer.jobs),
@@ -74,24 +84,37 @@ def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, *
     return made
 
 
-def audit(manifest: str, settings: DatabaseSettings) -> AuditReport:
+def audit(manifest: str, settings: DatabaseSettings, spec: Spec = SPEC) -> AuditReport:
     """Audit a manifest, read from Parquet, against the database."""
     with open_manifest(manifest, ObjectStore(_OBJECTS)) as files:
-        return audit_jobs(connect(settings), dataset=DATASET, spec_id=SPEC.spec_id, jobs=read_unchecked_batches(files))
+        jobs = read_unchecked_batches(files, questions=_has_questions(spec))
+        return audit_jobs(connect(settings), dataset=DATASET, spec_id=spec.spec_id, jobs=jobs)
 
 
-def pending_set(manifest: str, ids: str, settings: DatabaseSettings) -> tuple[int, int]:
+def pending_set(manifest: str, ids: str, settings: DatabaseSettings, spec: Spec = SPEC) -> tuple[int, int]:
     """Return the number of named jobs, and of those that a backfill has to answer."""
     named = pl.Series("job_id", Path(ids).read_text().splitlines())
-    with open_jobs(manifest, ObjectStore(_OBJECTS), only=named) as jobs:
-        return len(jobs), len(_pending(jobs, connect(settings), retry_failures=True))
+    with open_jobs(manifest, ObjectStore(_OBJECTS), only=named, questions=_has_questions(spec)) as jobs:
+        return len(jobs), len(_pending(jobs, connect(settings), spec, retry_failures=True))
 
 
-def _pending(jobs: JobTable, engine: Engine, *, retry_failures: bool = False) -> JobTable:
+def catalogue(settings: DatabaseSettings) -> int:
+    """Read what a search knows of all described videos, as it does when it opens the index; return their number."""
+    known = DatabaseCatalogue(connect(settings))
+    return sum(len(known.read(space)) for space in known.spaces())
+
+
+def keys(settings: DatabaseSettings) -> int:
+    """Read the keys of all embedding files, as a run does that keeps the search index up; return their number."""
+    known = DatabaseCatalogue(connect(settings))
+    return sum(len(known.keys(space)) for space in known.spaces())
+
+
+def _pending(jobs: JobTable, engine: Engine, spec: Spec, *, retry_failures: bool = False) -> JobTable:
     return pending_jobs(
         engine,
         dataset=DATASET,
-        spec_id=SPEC.spec_id,
+        spec_id=spec.spec_id,
         jobs=jobs,
         fingerprints_of=fingerprints_of,
         retry_failures=retry_failures,

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from infra.database.connect import connect
 from tasks.database.temp_table import temp_job_table
-from tasks.domain import ModelIdentity, RunSpec
+from tasks.domain import DescribeSpec, ModelIdentity, RunSpec
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey
 
@@ -21,11 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from sqlalchemy import TextClause
+
     from infra.settings import DatabaseSettings
+    from tasks.domain import Spec
     from tasks.manifest.table import JobTable
 
 DATASET = "scale"
 SPEC = RunSpec(model=ModelIdentity(name="made-up"))
+DESCRIBE_SPEC = DescribeSpec(
+    model=SPEC.model,
+    sampler="dense",
+    seconds_per_chunk=10.0,
+    frames_per_chunk=16,
+    tags="made-up",
+    captions="made-up",
+    scene_threshold=10.0,
+)
 RUN = RunKey(
     run_id=UUID(int=1),
     dataset=DATASET,
@@ -34,6 +46,8 @@ RUN = RunKey(
     versions={"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"},
     host="machine-1",
 )
+_VERSIONS = '{"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"}'
+_TABLES = "reelabel.result, reelabel.failure, reelabel.description, reelabel.description_chunk"
 _CHUNK_ROWS = 500_000
 # Coprime to the usual numbers of rows, so that the two jobs of a video are far apart.
 _STEP = 7_368_787
@@ -46,6 +60,27 @@ _LABELLED = text(
     " 'etag-' || md5(left(job_id, -3)) || '-1234567', 'picks it up', 0, '{0.5,0.25,0.125,0.125}', 0.25, 1.21, 30, 16,"
     " 1071, 1024, 1.5, 30.5, 2.5, 1.25, 9.5, 10.5, :run_id, row / 100, 'made-up', CAST(:versions AS jsonb),"
     " 'machine-1', task, 'index' FROM asked WHERE row % 1000 > 10 OR row % 1000 = 7"
+)
+_TAGS = ", ".join(f'{{"text": "place {n}", "score": 0.0{8 - n}437286913394928, "probability": 0.01}}' for n in range(5))
+_DESCRIBED = text(
+    "INSERT INTO reelabel.description (dataset, job_id, spec_id, job_digest, video_uri, source_fingerprint,"
+    " embedding_key, dimensions, duration_s, tags, caption, caption_score, caption_probability, scenes, scene_changes,"
+    " scene_method, chunks, frames_used, task, decode_method, decode_note, frames_decoded, frames_embedded,"
+    " bytes_fetched, fetch_ms, decode_ms, cache_write_ms, cache_read_ms, embed_ms, scenes_ms, describe_ms, run_id,"
+    " shard_index, model, versions, host) "
+    "SELECT :dataset, job_id, :spec_id, CASE WHEN row % 10000 = 7 THEN 'older' ELSE job_digest END,"
+    " 's3://footage/' || job_id || '.mp4', 'etag-' || md5(job_id) || '-1234567',"
+    " 'v1/' || left(md5(job_id), 2) || '/' || md5(job_id) || '.arrow', 768, 10, CAST(:tags AS jsonb),"
+    ' \'people walk along a street\', 0.101, 0.02, \'[{"start_s": 0.0, "end_s": 10.0, "shots": 1}]\', 0,'
+    " 'index and ema', 1, 16, task, 'index', '', 16, 16, 1234567, 1.5, 30.5, 2.5, 1.25, 450.5, 10.5, 1.5, :run_id,"
+    " row / 100, 'made-up', CAST(:versions AS jsonb), 'machine-1'"
+    " FROM asked WHERE row % 1000 > 10 OR row % 1000 = 7"
+)
+_CHUNKS = text(
+    "INSERT INTO reelabel.description_chunk (dataset, job_id, spec_id, chunk, start_s, end_s, frames_used, tags,"
+    " caption, caption_score, caption_probability, changes) "
+    "SELECT dataset, job_id, spec_id, 0, 0, duration_s, frames_used, tags, caption, caption_score,"
+    " caption_probability, '{}' FROM reelabel.description"
 )
 _FAILED = text(
     "INSERT INTO reelabel.failure (dataset, job_id, spec_id, job_digest, source_fingerprint, stage, code, message,"
@@ -69,6 +104,13 @@ def write_manifest(path: Path, rows: int, *, per_video: int = 2) -> None:
             file.write_table(_jobs(start, min(start + _CHUNK_ROWS, rows), rows, per_video))
 
 
+def write_videos(path: Path, count: int) -> None:
+    """Write a manifest without questions, of so many videos in scattered order."""
+    with parquet.ParquetWriter(path, _videos(0, 1, count).schema) as file:
+        for start in range(0, count, _CHUNK_ROWS):
+            file.write_table(_videos(start, min(start + _CHUNK_ROWS, count), count))
+
+
 def write_ids(path: Path, manifest: Path, *, every: int) -> None:
     """Write every n-th id of a manifest, one per line."""
     ids = pl.scan_parquet(manifest).select(pl.col("job_id").gather_every(every))
@@ -81,16 +123,36 @@ def fill_results(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
     Returns:
         Counts that an audit must find.
     """
-    key = {"dataset": DATASET, "spec_id": SPEC.spec_id, "run_id": RUN.run_id}
+    _fill(settings, jobs, SPEC, (_LABELLED, {"versions": _VERSIONS}), (_FAILED, {}), (_ORPHANED, {}))
+    return _expected(jobs)
+
+
+def fill_descriptions(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
+    """Write a description of one chunk for most videos of a manifest, and the rest as `fill_results` does.
+
+    Returns:
+        Counts that an audit must find.
+    """
+    described = {"versions": _VERSIONS, "tags": f"[{_TAGS}]"}
+    _fill(settings, jobs, DESCRIBE_SPEC, (_DESCRIBED, described), (_CHUNKS, {}), (_FAILED, {}), (_ORPHANED, {}))
+    return _expected(jobs)
+
+
+def _fill(
+    settings: DatabaseSettings, jobs: JobTable, spec: Spec, *statements: tuple[TextClause, dict[str, str]]
+) -> None:
+    key = {"dataset": DATASET, "spec_id": spec.spec_id, "run_id": RUN.run_id}
     engine = connect(settings)
     with temp_job_table(engine, jobs.parts()) as connection:
-        connection.execute(_LABELLED, key | {"versions": '{"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"}'})
-        for statement in (_FAILED, _ORPHANED):
-            connection.execute(statement, key)
+        for statement, values in statements:
+            connection.execute(statement, key | values)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         # Autovacuum would do so within a minute.
-        connection.execute(text("VACUUM ANALYZE reelabel.result, reelabel.failure"))
+        connection.execute(text(f"VACUUM ANALYZE {_TABLES}"))
     engine.dispose()
+
+
+def _expected(jobs: JobTable) -> dict[str, int]:
     row = pl.int_range(jobs.rows, eager=True)
     place = row % 1000
     return {
@@ -102,11 +164,21 @@ def fill_results(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
     }
 
 
-def begin_run(settings: DatabaseSettings) -> None:
+def count_bytes(settings: DatabaseSettings) -> int:
+    """Return the bytes that the tables of descriptions take, with their indexes."""
+    size = "pg_total_relation_size('reelabel.description') + pg_total_relation_size('reelabel.description_chunk')"
+    engine = connect(settings)
+    with engine.connect() as connection:
+        size_bytes: int = connection.execute(text(f"SELECT {size}")).scalar_one()
+    engine.dispose()
+    return size_bytes
+
+
+def begin_run(settings: DatabaseSettings, spec: Spec = SPEC) -> None:
     """Insert the run that all rows belong to."""
     engine = connect(settings)
     facts = {"dataset": DATASET, "manifest_uri": "made-up.parquet", "kind": "classify", "host": RUN.host}
-    open_run(engine, run_id=RUN.run_id, spec=SPEC, facts=facts | {"jobs_total": 0, "jobs_skipped": 0})
+    open_run(engine, run_id=RUN.run_id, spec=spec, facts=facts | {"jobs_total": 0, "jobs_skipped": 0})
     engine.dispose()
 
 
@@ -130,5 +202,16 @@ def _jobs(start: int, stop: int, rows: int, per_video: int) -> pa.Table:
         .then(pl.lit(["picks it up", "puts it down", "throws it", "none of these"]))
         .otherwise(pl.lit(["in a kitchen", "outdoors", "in an office"])),
         task=pl.when(is_first).then(pl.lit("action")).otherwise(pl.lit("place")),
+    )
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _videos(start: int, stop: int, count: int) -> pa.Table:
+    number = pl.int_range(start, stop, eager=True, dtype=pl.Int64).alias("number") * _STEP % count
+    name = pl.format("clip-{}", pl.col("number").cast(pl.String).str.zfill(9))
+    frame = number.to_frame().select(
+        job_id=name,
+        video_uri=pl.format("s3://footage/day-{}/{}.mp4", pl.col("number") % 365, name),
+        task=pl.lit("footage"),
     )
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())

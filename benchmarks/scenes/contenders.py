@@ -7,27 +7,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from reelabel.limits import Limits
 from reelabel.optional import require
+from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
-from tasks.description.scenes.change import EmbeddedChunk, Evidence, SceneChange, SceneMethodError
+from tasks.description.chunks import cut_chunks
+from tasks.description.described import embedded_chunks
+from tasks.description.scenes.change import Evidence, SceneChange, SceneMethodError
 from tasks.description.scenes.footage import PooledFootage
 from tasks.description.scenes.registry import detect_scenes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from reelabel.pool.decode_pool import DecodePool
+    from tasks.description.scenes.change import EmbeddedChunk
+    from tasks.embedding.video import VideoEmbedder
 
-CHUNK_MS, FRAMES_PER_CHUNK = 10_000, 16
 OURS = ("auto", "index", "ema", "published", "content", "transnetv2")
 EMBEDDED = frozenset({"auto", "ema", "published"})
 LIBRARIES = {"PySceneDetect adaptive": "AdaptiveDetector", "PySceneDetect content": "ContentDetector"}
-_BINS = 4  # a channel
 
 
 class Finding(NamedTuple):
@@ -64,13 +63,13 @@ class FileRanges:
             return file.read(size)
 
 
-def run_ours(method: str, path: Path, pool: DecodePool) -> Finding:
+def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder) -> Finding:
     """Run one of our methods on a file; a second time, in ranges, to count bytes.
 
     A description has its embeddings already, so that sampling and embedding the frames is not counted.
     """
     with open_video_file(path) as file:
-        chunks = embed(PooledFootage(video=file, pool=pool, limits=Limits())) if method in EMBEDDED else ()
+        chunks = embed(path, embedder) if method in EMBEDDED else ()
         footage = PooledFootage(video=file, pool=pool, limits=Limits())
         started = time.perf_counter()
         found = detect_scenes(method, Evidence(footage=footage, chunks=chunks))
@@ -84,32 +83,10 @@ def run_ours(method: str, path: Path, pool: DecodePool) -> Finding:
     return Finding(found.changes, seconds, bytes_read, footage.frames_decoded, found.note)
 
 
-def embed(footage: PooledFootage) -> tuple[EmbeddedChunk, ...]:
-    """Sample each chunk as a run does; the vectors are histograms of colour, which stand in for a model's."""
-    times = footage.packets().times_ms - footage.packets().times_ms[0]
-    starts = range(0, int(times[-1]) + 1, CHUNK_MS)
-    wanted = np.concatenate([start + np.arange(FRAMES_PER_CHUNK) * CHUNK_MS / FRAMES_PER_CHUNK for start in starts])
-    nearest = np.unique(np.searchsorted(times, wanted[wanted <= times[-1]]))
-    got = footage.thumbnails(tuple((float(each), float(each)) for each in times[nearest] / 1000))
-    since = got.times_ms - int(footage.packets().times_ms[0])
-    chunks = []
-    for start in starts:
-        inside = (since >= start) & (since < start + CHUNK_MS)
-        duration_ms = min(CHUNK_MS, int(times[-1]) - start)
-        vectors = histograms(got.images[inside])
-        chunks.append(
-            EmbeddedChunk(start_ms=start, duration_ms=duration_ms, vectors=vectors, pts_ms=got.times_ms[inside])
-        )
-    return tuple(chunks)
-
-
-def histograms(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Return the square roots of colour histograms, whose length is 1; shape (N, 64), float32."""
-    codes = (images // (256 // _BINS)).astype(np.int64) @ np.array([_BINS * _BINS, _BINS, 1])
-    counts = np.array([np.bincount(each.ravel(), minlength=_BINS**3) for each in codes], np.float32)
-    counts = counts.reshape(-1, _BINS**3)
-    found: npt.NDArray[np.float32] = np.sqrt(counts / np.maximum(1, counts.sum(axis=1, keepdims=True)))
-    return found
+def embed(path: Path, embedder: VideoEmbedder) -> tuple[EmbeddedChunk, ...]:
+    """Embed a clip as a run does; a clip that was embedded before is not decoded again."""
+    found = embedder.embed_segment(str(path), WHOLE).embeddings
+    return embedded_chunks(found, cut_chunks(found.duration_s, chunk_s=embedder.spec.seconds_per_chunk))
 
 
 def run_library(name: str, path: Path) -> Finding:

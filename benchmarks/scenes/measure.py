@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks.describe.embedder import tiny_embedder
 from benchmarks.scenes.clips import scene_clips
 from benchmarks.scenes.contenders import LIBRARIES, OURS, run_library, run_ours
 from benchmarks.scenes.real import REAL_CLIPS
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from benchmarks.scenes.contenders import Finding
     from benchmarks.scenes.truth import Transition
+    from tasks.embedding.video import VideoEmbedder
 
 METHODS = (*OURS, *LIBRARIES)
 
@@ -57,15 +59,15 @@ def measure(
         ("real", clip.name, packages / clip.path, clip.truth) for clip in REAL_CLIPS
     ]
     clips += [(made.kind, made.name, *made.make(folder)) for made in scene_clips() if made.size in sizes]
-    with DecodePool() as pool:
-        _run("index", clips[0][2], pool)  # starts the process
+    with DecodePool() as pool, tiny_embedder(pool, folder) as embedder:
+        _run("index", clips[0][2], pool, embedder)  # starts the process
         for group, name, path, truth in clips:
             for method in methods:
-                yield _row(group, name, method, [_run(method, path, pool) for _ in range(rounds)], truth)
+                yield _row(group, name, method, [_run(method, path, pool, embedder) for _ in range(rounds)], truth)
 
 
-def _run(method: str, path: Path, pool: DecodePool) -> Finding:
-    return run_library(method, path) if method in LIBRARIES else run_ours(method, path, pool)
+def _run(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder) -> Finding:
+    return run_library(method, path) if method in LIBRARIES else run_ours(method, path, pool, embedder)
 
 
 def _row(group: str, clip: str, method: str, found: Sequence[Finding], truth: tuple[Transition, ...]) -> SceneRow:

@@ -25,8 +25,8 @@ _THEIRS = (*LIBRARIES, "transnetv2")
 _CUTS = ("cuts", "motion")
 _NOTE = (
     "Seconds of each method from the file to its changes, decoding included; bytes are those that are read of a file "
-    "on a server. auto, ema and published are given embeddings, as a description has them already; here, histograms of "
-    "colour of 16 frames in 10 s take the place of a model's. "
+    "on a server. auto, ema and published are given embeddings, as a description has them already: of 16 frames in "
+    "10 s, by the tiny model that ships, which has seen nothing but moving shapes. "
     "A change is right if it comes within 100 ms of a known one; each known one counts once, so repeats are wrong."
 )
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from benchmarks.describe.embedder import tiny_embedder
 from benchmarks.trade.brief import BRIEF
 from benchmarks.trade.inference import SpecRunner, jobs_of
-from infra.settings import StoreSettings
 from reelabel.cores import usable_cores
-from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.look import IndexReader
-from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import with_times
 from reelabel.segment import WHOLE
-from reelabel.sources.object_store import ObjectStore
 from tasks.demo.actors import SIDE_PX
-from tasks.domain import EmbeddingSpec, RunSpec
-from tasks.embedding.backend import TowersOptions, towers_backend
-from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.pack_file import PackFiles
-from tasks.embedding.video import VideoEmbedder
+from tasks.domain import RunSpec
 from tasks.evaluation.significance import paired_difference, proportion
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
@@ -46,6 +34,7 @@ if TYPE_CHECKING:
     from tasks.description.embeddings import Embeddings
     from tasks.domain import Job
     from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.video import VideoEmbedder
     from tasks.evaluation.scores import Difference, Proportion
 
 COUNTS = (4, 8, 16)
@@ -146,7 +135,7 @@ def measure_relevance(
     config = EngineConfig(model=card.location, dtype="float32", max_pixels=SIDE_PX**2)
     with DecodePool(processes=usable_cores(), timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB) as pool:
         on_progress(f"Embedding frames of {manifest.height:,} clips")
-        with _embedder(pool, folder) as embedder:
+        with tiny_embedder(pool, folder) as embedder:
             clips, decoded = _embed(embedder, manifest)
             texts = {name: _embed_texts(embedder.frames.towers, manifest, of) for name, of in _TEXTS.items()}
         compared = tuple(_compare(manifest, clips, texts))
@@ -160,27 +149,6 @@ def measure_relevance(
                     samplings = _chosen(asked, clips, texts, spec.sampling) if sampler == RELEVANT else None
                     rows[sampler, count] = runner.run(jobs_of(asked), spec, samplings=samplings).rows
     return RelevanceTrade(clips=asked.height, seen=tuple(_score(asked, rows, decoded)), compared=compared)
-
-
-@contextmanager
-def _embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
-    """Open the demo's towers, and what embeds clips by them as a run does."""
-    backend, objects = towers_backend(), ObjectStore(StoreSettings())
-    card, options = backend.card(None), TowersOptions(log_path=folder / "towers.log")
-    # Not kept with the clips: what embedding costs is counted each time.
-    with backend.open(card, options) as towers, TemporaryDirectory(prefix="reelabel-") as kept:
-        root = f"file://{kept}"
-        yield VideoEmbedder(
-            extractor=FrameExtractor(
-                objects=objects, cache=FrameCache(objects, root), pool=pool, sampling=Sampling(), limits=Limits()
-            ),
-            reader=IndexReader(objects=objects, pool=pool, limits=Limits()),
-            cache=EmbeddingCache(objects, root),
-            packs=PackFiles(objects=objects, root_uri=root),
-            frames=FrameBatcher(towers=towers, batch_frames=options.batch_frames),
-            spec=EmbeddingSpec(model=card.identity),
-            info=towers.wait_ready(),
-        )
 
 
 def _embed(embedder: VideoEmbedder, manifest: pl.DataFrame) -> tuple[dict[str, Embeddings], float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize, printable
-from tasks.frame_cache.eviction import cached_files, evict
+from tasks.frame_cache.eviction import cached_files, evict, kind_of
 
 if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo
@@ -25,15 +26,18 @@ _UNITS_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def list_cache(*, as_json: bool) -> None:
-    """Print one line per cached file, then their count and total size."""
-    count = total_bytes = 0
+    """Print one line per cached file, then their count and total size, in all and by kind."""
+    counts, sizes = Counter[str](), Counter[str]()
     with running_services(ServiceName.S3) as settings:
         assert settings.store.uri is not None
         for info in cached_files(ObjectStore(settings.store, settings.web), settings.store.uri):
-            count, total_bytes = count + 1, total_bytes + info.size_bytes
+            counts[kind_of(info)] += 1
+            sizes[kind_of(info)] += info.size_bytes
             print(_line(info, as_json=as_json))  # noqa: T201 - may be piped
     if not as_json:
-        print(f"{pluralize(count, 'file')}, {total_bytes:,} bytes", file=sys.stderr)  # noqa: T201
+        print(f"{pluralize(counts.total(), 'file')}, {sizes.total():,} bytes", file=sys.stderr)  # noqa: T201
+        for kind, count in counts.most_common():
+            print(f"{kind}: {count:,}, {sizes[kind]:,} bytes", file=sys.stderr)  # noqa: T201
 
 
 def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: bool) -> None:
@@ -62,7 +66,7 @@ def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: boo
 def _line(info: ObjectInfo, *, as_json: bool) -> str:
     written = info.modified.isoformat(timespec="seconds") if info.modified else ""
     if as_json:
-        return json.dumps(asdict(info) | {"modified": written})
+        return json.dumps(asdict(info) | {"modified": written, "kind": kind_of(info)})
     return f"{written}  {info.size_bytes:>12,}  {printable(info.uri)}"
 
 

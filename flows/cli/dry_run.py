@@ -73,7 +73,7 @@ def forecast_classify(
             progress() as note,
         ):
             require_cuttable(jobs, spec, manifest=manifest)
-            require_media(backend_of(settings), spec, jobs.media)
+            require_media(backend_of(settings), spec, jobs.media, settings)
             note("Reading the manifest", 0, 0)
             wanted = jobs if force else _pending(jobs, engine, settings, dataset=named, spec=spec)
             drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None

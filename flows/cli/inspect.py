@@ -21,8 +21,6 @@ from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError
 from reelabel.frames.extractor import require_image, stat_video
-from reelabel.frames.fetch import FrameFetcher
-from reelabel.frames.look import IndexReader
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.sampling.passes import sampling_of_pass
@@ -32,7 +30,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize, printable
 from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
-from tasks.frame_cache.pool import decode_pool, video_limits, video_store
+from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
@@ -42,6 +40,7 @@ from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.prompts.prompt import build_question
 from tasks.results.runs import find_run
 from tasks.survey.chunks import stated_length_s
+from tasks.survey.take import index_reader
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -76,20 +75,9 @@ def fetch_frames(
     Raises:
         VideoError: The video cannot be used.
     """
-    objects = video_store(settings)
-    info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
+    info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
     with decode_pool(settings, processes=1) as pool:
-        fetcher = FrameFetcher(
-            objects=objects,
-            cache=None,
-            pool=pool,
-            sampling=sampling,
-            limits=video_limits(settings),
-            native=native,
-            every=every,
-            segment=segment,
-            allow_roots=settings.extract.allow_roots,
-        )
+        fetcher = uncached_fetcher(settings, pool, sampling, native=native, every=every, segment=segment)
         return fetcher.fetch(info), info.size_bytes
 
 
@@ -294,12 +282,7 @@ def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings
     job_id, number = split_chunk_id(chunk_id)
     job = replace(_find(job_id, manifest, settings), chunk_s=chunk_s)
     with decode_pool(settings, processes=1) as pool:
-        reader = IndexReader(
-            objects=video_store(settings),
-            pool=pool,
-            limits=video_limits(settings),
-            allow_roots=settings.extract.allow_roots,
-        )
+        reader = index_reader(settings, pool)
         chunks = cut_job(job, stated_length_s(reader.look(job.video_uri), reader.limits)).chunks
     if (number or 0) < len(chunks):
         return chunks[number or 0]

@@ -28,6 +28,7 @@ from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a comman
 from infra.settings import load_settings
 from infra.settings.describe import DescribeOptions  # noqa: TC001 - defines a command's options
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
 _RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = PANELS
@@ -91,9 +92,16 @@ Raw = Annotated[
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
 @with_overrides
 def classify(
-    manifest: Manifest,
+    manifest: Manifest = "",
     dataset: Dataset = None,
     *,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a manifest, ask the questions of a live session again, each about the frames that it "
+            "saw: its id, a prefix of it, or 'last'."
+        ),
+    ] = None,
     overrides: SpecOverrides,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
     keep_going: Annotated[
@@ -110,6 +118,12 @@ def classify(
     ] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
+    if session is not None:
+        from flows.cli.rows.sessions import classify_session  # noqa: PLC0415
+
+        if manifest or dry_run or keep_going:
+            raise ConfigurationError("--session takes no manifest, no --dry-run and no --keep-going.")
+        raise typer.Exit(classify_session(session, overrides=overrides, dataset=dataset, force=force))
     if dry_run:
         from flows.cli.dry_run import forecast_classify  # noqa: PLC0415
 
@@ -213,6 +227,68 @@ def catch_up(
     raise typer.Exit(run(since=since, until=until, dry_run=dry_run))
 
 
+@app.command(rich_help_panel=_RUN)
+@example("reelabel serve --port 8020")
+def serve(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: serve.host, 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one. Default: serve.port.")
+    ] = None,
+    without_token: Annotated[
+        bool | None,
+        typer.Option("--without-token", help="Let anyone who reaches the address ask. Default: serve.without_token."),
+    ] = None,
+) -> None:
+    """Answer single requests over HTTP until Ctrl-C, with the caches and the engines of runs."""
+    from flows.cli.serve import run_server  # noqa: PLC0415
+
+    raise typer.Exit(run_server(host=host, port=port, without_token=without_token))
+
+
+@app.command(rich_help_panel=_RUN)
+@example('reelabel live /dev/video0 --ask "Is the door open?" --choices yes,no --every 5')
+def live(  # noqa: PLR0913 - a command's options
+    source: Annotated[
+        str,
+        typer.Argument(help="A video file, which is paced as a camera; rtsp://, an HLS address, or /dev/video0."),
+    ],
+    *,
+    ask: Annotated[list[str], typer.Option(help="A question; repeatable.")],
+    choices: Annotated[
+        str | None, typer.Option(help="Its choices, separated by commas. Default: an answer in words.")
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Ask every so many seconds. Default: at the end of a file, every 5 of a stream."),
+    ] = None,
+    fps: Annotated[float, typer.Option(min=0.01, max=30, help="Most frames per second to send.")] = 2.0,
+    limit_s: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end. Default: none.")] = None,
+    window_s: Annotated[
+        float | None, typer.Option(min=0.1, help="Ask about the last so many seconds. Default: the server's window.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address of `reelabel serve`. Default: that of serve.host and serve.port.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
+) -> None:
+    """Show a camera, a stream or a file to a live session, and ask about it; exit 1 if a question has no answer."""
+    from flows.cli.live.run import LiveOptions, run_live  # noqa: PLC0415
+
+    options = LiveOptions(
+        source=source,
+        questions=tuple(ask),
+        choices=None if choices is None else tuple(each.strip() for each in choices.split(",")),
+        every_s=every,
+        fps=fps,
+        limit_s=limit_s,
+        window_s=window_s,
+        url=url,
+        as_json=json,
+    )
+    raise typer.Exit(run_live(options))
+
+
 @app.command(rich_help_panel=_INSPECT)
 @example("reelabel status --watch")
 def status(
@@ -269,8 +345,18 @@ def report(
         str | None, typer.Option(help="File to write. Default: reelabel-RUN.html in the current folder.")
     ] = None,
     job: Annotated[list[str] | None, typer.Option(help="Job id to include in any case; repeatable.")] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Instead of a run, a live session: its id, a prefix of it, or 'last'.")
+    ] = None,
 ) -> None:
     """Write a self-contained HTML page on a run: figures, failures, changes and the frames of its jobs."""
+    if session is not None:
+        from flows.cli.rows.sessions import write_session_report  # noqa: PLC0415
+
+        if run != "last" or job:
+            raise ConfigurationError("--session takes no run and no --job.")
+        write_session_report(session, out=out)
+        return
     from flows.cli.rows.results import write_report  # noqa: PLC0415
 
     write_report(run, out=out, job_ids=job or [])

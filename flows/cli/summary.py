@@ -57,11 +57,10 @@ def download_report(settings: Settings, run_id: UUID) -> str | None:
     return str(target.absolute())
 
 
-_DESCRIBE_STAGES = (
-    *("engine start", "fetch", "decode", "cache write", "cache read"),
-    *("embed", "scenes", "describe", "database"),
+_STAGES = (
+    *("engine start", "fetch", "decode", "embed", "scenes", "cache write", "cache read"),
+    *("describe", "preprocess", "inference", "database"),
 )
-_STAGES = ("engine start", "fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database")
 
 
 def print_summary(settings: Settings, run_id: UUID) -> int:
@@ -161,8 +160,8 @@ def _table(
         lines.append(("frames", f"{frames[0]:,} decoded, {frames[1]:,} embedded"))
     lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]
     lines += routing.lines() if routing else []
-    stages = _STAGES if frames is None else _DESCRIBE_STAGES
-    lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in stages if asked]
+    spent_ms = row["stage_ms"] if asked else {}
+    lines += [(f"seconds: {stage}", f"{spent_ms[stage] / 1e3:.2f}") for stage in _STAGES if stage in spent_ms]
     lines.append(("seconds: total", f"{seconds:.1f}"))
     lines += cost_lines(row)
     for group in summary.failures:

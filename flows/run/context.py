@@ -18,6 +18,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
+from tasks.domain import WallClockProfile
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.location import manifest_fingerprint
 from tasks.manifest.table import open_jobs
@@ -68,8 +69,15 @@ class RunContext:
 
 
 @contextmanager
-def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunContext]:
+def open_run_context(
+    request: RunRequest, settings: Settings, ledger: WallClockProfile | None = None
+) -> Iterator[RunContext]:
     """Check everything that a run needs, before its first row is written, except that the model loads.
+
+    Args:
+        request: The run.
+        settings: Its settings.
+        ledger: Charged for a model that is loaded here, as for a bank that is new.
 
     Raises:
         ManifestError: The manifest cannot be used.
@@ -99,7 +107,8 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
                 _reject_reused_ids(database, run, purpose, manifest_uri=request.manifest, jobs=jobs)
             refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
             close_lost_runs(database)
-            with purpose.ready(settings, card=card, spec=spec, database=database) as execute:
+            ledger = ledger or WallClockProfile()
+            with purpose.ready(settings, card=card, spec=spec, database=database, ledger=ledger) as execute:
                 yield RunContext(
                     request=request,
                     run=run,

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prefect import get_run_logger
+from prefect.runtime import flow_run
 
+from flows.run.arrival import broken_manifest_told
 from flows.run.artifacts import publish_results
 from flows.run.context import open_run_context
 from flows.run.heartbeat import heartbeat
 from flows.run.plan import Planner, finish_plan
 from flows.run.progress import Progress
-from flows.run.result import RunResult, cost_lines
+from flows.run.result import RunResult, completed_state, cost_lines
+from flows.run.scheduled import empty_night, render_scheduled
 from flows.shard.retry import retry_outage
 from infra.embedded import full_disk_named
-from infra.errors import NotReconciledError
+from infra.errors import ManifestMissingError, NotReconciledError
 from infra.log_context import logged
+from infra.settings import load_settings
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
@@ -25,6 +30,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import frame_cache
+from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.rejects import rejected_csv
 from tasks.report.run_key import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
+    from prefect import State
     from sqlalchemy import Engine
 
     from flows.run.context import RunContext
@@ -86,6 +93,30 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
     return page_link(settings.report.base_url, run_id) if settings.report.base_url else None
 
 
+def execute_scheduled(request: RunRequest, timezone: str, *, may_be_empty: bool) -> State[str]:
+    """Execute a request whose manifest and dataset may hold date placeholders; return how its flow run ends.
+
+    Args:
+        request: The request; without a dataset, it is derived from the manifest.
+        timezone: Time zone of the dates.
+        may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
+    """
+    dataset = request.dataset or nightly_dataset(request.manifest)
+    settings = load_settings()
+    request = replace(
+        request,
+        manifest=render_scheduled(request.manifest, timezone, flow_run.id),
+        dataset=render_scheduled(dataset, timezone, flow_run.id) if dataset else None,
+    )
+    try:
+        with broken_manifest_told(request.manifest, settings):
+            return completed_state(execute_run(request, settings))
+    except ManifestMissingError as error:
+        if not may_be_empty:
+            raise
+        return empty_night(error)
+
+
 def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     """Execute a run inside a Prefect flow.
 
@@ -101,7 +132,7 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     progress = Progress(processes=settings.extract.processes or usable_cores())
     with ExitStack() as stack:
         with progress.ledger.doing(RunPhase.SETUP):
-            context = stack.enter_context(open_run_context(request, settings))
+            context = stack.enter_context(open_run_context(request, settings, progress.ledger))
         run_logged = logged(run=context.run.run_id)
         with run_logged, _interruption_recorded(context), full_disk_named(settings.home):
             planner = Planner.of(context)

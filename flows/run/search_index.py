@@ -26,8 +26,7 @@ def index_embeddings(settings: Settings, catalogue: Catalogue, model: ModelIdent
     try:
         for space in catalogue.spaces():
             if space.model == model:
-                keys = catalogue.read(space)["key"].unique(maintain_order=True)
-                report = update_index(index_store(settings, space), embedding_cache(settings), keys)
+                report = update_index(index_store(settings, space), embedding_cache(settings), catalogue.keys(space))
                 for fault in report.faults:
                     get_run_logger().warning("%s", fault)
                 get_run_logger().info("The search index has %s of %s.", pluralize(report.rows, "frame"), space)

@@ -9,14 +9,14 @@ from reelabel.errors import VideoError
 from reelabel.frames.look import IndexReader
 from tasks.domain import Failure, JobResult
 from tasks.domain.chunks import ChunkOutcome, CutShard, cut_job, cut_shard, merge_chunks, split_chunk_id
-from tasks.results.chunks import EarlierChunks, read_earlier_chunks
+from tasks.results.chunks import EarlierChunks
 from tasks.survey.chunks import stated_length_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
-    from flows.shard.infer import InferenceContext, ShardOutcome
+    from flows.shard.infer import AnswerContext, ShardOutcome
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.sources.object_store import ObjectInfo
     from tasks.domain import Job, Shard
@@ -55,14 +55,7 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
     if not jobs:
         return ChunkedShard(cut_shard(shard, {}))
     known = extractor.stat_many(shard.video_uris)
-    reader = IndexReader(
-        objects=extractor.objects,
-        pool=extractor.pool,
-        limits=extractor.limits,
-        cache=extractor.cache,
-        ranges_min_bytes=extractor.ranges_min_bytes,
-        allow_roots=extractor.allow_roots,
-    )
+    reader = IndexReader.beside(extractor)
 
     def length_of(uri: str) -> tuple[ObjectInfo | None, float | VideoError]:
         info = known.get(uri)
@@ -99,13 +92,13 @@ class EndedJobs:
     merged_with: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
-def merge_ended(cut: CutShard, outcome: ShardOutcome, context: InferenceContext, *, fence: int) -> EndedJobs:
+def merge_ended(cut: CutShard, outcome: ShardOutcome, context: AnswerContext, *, fence: int) -> EndedJobs:
     """Make one outcome a job of those of its chunks.
 
     Args:
         cut: The shard.
         outcome: The outcomes of its jobs as they were asked.
-        context: Has the rule, and the database with the chunks that were not asked about this time.
+        context: Has the rule; that of a run also the database with the chunks that were not asked about this time.
         fence: That of the shard's lease. Chunks that were written under a higher one meanwhile stay.
 
     Raises:
@@ -124,8 +117,7 @@ def merge_ended(cut: CutShard, outcome: ShardOutcome, context: InferenceContext,
         else:
             asked[job_id][number] = ChunkOutcome(job=cut.jobs[job_id].job, number=number, outcome=each)
     kept = [each for each in cut.jobs.values() if each.job.only_chunks is not None]
-    run = context.writer.run
-    rows = read_earlier_chunks(context.writer.engine, kept, dataset=run.dataset, spec_id=run.spec_id) if kept else {}
+    rows = context.earlier_chunks(kept) if kept else {}
     merged_with: dict[str, Mapping[int, int]] = {}
     merged: dict[str, JobResult | Failure] = {}
     for job_id, parts in cut.jobs.items():

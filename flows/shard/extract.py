@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tasks.domain import Shard, View
     from tasks.domain.chunks import CutShard
 
+_PARTS = (RunPhase.FETCH, RunPhase.DECODE, RunPhase.EMBED, RunPhase.CACHE_WRITE, RunPhase.CACHE_READ)
+
 
 class ViewStream:
     """Outcomes of views in the order of their completion, so that inference need not wait for the whole shard.
@@ -192,7 +194,7 @@ def _prepare(
 
 
 def _spent_ms(outcomes: Iterable[tuple[ExtractedVideo | VideoError, float]]) -> dict[RunPhase, float]:
-    spent_ms = dict.fromkeys((RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE, RunPhase.CACHE_READ), 0.0)
+    spent_ms = dict.fromkeys(_PARTS, 0.0)
     for outcome, ms in outcomes:
         if isinstance(outcome, VideoError):  # a video that hangs its decoder reports no times
             spent_ms[RunPhase.FETCH if outcome.stage == Stage.FETCH else RunPhase.DECODE] += ms
@@ -200,5 +202,6 @@ def _spent_ms(outcomes: Iterable[tuple[ExtractedVideo | VideoError, float]]) -> 
         spent_ms[RunPhase.CACHE_READ if outcome.was_cached else RunPhase.FETCH] += outcome.lookup_ms
         spent_ms[RunPhase.FETCH] += outcome.provenance.fetch_ms
         spent_ms[RunPhase.DECODE] += outcome.provenance.decode_ms
+        spent_ms[RunPhase.EMBED] += outcome.provenance.embed_ms
         spent_ms[RunPhase.CACHE_WRITE] += outcome.provenance.cache_write_ms
     return spent_ms

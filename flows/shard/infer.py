@@ -21,6 +21,7 @@ from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
 from tasks.model.protocol import Batch, QuestionFailure
+from tasks.results.chunks import read_earlier_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Job, RunSpec
+    from tasks.domain.chunks import CutJob
     from tasks.model.backend import InferenceBackend
     from tasks.model.protocol import Question, Reply
+    from tasks.results.chunks import EarlierChunks
     from tasks.results.write import ShardWriter
 
 Shown: TypeAlias = tuple[View, ...]  # everything that a job shows, in order
@@ -51,13 +54,12 @@ _VIDEO_BYTES_PER_TOKEN = 3 * 28 * 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceContext:
-    """What inference needs besides the shard.
+class AnswerContext:
+    """What answering jobs needs besides the jobs.
 
     Attributes:
         pool: Decodes frame files that contain packets.
         limits: Limits for decoding one of them.
-        writer: Writes the results of shards.
         batch_bytes: Most frame bytes in one group of a shard.
         extractor: Prepares the dense views of escalated jobs.
         escalate_below: Margin below which jobs are escalated; None escalates none.
@@ -70,12 +72,36 @@ class InferenceContext:
     pool: DecodePool
     limits: Limits
     backend: InferenceBackend
-    writer: ShardWriter
     batch_bytes: int
     extractor: FrameExtractor
     escalate_below: float | None = None
     ledger: WallClockProfile = field(default_factory=WallClockProfile)
+
+    def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:  # noqa: ARG002 - of a run
+        """Read the chunks of jobs that are asked about only some of them: outside of a run, none."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceContext(AnswerContext):
+    """What inference of a run needs besides the shard.
+
+    Attributes:
+        writer: Writes the results of shards.
+        gpus: GPUs that the engine holds.
+    """
+
+    writer: ShardWriter
     gpus: int = 0
+
+    def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:
+        """Read the chunks of jobs that are asked about only some of them.
+
+        Raises:
+            DatabaseUnavailableError: Postgres is unavailable.
+        """
+        run = self.writer.run
+        return read_earlier_chunks(self.writer.engine, jobs, dataset=run.dataset, spec_id=run.spec_id)
 
     def lap(self) -> dict[str, float]:
         """Return milliseconds by part since the last lap, with the engine's share split as it reports."""
@@ -102,7 +128,7 @@ class ShardOutcome:
 
 
 def infer_views(
-    stream: ViewStream, by_views: Mapping[Shown, Sequence[Job]], context: InferenceContext, shard_outcome: ShardOutcome
+    stream: ViewStream, by_views: Mapping[Shown, Sequence[Job]], context: AnswerContext, shard_outcome: ShardOutcome
 ) -> None:
     """Answer jobs as their views become ready; jobs on several videos as soon as all of them are."""
     in_progress: deque[Future[None]] = deque()
@@ -138,7 +164,7 @@ def _split_faulty(
     return prepared
 
 
-def escalate(context: InferenceContext, shard_outcome: ShardOutcome, *, below: float) -> None:
+def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: float) -> None:
     """Answer jobs whose margin is below `below` again, with the dense sampler."""
     uncertain = [result.job for result in shard_outcome.results if needs_escalation(result, below=below)]
     by_views: dict[Shown, list[Job]] = {}
@@ -206,7 +232,7 @@ class _Arrivals:
 
 
 def _groups(
-    stream: ViewStream, wanted: Iterable[Shown], context: InferenceContext, shard_outcome: ShardOutcome
+    stream: ViewStream, wanted: Iterable[Shown], context: AnswerContext, shard_outcome: ShardOutcome
 ) -> Iterator[dict[Shown, list[ExtractedVideo | VideoError]]]:
     """Group what is complete so that its frames fit into one batch; while one is answered, the next one grows."""
     arrivals, consumed = _Arrivals(wanted), 0
@@ -227,7 +253,7 @@ def _groups(
 
 def _infer_group(
     group: Mapping[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]],
-    context: InferenceContext,
+    context: AnswerContext,
     shard_outcome: ShardOutcome,
     readers: Executor,
 ) -> None:
@@ -285,7 +311,7 @@ def _record_reply(
     job: Job,
     views: Shown,
     videos: Sequence[ExtractedVideo],
-    context: InferenceContext,
+    context: AnswerContext,
     shard_outcome: ShardOutcome,
 ) -> None:
     seen = merge_media(
@@ -311,7 +337,7 @@ def _record_reply(
 
 def _read_group(
     group: dict[View, ExtractedVideo],
-    context: InferenceContext,
+    context: AnswerContext,
     shard_outcome: ShardOutcome,
     readers: Executor,
 ) -> dict[View, tuple[ExtractedVideo, bytes | JobError]]:
@@ -327,9 +353,7 @@ def _read_group(
     return read
 
 
-def _read(
-    context: InferenceContext, view: View, video: ExtractedVideo
-) -> tuple[ExtractedVideo, bytes | JobError, float]:
+def _read(context: AnswerContext, view: View, video: ExtractedVideo) -> tuple[ExtractedVideo, bytes | JobError, float]:
     """Read one frame file; return its video, the file or its error, and milliseconds."""
     started = time.perf_counter()
     try:
@@ -345,7 +369,7 @@ def _read(
     return video, outcome, (time.perf_counter() - started) * 1e3
 
 
-def _read_frame_file(video: ExtractedVideo, context: InferenceContext) -> bytes:
+def _read_frame_file(video: ExtractedVideo, context: AnswerContext) -> bytes:
     """Read and verify a frame file, and decode it if it contains packets.
 
     Raises:
@@ -361,7 +385,7 @@ def _read_frame_file(video: ExtractedVideo, context: InferenceContext) -> bytes:
         raise
 
 
-def _extract_again(view: View, context: InferenceContext) -> ExtractedVideo:
+def _extract_again(view: View, context: AnswerContext) -> ExtractedVideo:
     """Extract a video whose frame file was removed, altered or replaced since its extraction."""
     video = prepare_view(context.extractor, view)
     record_videos([video])

@@ -73,6 +73,8 @@ def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
                 "decode": provenance.decode_ms,
                 "cache write": provenance.cache_write_ms,
             }
+        if provenance.embed_ms:
+            spent_ms["embed"] = provenance.embed_ms
         for step, ms in spent_ms.items():
             _steps.record(ms / 1e3, {"step": step, **_EXTRACT})
     for source, count in sources.items():

@@ -62,8 +62,7 @@ def make_shard_report(
         ended: Results of its jobs.
         sampling: Sampling of its spec.
     """
-    videos, spent = outcomes.videos, [video.provenance for video in outcomes.videos]
-    answers = [result.answer for result in outcomes.results]
+    videos, answers = outcomes.videos, [result.answer for result in outcomes.results]
     return ShardReport(
         index=outcomes.index,
         labels=len(ended.results),
@@ -71,20 +70,28 @@ def make_shard_report(
         videos_extracted=sum(not video.was_cached for video in videos),
         videos_cached=sum(video.was_cached for video in videos),
         videos_remade=sum(bool(video.remade) for video in videos),
-        stage_ms={
-            "fetch": sum(each.fetch_ms for each in spent),
-            "decode": sum(each.decode_ms for each in spent),
-            "cache write": sum(each.cache_write_ms for each in spent),
-            "cache read": sum(outcomes.read_ms.values()),
-            "preprocess": sum(answer.preprocess_ms for answer in answers),
-            "inference": sum(answer.inference_ms for answer in answers),
-            "database": 0.0,
-        },
+        stage_ms=stage_ms_of(outcomes) | {"database": 0.0},
         prompt_tokens=sum(answer.prompt_tokens for answer in answers),
         cached_tokens=sum(answer.cached_tokens for answer in answers),
         between_s={"extract": extracted.between_s, "infer": (outcomes.began_s, time.time())},
         coverage=_count_coverage(outcomes.results, sampling),
     )
+
+
+def stage_ms_of(outcome: ShardOutcome) -> dict[str, float]:
+    """Return the milliseconds that answering jobs took by step, summed over what was done at the same time."""
+    spent = [video.provenance for video in outcome.videos]
+    answers = [result.answer for result in outcome.results]
+    embed_ms = sum(each.embed_ms for each in spent)
+    return {
+        "fetch": sum(each.fetch_ms for each in spent),
+        "decode": sum(each.decode_ms for each in spent),
+        **({"embed": embed_ms} if embed_ms else {}),
+        "cache write": sum(each.cache_write_ms for each in spent),
+        "cache read": sum(outcome.read_ms.values()),
+        "preprocess": sum(answer.preprocess_ms for answer in answers),
+        "inference": sum(answer.inference_ms for answer in answers),
+    }
 
 
 def _count_coverage(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:

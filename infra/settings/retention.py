@@ -58,6 +58,10 @@ class RetentionSettings(SettingsSection):
         float | None,
         Field(gt=0, description="Days to keep reports, on the store and in home; `reelabel report` recreates them."),
     ] = 365
+    live_days: Annotated[
+        float | None,
+        Field(gt=0, description="Days to keep live sessions, with their frames and queries, from when they ended."),
+    ] = None
     flow_runs_days: Annotated[
         float | None, Field(gt=0, description="Days to keep ended flow runs in Prefect's history.")
     ] = 90

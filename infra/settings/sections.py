@@ -33,12 +33,14 @@ from pydantic_settings import (
 from infra.settings.base import SettingsSection
 from infra.settings.chunks import ChunkOptions
 from infra.settings.describe import DescribeSettings
+from infra.settings.live import LiveSettings
 from infra.settings.model import ModelSettings
 from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
 from infra.settings.retention import NotifySettings, RetentionSettings
 from infra.settings.sampling import SamplingSettings
 from infra.settings.schedule import NightlySettings, WatchSettings
 from infra.settings.secret_sources import file_variables, read_secret_files, resolve_blocks
+from infra.settings.serve import ServeSettings
 from infra.settings.server import ServerSettings
 from infra.settings.store import StoreSettings
 from reelabel.errors import ConfigurationError
@@ -262,6 +264,8 @@ class Settings(BaseSettings):
     describe: DescribeSettings = DescribeSettings()
     model: ModelSettings = ModelSettings()
     server: ServerSettings = ServerSettings()
+    serve: ServeSettings = ServeSettings()
+    live: LiveSettings = LiveSettings()
     nightly: NightlySettings = NightlySettings()
     watch: WatchSettings = WatchSettings()
     notify: NotifySettings = NotifySettings()

@@ -66,6 +66,7 @@ class ExtractionRequest:
     threads: int = 1
     segment: Segment = WHOLE
     windows: Windows = ()
+    roughly: bool = False
     stats: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(

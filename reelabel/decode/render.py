@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from av.filter import Graph
+from av.sidedata.sidedata import Type as KnownSideData
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from reelabel.containers.stream_properties import check_frame_size
 from reelabel.errors import VideoUnreadableError
-from reelabel.sampled_frames import Orientation, orientation_of
+from reelabel.sampled_frames import Orientation
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,6 +43,42 @@ def fit_size(width_px: int, height_px: int, *, max_pixels: int, multiple_px: int
     return width, height
 
 
+def orientation_of(frame: VideoFrame) -> Orientation:
+    """Read a frame's display matrix, rounded to the nearest quarter turn.
+
+    The matrix (a b u; c d v; x y w) maps a stored point (p, q) to (a p + c q, b p + d q), with q pointing down
+    (ISO/IEC 14496-12, section 6.2.2; FFmpeg's `libavutil/display.h`). For a photograph, FFmpeg makes it of the
+    orientation in the EXIF data.
+    """
+    try:
+        matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    except ValueError:  # PyAV knows none of a frame's side data if there is one of a type that it does not know
+        matrix = _keep_known_side_data(frame).side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return Orientation()
+    a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
+    rotation_deg = round(frame.rotation / 90) % 4 * 90
+    if abs(b) + abs(c) > abs(a) + abs(d):
+        return Orientation(is_transposed=True, is_mirrored=c < 0, is_flipped=b < 0, rotation_deg=rotation_deg)
+    return Orientation(is_mirrored=a < 0, is_flipped=d < 0, rotation_deg=rotation_deg)
+
+
+def _keep_known_side_data(frame: VideoFrame) -> VideoFrame:
+    """Return the frame without side data of types that PyAV does not know, such as EXIF."""
+    graph = Graph()
+    graph.threads = 1
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base or Fraction(1)
+    )
+    first = len(KnownSideData)
+    unknown = [graph.add("sidedata", f"mode=delete:type={first + k}") for k in range(_NEWER_TYPES)]
+    graph.link_nodes(source, *unknown, graph.add("buffersink")).configure()
+    graph.push(frame)
+    return cast("VideoFrame", graph.pull())
+
+
+# FFmpeg 8.1 has five types of side data that PyAV 18.1 does not know.
+_NEWER_TYPES = 16
 # Exact rounding, so that every CPU's SIMD code gives the same pixels.
 _SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
 # FFmpeg scales to planar RGB faster than to packed, and with chroma at full resolution.

@@ -247,11 +247,20 @@ def decode_sealed(data: bytes, identity: FrameIdentity, seal: Seal) -> FrameFile
     Raises:
         FrameFileError: The bytes are damaged or altered, were sealed with another key, or are not the file asked for.
     """
-    verify_seal(data, seal, identity.key)
-    file = _decode(data)
+    file = unseal_frame_file(data, identity.key, seal)
     if different := identity.differences(file.facts):
         raise FrameFileError(f"It was made for something else: {', '.join(different)} differ from what is asked for.")
     return file
+
+
+def unseal_frame_file(data: bytes, name: str, seal: Seal) -> FrameFile:
+    """Verify the seal of a frame file of a given name, whatever its frames were asked for by, and read its metadata.
+
+    Raises:
+        FrameFileError: The bytes are damaged or altered, were sealed with another key, or belong elsewhere.
+    """
+    verify_seal(data, seal, name)
+    return _decode(data)
 
 
 def _decode(data: bytes) -> FrameFile:
@@ -291,10 +300,7 @@ def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     table = pa.table(columns).replace_schema_metadata(
         {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK},
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=write_options(metadata["encoding"])) as writer:
-        writer.write_table(table)
-    return embed_checksum(sink.getvalue().to_pybytes())
+    return embed_checksum(pa.arrow_file(table, options=write_options(metadata["encoding"])))
 
 
 def _damage_errors() -> tuple[type[Exception], ...]:

@@ -35,11 +35,7 @@ def encode_index(index: SavedIndex) -> bytes:
         }
         metadata = {}
     table = pa.table(columns).replace_schema_metadata(metadata)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return pa.arrow_file(table, options=pa.ipc.IpcWriteOptions(compression="zstd"))
 
 
 def decode_index(data: bytes | memoryview) -> SavedIndex:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Self
 
 from reelabel.errors import RangesIgnoredError
 from reelabel.frames.cache_key import index_key
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.frames.cache import FrameCache
+    from reelabel.frames.extractor import FrameExtractor
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sources.archives.content import ArchiveMember
@@ -72,6 +73,11 @@ class IndexReader:
     cache: FrameCache | None = None
     ranges_min_bytes: int = RANGES_MIN_BYTES
     allow_roots: tuple[Path, ...] = ()
+
+    @classmethod
+    def beside(cls, extractor: FrameExtractor) -> Self:
+        """Return what reads the indexes of the videos that an extractor reads, in the same way."""
+        return cls(**{each.name: getattr(extractor, each.name) for each in fields(cls)})
 
     def look(self, uri: str, info: ObjectInfo | None = None) -> SeenVideo:
         """Read what a video's header and index tell.

@@ -30,6 +30,7 @@ class FrameProvenance:
         bytes_fetched: Bytes of the video read for them; 0 if the frame file was cached.
         fetch_ms: Waiting for the store; 0 if the frame file was cached.
         decode_ms: Decoding, without `fetch_ms`; 0 if the frame file was cached.
+        embed_ms: The image-text model's time, if a question chose the frames; 0 if they were embedded before.
         cache_write_ms: Encoding and writing the frame file; 0 if it was cached.
         cache_read_ms: Reading the frame file for inference.
     """
@@ -48,5 +49,6 @@ class FrameProvenance:
     bytes_fetched: int = field(default=0, metadata=column(Merge.SUM, bits=64))
     fetch_ms: float = field(default=0.0, metadata=column(Merge.SUM))
     decode_ms: float = field(default=0.0, metadata=column(Merge.SUM))
+    embed_ms: float = field(default=0.0, metadata=column(Merge.SUM))
     cache_write_ms: float = field(default=0.0, metadata=column(Merge.SUM))
     cache_read_ms: float = field(default=0.0, metadata=column(Merge.SUM))

@@ -31,15 +31,20 @@ def drop_similar(images: npt.NDArray[np.uint8], *, threshold: float = 0.95) -> n
     kept: list[int] = []
     last = np.empty(0)
     for position, image in enumerate(images):
-        thumbnail = _shrink(image)
-        if not kept or 1 - np.abs(thumbnail - last).max() / _WHITE <= threshold:
+        cells = mean_colours(image)
+        if not kept or similarity(cells, last) <= threshold:
             kept.append(position)
-            last = thumbnail
+            last = cells
     return np.array(kept, np.int64)
 
 
-def _shrink(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-    """Average the pixels of each cell; shape (up to 16, up to 16, 3)."""
+def similarity(cells: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> float:
+    """Return the similarity of two frames from 0 to 1, by their `mean_colours`; 0 if they have other cells."""
+    return float(1 - np.abs(cells - others).max() / _WHITE) if cells.shape == others.shape else 0.0
+
+
+def mean_colours(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+    """Average the pixels of each cell of a frame of shape (H, W, 3); shape (up to 16, up to 16, 3)."""
     height_px, width_px = image.shape[:2]
     tops, lefts = _starts(height_px), _starts(width_px)
     # Rows first: that pass reads memory sequentially and leaves little for the second.

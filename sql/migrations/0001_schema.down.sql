@@ -1,6 +1,7 @@
 -- Drops all tables, including the results. The schema itself stays, with the rights granted by roles.sql.
 -- Locks: ACCESS EXCLUSIVE on all of Reelabel's tables.
 
+DROP TABLE reelabel.live_query, reelabel.live_frames, reelabel.live_session;
 DROP TABLE reelabel.arrival, reelabel.evaluation, reelabel.route, reelabel.calibration, reelabel.worker;
 DROP TABLE reelabel.shard, reelabel.plan;
 DROP SEQUENCE reelabel.fence;

@@ -101,6 +101,7 @@ CREATE TABLE reelabel.result (
     cached_tokens      integer NOT NULL,
     fetch_ms           double precision NOT NULL,
     decode_ms          double precision NOT NULL,
+    embed_ms           double precision NOT NULL DEFAULT 0,
     cache_write_ms     double precision NOT NULL,
     cache_read_ms      double precision NOT NULL,
     preprocess_ms      double precision NOT NULL,
@@ -201,6 +202,7 @@ CREATE TABLE reelabel.chunk (
     cached_tokens      integer,
     fetch_ms           double precision,
     decode_ms          double precision,
+    embed_ms           double precision,
     cache_write_ms     double precision,
     cache_read_ms      double precision,
     preprocess_ms      double precision,
@@ -301,7 +303,7 @@ SELECT
     sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered,
     NULL::jsonb AS tags, NULL::text AS caption, NULL::double precision AS caption_score,
     NULL::double precision AS duration_s, NULL::jsonb AS scenes, NULL::integer AS scene_changes,
-    NULL::text AS scene_method, NULL::text AS scene_note, chosen_ms
+    NULL::text AS scene_method, NULL::text AS scene_note, chosen_ms, embed_ms
 FROM reelabel.result
 UNION ALL
 SELECT
@@ -313,7 +315,7 @@ SELECT
     fetch_ms, decode_ms, cache_write_ms, cache_read_ms, NULL, NULL,
     decode_method, decode_note, run_id, host, created_at,
     NULL, frames_decoded, bytes_fetched, NULL, NULL, NULL, chunks, NULL,
-    tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, NULL
+    tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, NULL, embed_ms
 FROM reelabel.description
 UNION ALL
 SELECT
@@ -325,7 +327,7 @@ SELECT
     NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, run_id, host, created_at,
     NULL, NULL, NULL, NULL, NULL, NULL, chunks, chunks_answered,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM reelabel.failure;
 
 -- Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.
@@ -453,4 +455,71 @@ CREATE TABLE reelabel.arrival (
     content_digest text NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (manifest_uri, fingerprint)
+);
+
+-- Live sessions, one row each. seen_at is the heartbeat of the server: without it, a session whose server was killed
+-- would stay open. A session that has ended has a reason. config is what the client asked for.
+CREATE TABLE reelabel.live_session (
+    session_id      uuid PRIMARY KEY,
+    model           text NOT NULL,
+    config          jsonb NOT NULL,
+    started_at      timestamptz NOT NULL DEFAULT now(),
+    seen_at         timestamptz NOT NULL DEFAULT now(),
+    ended_at        timestamptz,
+    reason          text,
+    frames_received bigint CHECK (frames_received >= 0),
+    frames_similar  bigint CHECK (frames_similar >= 0),
+    frames_busy     bigint CHECK (frames_busy >= 0),
+    frames_kept     bigint NOT NULL DEFAULT 0 CHECK (frames_kept >= 0),
+    frames_evicted  bigint CHECK (frames_evicted >= 0),
+    frames_lost     bigint NOT NULL DEFAULT 0 CHECK (frames_lost >= 0),
+    versions        jsonb NOT NULL,
+    host            text NOT NULL,
+    CHECK ((ended_at IS NULL) = (reason IS NULL))
+);
+CREATE INDEX live_session_by_start ON reelabel.live_session (started_at DESC);
+
+-- The frame files of a session's kept frames, in order. Times are those of the frames, in seconds; key is below the
+-- store's root.
+CREATE TABLE reelabel.live_frames (
+    session_id  uuid NOT NULL REFERENCES reelabel.live_session ON DELETE CASCADE,
+    part        integer NOT NULL CHECK (part >= 0),
+    key         text NOT NULL,
+    first_frame bigint NOT NULL CHECK (first_frame >= 0),
+    frames      integer NOT NULL CHECK (frames > 0),
+    first_s     double precision NOT NULL,
+    last_s      double precision NOT NULL,
+    bytes       bigint NOT NULL,
+    PRIMARY KEY (session_id, part)
+);
+
+-- The queries of a session, each written before its answer is acknowledged. A query saw the kept frames numbered below
+-- sink_frames, and those from window_from_s on, up to last_frame_s. asked_s is on the session's clock; first_token_ms
+-- and total_ms are from the query's arrival. A query without an answer has a code.
+CREATE TABLE reelabel.live_query (
+    session_id     uuid NOT NULL REFERENCES reelabel.live_session ON DELETE CASCADE,
+    query          integer NOT NULL CHECK (query >= 0),
+    question       text NOT NULL,
+    choices        text[] CHECK (array_length(choices, 1) >= 2),
+    answer         text,
+    choice_index   smallint CHECK (choice_index >= 0),
+    probabilities  double precision[],
+    margin         double precision CHECK (margin BETWEEN 0 AND 1),
+    code           text,
+    message        text,
+    asked_s        double precision NOT NULL,
+    frames_used    integer NOT NULL CHECK (frames_used >= 0),
+    sink_frames    integer NOT NULL CHECK (sink_frames >= 0),
+    window_from_s  double precision,
+    last_frame_s   double precision,
+    prompt_tokens  integer NOT NULL CHECK (prompt_tokens >= 0),
+    cached_tokens  integer NOT NULL CHECK (cached_tokens >= 0),
+    output_tokens  integer NOT NULL CHECK (output_tokens >= 0),
+    first_token_ms double precision,
+    total_ms       double precision NOT NULL CHECK (total_ms >= 0),
+    model          text NOT NULL,
+    created_at     timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (session_id, query),
+    CHECK ((answer IS NULL) <> (code IS NULL)),
+    CHECK (choices IS NULL OR answer IS NULL OR choice_index IS NOT NULL)
 );

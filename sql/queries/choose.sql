@@ -16,7 +16,7 @@ WITH job AS (
         fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
         sampler, decode_method, decode_note, frames_decoded, bytes_fetched,
         longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered,
-        tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, chosen_ms,
+        tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, chosen_ms, embed_ms,
         run_id, host, created_at
     FROM asked
     LEFT JOIN named ON named.job_id = asked.job_id

@@ -277,3 +277,49 @@ ARRIVAL = Table(
     Column("content_digest", Text),
     Column("created_at", DateTime(timezone=True)),
 )
+
+LIVE_SESSION = Table(
+    "live_session",
+    METADATA,
+    Column("session_id", Uuid, primary_key=True),
+    Column("model", Text),
+    Column("config", JSONB),
+    *(Column(name, DateTime(timezone=True)) for name in ("started_at", "seen_at", "ended_at")),
+    Column("reason", Text),
+    *(Column(f"frames_{name}", BigInteger) for name in ("received", "similar", "busy", "kept", "evicted", "lost")),
+    Column("versions", JSONB),
+    Column("host", Text),
+)
+
+LIVE_FRAMES = Table(
+    "live_frames",
+    METADATA,
+    Column("session_id", Uuid, primary_key=True),
+    Column("part", Integer, primary_key=True),
+    Column("key", Text),
+    Column("first_frame", BigInteger),
+    Column("frames", Integer),
+    *(Column(name, Double) for name in ("first_s", "last_s")),
+    Column("bytes", BigInteger),
+)
+
+LIVE_QUERY = Table(
+    "live_query",
+    METADATA,
+    Column("session_id", Uuid, primary_key=True),
+    Column("query", Integer, primary_key=True),
+    Column("question", Text),
+    Column("choices", ARRAY(Text)),
+    Column("answer", Text),
+    Column("choice_index", SmallInteger),
+    Column("probabilities", ARRAY(Double)),
+    Column("margin", Double),
+    *(Column(name, Text) for name in ("code", "message")),
+    Column("asked_s", Double),
+    *(Column(name, Integer) for name in ("frames_used", "sink_frames")),
+    *(Column(name, Double) for name in ("window_from_s", "last_frame_s")),
+    *(Column(name, Integer) for name in ("prompt_tokens", "cached_tokens", "output_tokens")),
+    *(Column(name, Double) for name in ("first_token_ms", "total_ms")),
+    Column("model", Text),
+    Column("created_at", DateTime(timezone=True)),
+)

@@ -25,7 +25,7 @@ class DescriptionCost:
         decode_ms: Decoding, without `fetch_ms`.
         cache_write_ms: Encoding and writing frame files and embedding files.
         cache_read_ms: Looking up and reading them.
-        embed_ms: Waiting for the image tower.
+        embed_ms: The image tower's time, of requests that videos share their part.
         scenes_ms: Finding changes of scene.
         describe_ms: Comparing with the banks.
     """

@@ -15,19 +15,17 @@ import numpy as np
 from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
-from reelabel.seal import NO_KEY
 from tasks.description.kept import Kept
 from tasks.description.pooling import PooledChunks
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.description.scenes.merge import Scene
+from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
 
-    from reelabel.seal import Seal
-    from reelabel.sources.object_store import ObjectStore
 
 # Chunks of one file, 48 MiB of vectors of 768.
 MOST_CHUNKS = 16_384
@@ -57,18 +55,8 @@ class Outline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutlineFiles:
-    """Outlines under the root of the frame cache; those that must not be used count as missing.
-
-    Attributes:
-        objects: The object store.
-        root_uri: The root of the frame cache.
-        seal: Seals the files.
-    """
-
-    objects: ObjectStore
-    root_uri: str
-    seal: Seal = NO_KEY
+class OutlineFiles(SealedFiles):
+    """Outlines under the root of the frame cache; those that must not be used count as missing."""
 
     def read(self, pack_key: str, *, method: str, threshold: float, dimensions: int) -> Kept[Outline]:
         """Read the outlines of a shard's videos, by the keys of their embedding files.
@@ -84,9 +72,9 @@ class OutlineFiles:
         """
         facts = {"outlines": _VERSION, "pack": pack_key, "method": method, "threshold": threshold}
         digest = json_digest(facts)
-        key = f"v{_VERSION}/{digest[:2]}/{digest}.index"
+        key = f"v{_VERSION}/{digest[:2]}/{digest}.outlines"
         try:
-            data = self.seal.unwrap(key, self.objects.read(self._uri(key)))
+            data = self.read_sealed(key)
             return Kept(key, decode_outlines(data, dimensions=dimensions), _chunks, MOST_CHUNKS)
         except (ObjectError, SealError, pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError):
             return Kept(key, {}, _chunks, MOST_CHUNKS)
@@ -98,10 +86,7 @@ class OutlineFiles:
             StoreUnavailableError: The store is unavailable.
         """
         if changed := kept.changed():
-            self.objects.replace(self._uri(kept.key), self.seal.wrap(kept.key, encode_outlines(changed)))
-
-    def _uri(self, key: str) -> str:
-        return f"{self.root_uri.rstrip('/')}/{key}"
+            self.replace_sealed(kept.key, encode_outlines(changed))
 
 
 def _chunks(outline: Outline) -> int:
@@ -114,11 +99,7 @@ def encode_outlines(outlines: Mapping[str, Outline]) -> bytes:
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     facts = json.dumps([_facts(key, each) for key, each in outlines.items()]).encode()
     table = pa.table({"vector": column}).replace_schema_metadata({_VIDEOS_KEY: facts})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return pa.arrow_file(table)
 
 
 def decode_outlines(data: memoryview, *, dimensions: int) -> dict[str, Outline]:

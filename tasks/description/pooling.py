@@ -136,21 +136,6 @@ def pool_chunks(embeddings: Embeddings, chunks: tuple[Chunk, ...]) -> PooledChun
     )
 
 
-def describe(
-    embeddings: Embeddings,
-    chunks: tuple[Chunk, ...],
-    *,
-    tags: EmbeddedBank,
-    captions: EmbeddedBank,
-    top_k: int = DEFAULT_TOP_K,
-    method: Method = "default",
-    logits: LogitScale | None = None,
-) -> Description:
-    """Describe a video by its frames' embeddings; as `describe_pooled`."""
-    pooled = pool_chunks(embeddings, chunks)
-    return describe_pooled(pooled, chunks, tags=tags, captions=captions, top_k=top_k, method=method, logits=logits)
-
-
 def describe_pooled(
     pooled: PooledChunks,
     chunks: tuple[Chunk, ...],

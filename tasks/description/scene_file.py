@@ -13,30 +13,19 @@ from typing import TYPE_CHECKING, Any
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from reelabel.frames.cache_key import decoder_versions
-from reelabel.seal import NO_KEY
 from tasks.description.scenes.change import IndexLook, PossibleCut, SceneChange, SceneChanges
+from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
-    from reelabel.seal import Seal
     from reelabel.segment import Segment
-    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.object_store import ObjectInfo
 
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SceneFiles:
-    """Scene files under the root of the frame cache; one that must not be used counts as missing.
-
-    Attributes:
-        objects: The object store.
-        root_uri: The root of the frame cache.
-        seal: Seals the files.
-    """
-
-    objects: ObjectStore
-    root_uri: str
-    seal: Seal = NO_KEY
+class SceneFiles(SealedFiles):
+    """Scene files under the root of the frame cache; one that must not be used counts as missing."""
 
     def find(self, embeddings_key: str, *, method: str, threshold: float) -> SceneChanges | None:
         """Look up the changes of a video; None if they must be looked for.
@@ -48,7 +37,7 @@ class SceneFiles:
         """
         key = _key(embeddings_key, method, threshold)
         try:
-            return _changes_of(json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key))))))
+            return _changes_of(json.loads(bytes(self.read_sealed(key))))
         except (ObjectError, SealError, ValueError, KeyError, TypeError):
             return None
 
@@ -56,13 +45,13 @@ class SceneFiles:
         """Write the changes of a video, in place of a file that must not be used."""
         key = _key(embeddings_key, method, threshold)
         data = json.dumps(asdict(changes)).encode()
-        self.objects.replace(self._uri(key), self.seal.wrap(key, data))
+        self.replace_sealed(key, data)
 
     def find_look(self, info: ObjectInfo, segment: Segment) -> IndexLook | None:
         """Look up what a look into a segment of a video has shown; None if it must be looked into."""
         key = _look_key(info, segment)
         try:
-            found = json.loads(bytes(self.seal.unwrap(key, self.objects.read(self._uri(key)))))
+            found = json.loads(bytes(self.read_sealed(key)))
             return IndexLook(cuts=tuple(PossibleCut(*cut) for cut in found["cuts"]), note=str(found["note"]))
         except (ObjectError, SealError, ValueError, KeyError, TypeError):
             return None
@@ -70,10 +59,7 @@ class SceneFiles:
     def write_look(self, look: IndexLook, info: ObjectInfo, segment: Segment) -> None:
         """Write what a look into a segment of a video has shown, in place of a file that must not be used."""
         key = _look_key(info, segment)
-        self.objects.replace(self._uri(key), self.seal.wrap(key, json.dumps(asdict(look)).encode()))
-
-    def _uri(self, key: str) -> str:
-        return f"{self.root_uri.rstrip('/')}/{key}"
+        self.replace_sealed(key, json.dumps(asdict(look)).encode())
 
 
 def _changes_of(found: dict[str, Any]) -> SceneChanges:
@@ -84,10 +70,10 @@ def _changes_of(found: dict[str, Any]) -> SceneChanges:
 def _key(embeddings_key: str, method: str, threshold: float) -> str:
     facts = {"scenes": _VERSION, "embeddings": embeddings_key, "method": method, "threshold": threshold}
     digest = json_digest(facts)
-    return f"v{_VERSION}/{digest[:2]}/{digest}.index"
+    return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"
 
 
 def _look_key(info: ObjectInfo, segment: Segment) -> str:
     video = {"uri": info.uri, "fingerprint": info.fingerprint, "segment_s": list(segment)}
     digest = json_digest(video | {"look": _VERSION, "decoder": decoder_versions()})
-    return f"v{_VERSION}/{digest[:2]}/{digest}.index"
+    return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"

@@ -6,7 +6,7 @@ from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
 from tasks.domain.cost import RunCost
 from tasks.domain.describe_spec import DescribeSpec, Spec
-from tasks.domain.job import MAX_JOBS, Job, Shard, View, group_by_views, views_of
+from tasks.domain.job import MAX_JOBS, Job, Shard, View, cluster_by_videos, group_by_views, views_of
 from tasks.domain.media import MAX_MEDIA, ONE_VIDEO, MediaCounts, Medium
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
 from tasks.domain.spec import EmbeddingSpec, ModelIdentity, RunSpec
@@ -41,6 +41,7 @@ __all__ = [
     "Stage",
     "View",
     "WallClockProfile",
+    "cluster_by_videos",
     "group_by_views",
     "views_of",
 ]

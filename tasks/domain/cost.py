@@ -73,6 +73,7 @@ _INPUT = {RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE, RunPhase.CACHE_
 
 _ADVICE = {
     RunPhase.FETCH: ("fetching", "raise extract.processes (fetching needs little CPU), or move the videos closer"),
+    RunPhase.EMBED: ("embedding frames", "lower describe.frames_per_chunk, or give the image-text model a GPU"),
     RunPhase.CACHE_WRITE: ("writing frame files", "choose a cheaper store.encoding, or move the store closer"),
     RunPhase.CACHE_READ: ("reading frame files", "move the store closer, or choose another store.encoding"),
     RunPhase.PREPROCESS: ("preprocessing", "lower sampling.num_frames or sampling.max_pixels"),

@@ -14,7 +14,7 @@ from reelabel.segment import WHOLE, Segment
 from tasks.domain.media import Medium
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
@@ -168,3 +168,23 @@ def group_by_views(jobs: Iterable[Job], sampling: Sampling) -> dict[tuple[View, 
     for job in jobs:
         groups.setdefault(views_of(job, sampling), []).append(job)
     return groups
+
+
+def cluster_by_videos(jobs: Sequence[Job]) -> list[str]:
+    """Return the cluster of each job: jobs that show the same video, or are linked by jobs that do, are in one.
+
+    A cluster is named by one of its videos, so that it does not depend on the order of the jobs. Images do not link:
+    one may be the reference that every job shows.
+    """
+    parents: dict[str, str] = {}
+
+    def find(uri: str) -> str:
+        while (parent := parents.setdefault(uri, uri)) != uri:
+            parents[uri] = parents[parent]
+            uri = parent
+        return uri
+
+    for job in jobs:
+        roots = {find(medium.uri) for medium in job.shown if medium.kind == "video"}
+        parents.update(dict.fromkeys(roots, min(roots)))
+    return [find(next(medium.uri for medium in job.shown if medium.kind == "video")) for job in jobs]

@@ -26,6 +26,7 @@ class RunPhase(StrEnum):
     ANSWER = "answer"
     FETCH = "fetch"
     DECODE = "decode"
+    EMBED = "embed"
     CACHE_WRITE = "cache write"
     CACHE_READ = "cache read"
     PREPROCESS = "preprocess"
@@ -38,9 +39,9 @@ class RunPhase(StrEnum):
 
 # When several are active at once, time is charged to the first of these, the closest to the engine.
 _BY_PRIORITY = (
+    RunPhase.LOAD,
     RunPhase.SETUP,
     RunPhase.ELSEWHERE,
-    RunPhase.LOAD,
     RunPhase.UNLOAD,
     RunPhase.AUDIT,
     RunPhase.ANSWER,

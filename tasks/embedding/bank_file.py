@@ -13,15 +13,13 @@ import numpy as np
 
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError, SealError
-from reelabel.seal import NO_KEY
 from tasks.description.banks import Bank
 from tasks.description.pooling import EmbeddedBank
+from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from reelabel.seal import Seal
-    from reelabel.sources.object_store import ObjectStore
     from tasks.domain import ModelIdentity
 
 _VERSION = 1
@@ -33,18 +31,8 @@ def bank_digest(texts: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BankFiles:
-    """Banks under one root.
-
-    Attributes:
-        objects: The object store.
-        root_uri: The store's root; banks lie in its folder `banks`.
-        seal: Seals vectors; texts are named by their digest.
-    """
-
-    objects: ObjectStore
-    root_uri: str
-    seal: Seal = NO_KEY
+class BankFiles(SealedFiles):
+    """Banks in the folder `banks` of the store's root: sealed vectors, and texts that are named by their digest."""
 
     def keep_texts(self, texts: Sequence[str]) -> str:
         """Store the texts of a bank, unless they are there; return their digest."""
@@ -74,8 +62,7 @@ class BankFiles:
         """Look up the vectors of a bank by a model; None if they must be made."""
         key = _vectors_key(texts, model)
         try:
-            data = self.seal.unwrap(key, self.objects.read(f"{self.root_uri.rstrip('/')}/{key}"))
-            vectors = np.load(io.BytesIO(data), allow_pickle=False)
+            vectors = np.load(io.BytesIO(self.read_sealed(key)), allow_pickle=False)
         except (ObjectError, SealError, ValueError, EOFError):
             return None
         if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype != np.float32:  # noqa: PLR2004
@@ -86,10 +73,10 @@ class BankFiles:
         """Store the vectors of a bank, in place of those that must not be used."""
         buffer, key = io.BytesIO(), _vectors_key(bank.texts, model)
         np.save(buffer, bank.vectors, allow_pickle=False)
-        self.objects.replace(f"{self.root_uri.rstrip('/')}/{key}", self.seal.wrap(key, buffer.getvalue()))
+        self.replace_sealed(key, buffer.getvalue())
 
     def _texts_uri(self, digest: str) -> str:
-        return f"{self.root_uri.rstrip('/')}/banks/{digest}.json"
+        return self.uri_of(f"banks/{digest}.json")
 
 
 def _vectors_key(texts: Sequence[str], model: ModelIdentity) -> str:

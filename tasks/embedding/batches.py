@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,10 +25,23 @@ if TYPE_CHECKING:
 
 # While one request is answered, the next one waits in the process.
 REQUESTS_PER_TOWERS = 2
-_Waiting = tuple["npt.NDArray[np.uint8]", "Future[npt.NDArray[np.float32]]"]
+_Waiting = tuple["npt.NDArray[np.uint8]", "Future[EmbeddedFrames]"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedFrames(NamedTuple):
+    """The frames of one video, embedded.
+
+    Attributes:
+        vectors: L2-normalised vectors; shape (N, D), float32.
+        embed_ms: Time of the towers in milliseconds, of a shared request the share of these frames. No moment counts
+            twice, so that those of all videos sum to the time in which the towers worked.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    embed_ms: float
+
+
+@dataclass(slots=True, kw_only=True)
 class FrameBatcher:
     """Embeds frames for several threads; what waits at the same time shares a request. Thread-safe.
 
@@ -37,30 +52,30 @@ class FrameBatcher:
         batch_frames: Frames after which a request takes no more videos.
         charge: Measures the time in which they work.
         turns: Limits the requests at a time.
+        clock_s: Monotonic clock in seconds.
     """
 
     towers: EmbeddingBackend
     batch_frames: int
     charge: Callable[[], AbstractContextManager[object]] = nullcontext
     turns: AbstractContextManager[object] = field(default_factory=lambda: threading.Semaphore(REQUESTS_PER_TOWERS))
+    clock_s: Callable[[], float] = time.perf_counter
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
+    _counted_until_s: float = field(default=-math.inf, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
-    def embed(self, frames: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    def embed(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
         """Embed the frames of one video.
 
         Args:
             frames: RGB pixels; shape (N, H, W, 3).
-
-        Returns:
-            L2-normalised vectors; shape (N, D), float32.
 
         Raises:
             InferenceError: The towers die on these frames alone, and embed others.
             EngineLostError: They die on others as well, or hang.
             ModelError: They cannot be loaded again.
         """
-        done: Future[npt.NDArray[np.float32]] = Future()
+        done: Future[EmbeddedFrames] = Future()
         with self._lock:
             self._waiting.append((frames, done))
         with self.turns:
@@ -82,7 +97,7 @@ class FrameBatcher:
     def _answer(self, group: list[_Waiting]) -> None:
         try:
             with self.charge():
-                vectors = self.towers.embed_frames([frames for frames, _ in group])
+                vectors, embed_ms = self._embed([frames for frames, _ in group])
         except EngineLostError:
             self._answer_alone(group)
         except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
@@ -91,7 +106,7 @@ class FrameBatcher:
         else:
             ends = np.cumsum([len(frames) for frames, _ in group])
             for (_, done), part in zip(group, np.split(vectors, ends[:-1]), strict=True):
-                done.set_result(part)
+                done.set_result(EmbeddedFrames(part, embed_ms * len(part) / max(1, len(vectors))))
 
     def _answer_alone(self, group: list[_Waiting]) -> None:
         """Find out whose frames were to blame: those that kill the towers alone, while black ones do not."""
@@ -108,9 +123,19 @@ class FrameBatcher:
                 hopeless = error
                 done.set_exception(error)
 
-    def _embed_alone(self, frames: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    def _embed_alone(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
         try:
-            return self.towers.embed_frames([frames])
+            return self._embed([frames])
         except EngineLostError as error:
             self.towers.embed_frames([np.zeros_like(frames[:1])])
             raise InferenceError(f"The model's process dies on the frames of this video: {error.message}") from error
+
+    def _embed(self, videos: list[npt.NDArray[np.uint8]]) -> EmbeddedFrames:
+        """Embed videos; a request that waited in the process for another one counts from the end of that."""
+        began_s = self.clock_s()
+        vectors = self.towers.embed_frames(videos)
+        with self._lock:
+            ended_s = self.clock_s()
+            counted_s = ended_s - max(began_s, self._counted_until_s)
+            self._counted_until_s = ended_s
+        return EmbeddedFrames(vectors, counted_s * 1e3)

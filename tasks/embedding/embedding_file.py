@@ -80,9 +80,9 @@ class EmbeddingIdentity:
 
     @cached_property
     def key(self) -> str:
-        """The file's key, a path relative to the cache's root: `v1/ab/abcdef....arrow`."""
+        """The file's key, a path relative to the cache's root: `v1/ab/abcdef....vectors`."""
         digest = json_digest({"kind": "embeddings", **self._values})
-        return f"v{_SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
+        return f"v{_SCHEMA_VERSION}/{digest[:2]}/{digest}.vectors"
 
     def facts(self) -> dict[str, Any]:
         """Return what the file holds of it, as JSON values: no embedded video, and no signed query."""
@@ -131,10 +131,7 @@ def encode_embeddings(embeddings: Embeddings, identity: EmbeddingIdentity, seal:
         METADATA_KEY: BLANK,
     }
     table = pa.table(columns).replace_schema_metadata(metadata)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return embed_seal(embed_checksum(sink.getvalue().to_pybytes()), seal, identity.key)
+    return embed_seal(embed_checksum(pa.arrow_file(table)), seal, identity.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

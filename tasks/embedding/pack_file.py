@@ -16,19 +16,17 @@ import numpy as np
 from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
-from reelabel.seal import NO_KEY
 from tasks.description.embeddings import Embeddings
 from tasks.description.kept import Kept
 from tasks.embedding.embedding_file import restored
+from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import numpy.typing as npt
 
-    from reelabel.seal import Seal
     from reelabel.segment import Segment
-    from reelabel.sources.object_store import ObjectStore
     from tasks.embedding.embedding_file import EmbeddingIdentity
 
 # Fewer videos are read one by one.
@@ -48,22 +46,12 @@ def pack_key(videos: Iterable[tuple[str, Segment]], like: EmbeddingIdentity) -> 
     """
     shown = sorted([uri, *map(str, segment)] for uri, segment in set(videos))
     digest = json_digest({"pack": _VERSION, "videos": shown, **like.shared})
-    return f"v{_VERSION}/{digest[:2]}/{digest}.index"
+    return f"v{_VERSION}/{digest[:2]}/{digest}.pack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackFiles:
-    """Packs under the root of the frame cache; one that must not be used counts as missing, and is written again.
-
-    Attributes:
-        objects: The object store.
-        root_uri: The root of the frame cache.
-        seal: Seals the files.
-    """
-
-    objects: ObjectStore
-    root_uri: str
-    seal: Seal = NO_KEY
+class PackFiles(SealedFiles):
+    """Packs under the root of the frame cache; one that must not be used counts as missing, and is written again."""
 
     def read(self, key: str, *, dimensions: int) -> Kept[Embeddings]:
         """Read a pack.
@@ -76,7 +64,7 @@ class PackFiles:
             StoreUnavailableError: The store is unavailable.
         """
         try:
-            data = self.seal.unwrap(key, self.objects.read(self._uri(key)))
+            data = self.read_sealed(key)
             return Kept(key, decode_pack(data, dimensions=dimensions), _frames, MOST_FRAMES)
         except (ObjectError, SealError, pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError):
             return Kept(key, {}, _frames, MOST_FRAMES)
@@ -89,10 +77,7 @@ class PackFiles:
         """
         videos = kept.changed()
         if videos and len(videos) >= LEAST_VIDEOS:
-            self.objects.replace(self._uri(kept.key), self.seal.wrap(kept.key, encode_pack(videos)))
-
-    def _uri(self, key: str) -> str:
-        return f"{self.root_uri.rstrip('/')}/{key}"
+            self.replace_sealed(kept.key, encode_pack(videos))
 
 
 def _frames(embeddings: Embeddings) -> int:
@@ -117,11 +102,7 @@ def encode_pack(videos: Mapping[str, Embeddings]) -> bytes:
         for key, each in videos.items()
     ]
     table = pa.table(columns).replace_schema_metadata({_VIDEOS_KEY: json.dumps(facts).encode()})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return pa.arrow_file(table)
 
 
 def decode_pack(data: memoryview, *, dimensions: int) -> dict[str, Embeddings]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reelabel.frames.look import IndexReader
     from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
-    from tasks.embedding.batches import FrameBatcher
+    from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
     from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.embedding.pack_file import PackFiles
     from tasks.embedding.pieces import Piece
@@ -257,9 +257,7 @@ class VideoEmbedder:
         return _extract(replace(extractor, sampling=sampling), info, segment)
 
     def _add(self, piece: _Frames, taken: _Taken) -> None:
-        started = time.perf_counter()
-        vectors = self.frames.embed(piece.file.images)
-        taken.add(piece, vectors, embed_ms=(time.perf_counter() - started) * 1e3)
+        taken.add(piece, self.frames.embed(piece.file.images))
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +322,9 @@ class _Taken:
     first_ms: int | None = None
     is_cut: bool = False
 
-    def add(self, piece: _Frames, vectors: npt.NDArray[np.float32], *, embed_ms: float) -> None:
+    def add(self, piece: _Frames, embedded: EmbeddedFrames) -> None:
         """Add the frames of a piece, but for those that an earlier piece has given."""
+        vectors, embed_ms = embedded
         video, file, start_s, read_ms = piece.video, piece.file, piece.segment.start_s or 0.0, piece.read_ms
         if self.first_ms is None:
             self.first_ms = int(file.facts["first_ms"] or 0)

@@ -57,7 +57,7 @@ class Cost:
         videos: Videos, or segments of videos, that the jobs are about.
         videos_cached: Those of them whose frames were cached already, and cost no decoding.
         frames_decoded: Frames decoded for the others.
-        decode_s: Seconds of decoding, summed over processes.
+        decode_s: Seconds of decoding, and of the image-text model that chose frames, summed over processes.
         bytes_read: Bytes of videos that were fetched.
         engine_s: Seconds of the engine, summed over jobs.
     """

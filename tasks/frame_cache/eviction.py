@@ -13,8 +13,16 @@ if TYPE_CHECKING:
 
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
-# Nothing else under the cache's root may be removed.
-_CACHE_FILE = re.compile(r"/v\d+/[0-9a-f]{2}/[0-9a-f]{32}\.(arrow|index)$")
+# The kinds of files by the ends of their names. Nothing else under the cache's root may be removed.
+KINDS = {
+    "arrow": "frame file",
+    "index": "index file",
+    "vectors": "embedding file",
+    "pack": "pack",
+    "outlines": "file of outlines",
+    "scenes": "file of scene changes",
+}
+_CACHE_FILE = re.compile(rf"/v\d+/[0-9a-f]{{2}}/[0-9a-f]{{32}}\.({'|'.join(KINDS)})$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,11 @@ class EvictionResult:
 def cached_files(objects: ObjectStore, root_uri: str) -> Iterator[ObjectInfo]:
     """Yield the cache's files in order of name, without keeping a list in memory."""
     return (info for info in objects.list(root_uri) if _CACHE_FILE.search(info.uri))
+
+
+def kind_of(info: ObjectInfo) -> str:
+    """Return what kind of file a cached file is; one of `KINDS`."""
+    return KINDS[info.uri.rpartition(".")[2]]
 
 
 def remove_files(

@@ -1,4 +1,4 @@
-"""Removal of orphaned frame files, whose video no longer exists or has changed."""
+"""Removal of orphaned frame files and embedding files, whose video no longer exists or has changed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ _LENGTH_OFFSET = 12
 _PREFIX_BYTES = 16
 _MAX_CACHED_FINGERPRINTS = 10_000
 _UNKNOWN = ""
+_NAMING = (".arrow", ".vectors")  # kinds of files that name their video
 
 
 def remove_orphans(
     objects: ObjectStore, root_uri: str, *, videos: ObjectStore, dry_run: bool = False
 ) -> EvictionResult:
-    """Remove frame files whose video no longer exists or has another fingerprint.
+    """Remove frame files and embedding files whose video no longer exists or has another fingerprint.
 
-    Reads the schema of each frame file, and queries the store once per video. Kept are frame files of videos that are
-    on the web or to which the store denies access, and index files, which do not name their video.
+    Reads the schema of each, and queries the store once per video. Kept are those of videos that are on the web or to
+    which the store denies access, and files of other kinds, which do not name their video.
 
     Args:
         objects: The object store of the cache.
@@ -57,8 +58,8 @@ def _is_orphan(objects: ObjectStore, info: ObjectInfo, fingerprint_of: Callable[
 
 
 def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
-    """Read the URI and fingerprint of a frame file's video; None if it names none, or has just been removed."""
-    if not info.uri.endswith(".arrow"):
+    """Read the URI and fingerprint of a file's video; None if it names none, or has just been removed."""
+    if not info.uri.endswith(_NAMING):
         return None
     try:
         head = objects.read_range(info.uri, start=0, size=_HEAD_BYTES, fingerprint=info.fingerprint)

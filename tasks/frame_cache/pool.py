@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reelabel.coverage import CoverageThresholds
 from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor, Turns
+from reelabel.frames.fetch import FrameFetcher
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.segment import WHOLE
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from infra.settings import Settings
+    from reelabel.sampling.options import Sampling
+    from reelabel.segment import Segment
+
+# A video in many shards is fetched and decoded once in a run, also if it is at fault.
+_KEPT_FAULTS = 1024
 
 
 def frame_cache(settings: Settings, *, keep_bytes: int = 0) -> FrameCache:
@@ -45,6 +54,29 @@ def video_store(settings: Settings) -> ObjectStore:
     )
 
 
+def uncached_fetcher(
+    settings: Settings,
+    pool: DecodePool,
+    sampling: Sampling,
+    *,
+    native: bool = False,
+    every: bool = False,
+    segment: Segment = WHOLE,
+) -> FrameFetcher:
+    """Return what fetches and decodes videos for a look at them, and keeps nothing; see `FrameFetcher`."""
+    return FrameFetcher(
+        objects=video_store(settings),
+        cache=None,
+        pool=pool,
+        sampling=sampling,
+        limits=video_limits(settings),
+        allow_roots=settings.extract.allow_roots,
+        native=native,
+        every=every,
+        segment=segment,
+    )
+
+
 def video_limits(settings: Settings) -> Limits:
     """Return the limits on one video."""
     extract = settings.extract
@@ -54,3 +86,33 @@ def video_limits(settings: Settings) -> Limits:
         max_frames=extract.max_frames,
         max_duration_s=extract.max_duration_s,
     )
+
+
+def open_extractor(
+    settings: Settings, pool: DecodePool, sampling: Sampling, *, keep_bytes: int, keep_faults: int = _KEPT_FAULTS
+) -> FrameExtractor:
+    """Return the extractor of videos by a sampling.
+
+    Args:
+        settings: Where the videos and the frame cache are.
+        pool: Decodes.
+        sampling: Which frames.
+        keep_bytes: Most bytes of frame files kept in memory.
+        keep_faults: Most videos at fault that are not tried again.
+    """
+    return FrameExtractor(
+        objects=video_store(settings),
+        cache=frame_cache(settings, keep_bytes=keep_bytes),
+        pool=pool,
+        sampling=sampling,
+        limits=video_limits(settings),
+        pixel_encoding=settings.store.encoding,
+        allow_roots=settings.extract.allow_roots,
+        thresholds=coverage_thresholds(settings, sampling),
+        turns=Turns(keep_faults=keep_faults),
+    )
+
+
+def coverage_thresholds(settings: Settings, sampling: Sampling) -> CoverageThresholds:
+    """Return the limits of sufficient keyframe coverage: those of the sampling if it decides by them."""
+    return CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -13,6 +14,7 @@ from tasks.manifest.messages import messages_as_json, resolve_media
 from tasks.manifest.schema import (
     COLUMNS,
     LONGEST_ID_BYTES,
+    MEDIA,
     QUESTION,
     REPLACED,
     REQUIRED,
@@ -24,7 +26,7 @@ from tasks.manifest.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 def conform_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
@@ -100,6 +102,35 @@ def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataF
     if not questions:
         return without_questions(checked), [*faults, *_row_faults(resolved, _of_videos)]
     return checked, [*faults, *_row_faults(resolved), *_template_faults(resolved)]
+
+
+def check_row(row: Mapping[str, object], *, questions: bool = True) -> list[str]:
+    """Check one row that shows one video by its `video_uri`; return the rules that it breaks.
+
+    As `check_rows`, but in one step, as single requests wait for it.
+
+    Args:
+        row: Values by column; absent ones are null.
+        questions: Whether it has a question.
+    """
+    frame = pl.DataFrame({name: [row.get(name)] for name in _ONE_VIDEO}, schema=_ONE_VIDEO)
+    broken = frame.select(_as_columns(questions=questions)).row(0, named=True)
+    faults = [rule for rule, is_broken in broken.items() if is_broken]
+    if questions and isinstance(template := row.get("template"), str):
+        try:
+            check_template(template)
+        except ValueError as error:
+            faults.append(f"template: {error}.")
+    return faults
+
+
+_ONE_VIDEO = COLUMNS | {"media": MEDIA}
+
+
+@cache
+def _as_columns(*, questions: bool) -> list[pl.Expr]:
+    """Return for each rule whether a row breaks it, under its name."""
+    return [broken.alias(rule) for rule, _, broken in (_rules if questions else _of_videos)()]
 
 
 def without_questions(frame: pl.DataFrame) -> pl.DataFrame:

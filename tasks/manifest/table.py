@@ -16,7 +16,7 @@ from infra.spill import Spill
 from reelabel.temporary import temporary_folder
 from tasks.domain import ONE_VIDEO, MediaCounts
 from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids, without_questions
-from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
+from tasks.manifest.digests import job_digests, rows_to_jobs
 from tasks.manifest.media import most_media, videos_of
 from tasks.manifest.messages import resolve_media
 from tasks.manifest.parquet import open_manifest
@@ -24,7 +24,7 @@ from tasks.manifest.rejects import REJECTS, list_faults, reject_repeated, reject
 from tasks.manifest.schema import ROW, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -150,12 +150,6 @@ def open_jobs(
         here[jobs[ROW].to_numpy()] = True
         here[rejects[ROW].to_numpy()] = False
         yield JobTable(here=here, media=media, rejects=rejects.sort(ROW), _parts=tuple(_readers(spill, folder)))
-
-
-def job_table(jobs: Sequence[Job]) -> JobTable:
-    """Build a table of a few jobs in memory."""
-    frame = _with_neighbourhood(jobs_to_rows(jobs))
-    return JobTable(here=np.ones(len(jobs), np.bool_), media=most_media(frame), _parts=(lambda: frame,))
 
 
 def read_numbered_batches(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
     from tasks.domain import MediaCounts, RunSpec
+    from tasks.live.model import LiveModel
     from tasks.model.identity import ModelCard
     from tasks.model.protocol import Batch, EngineInfo, EngineTimes, Reply
 
@@ -122,9 +123,37 @@ class Backend(ABC):
             ConfigurationError: The settings cannot be used on this machine.
         """
 
+    def open_live(
+        self,
+        card: ModelCard,  # noqa: ARG002 - for those that take live sessions
+        settings: Settings,  # noqa: ARG002
+        *,
+        sessions: int,  # noqa: ARG002
+        sampling: Sampling | None = None,  # noqa: ARG002
+    ) -> tuple[InferenceBackend, LiveModel]:
+        """Create what answers, and what answers live sessions, both by the same engines; neither is started.
+
+        Args:
+            card: The model.
+            settings: How to load it.
+            sessions: How many live sessions are open at most; at least 1.
+            sampling: As for `open`.
+
+        Raises:
+            ConfigurationError: The backend takes no live sessions, or the settings cannot be used on this machine.
+        """
+        raise ConfigurationError(f"The backend {self.name} takes no live sessions; set model.backend to vllm.")
+
     def frames_as(self, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - for those that offer both
         """Return whether the model sees a video or separate images, which is part of the spec."""
         return "video"
+
+    def check_media(self, media: MediaCounts, settings: Settings) -> None:  # noqa: B027 - most can, if any
+        """Check, before a run starts, that the settings let one question show so many videos and images.
+
+        Raises:
+            ConfigurationError: They do not.
+        """
 
     def check(self, card: ModelCard, settings: Settings) -> None:
         """Check, before a run starts, that the backend can be used; by default, open it and wait for it.
@@ -155,7 +184,7 @@ def open_backend(
     return backend.open(card, settings, sampling=sampling)
 
 
-def require_media(backend: Backend, spec: RunSpec, media: MediaCounts) -> None:
+def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings: Settings) -> None:
     """Make sure that a backend, and the sampler, can show what jobs show, as far as that is known without its model.
 
     Raises:
@@ -178,6 +207,7 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts) -> None:
             f"With server.frames set to images, a model cannot tell the frames of several videos and images apart, but "
             f"jobs show {media}; set it to frame_file, or leave these jobs out."
         )
+    backend.check_media(media, settings)
     if spec.video_pruning_rate:
         raise ConfigurationError(
             f"video_pruning_rate is for questions on one video, but jobs show {media}; leave it out, or leave these "

@@ -112,8 +112,8 @@ class Incarnation(ABC, Generic[Info]):
         """Receive a message and hand on what it answers; return why the process ends, if that is what it says."""
 
     @abstractmethod
-    def _abandon(self) -> list[Future[Any]]:
-        """Forget the pending requests, and return their futures; the lock is held."""
+    def _abandon(self) -> list[Any]:
+        """Forget the pending requests; return their futures, or what takes an exception as one. The lock is held."""
 
     def _send_messages(self) -> None:
         # In its own thread: a hung process stops reading, and the caller must still notice the timeout.

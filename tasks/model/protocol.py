@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reelabel.errors import JobError
     from tasks.domain.media import MediumKind
+    from tasks.model.engine.live.messages import LiveRef, LiveReply
 
 
 class Lifetime(ABC):
@@ -57,6 +60,7 @@ class EngineConfig:
         render_processes: Worker processes that render prompts and videos.
         video_pruning_rate: Fraction of a video's tokens that the model leaves out as redundant; 0 leaves out none.
         media: How many videos and images a question shows at most.
+        live_sessions: How many live sessions are open at most; 0 takes none.
     """
 
     model: str
@@ -77,6 +81,7 @@ class EngineConfig:
     render_processes: int = 1
     video_pruning_rate: float = 0.0
     media: MediaCounts = ONE_VIDEO
+    live_sessions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +230,9 @@ class StepReplies:
     Attributes:
         replies: Replies to the questions that ended.
         times: Time spent on the step, and waiting before it.
+        live: Replies to the requests of live sessions.
     """
 
-    replies: list[tuple[QuestionRef, Reply]]
+    replies: Sequence[tuple[QuestionRef, Reply]]
     times: EngineTimes
+    live: Sequence[tuple[LiveRef, LiveReply]] = ()

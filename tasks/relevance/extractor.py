@@ -66,7 +66,8 @@ class RelevantExtractor(FrameExtractor):
                 frames_decoded=seen.frames_decoded + cost.frames_decoded,
                 bytes_fetched=seen.bytes_fetched + cost.bytes_fetched,
                 fetch_ms=seen.fetch_ms + cost.fetch_ms,
-                decode_ms=seen.decode_ms + cost.decode_ms + cost.embed_ms,
+                decode_ms=seen.decode_ms + cost.decode_ms,
+                embed_ms=cost.embed_ms,
                 cache_write_ms=seen.cache_write_ms + cost.cache_write_ms,
             ),
         )

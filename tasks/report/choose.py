@@ -23,6 +23,7 @@ _SEED = 1
 SPENT_MS: ColumnElement[float] = (
     RESULT.c.fetch_ms
     + RESULT.c.decode_ms
+    + RESULT.c.embed_ms
     + RESULT.c.cache_write_ms
     + RESULT.c.cache_read_ms
     + RESULT.c.preprocess_ms

@@ -96,6 +96,7 @@ class SlowJob:
     cache_ms: float
     preprocess_ms: float
     inference_ms: float
+    embed_ms: float = 0.0
 
 
 def find_slowest(connection: Connection, key: ReportKey, run_id: UUID) -> tuple[SlowJob, ...]:
@@ -104,7 +105,10 @@ def find_slowest(connection: Connection, key: ReportKey, run_id: UUID) -> tuple[
         select(
             SPENT_MS.label("spent_ms"),
             (RESULT.c.cache_write_ms + RESULT.c.cache_read_ms).label("cache_ms"),
-            *(RESULT.c[name] for name in ("job_id", "fetch_ms", "decode_ms", "preprocess_ms", "inference_ms")),
+            *(
+                RESULT.c[name]
+                for name in ("job_id", "fetch_ms", "decode_ms", "embed_ms", "preprocess_ms", "inference_ms")
+            ),
         )
         .where(key.matches(RESULT), RESULT.c.run_id == run_id)
         .order_by(SPENT_MS.desc(), RESULT.c.job_id)

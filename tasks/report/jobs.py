@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _Shown: TypeAlias = "tuple[str, int | tuple[int, int] | None]"
 _READS_AT_ONCE = 8
 _MAX_CHOICES = 26
-_TIMES = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
+_TIMES = ("fetch_ms", "decode_ms", "embed_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
 _COUNTS = (
     *("prompt_tokens", "cached_tokens", "frames_used", "frames_decoded", "shard_index"),
     *("chunks", "chunks_answered"),

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 from sqlalchemy import func, select
 
 from infra.database.connect import database_errors
+from infra.database.copy_out import copy_query
 from tasks.database.tables import DESCRIPTION, SPEC
 from tasks.domain import ModelIdentity
-from tasks.search.catalogue import COLUMNS, VectorSpace
+from tasks.search.catalogue import VectorSpace
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-_ROWS_PER_PART = 50_000
 _SOURCES: dict[str, Any] = {
     "dataset": DESCRIPTION.c.dataset,
     "job_id": DESCRIPTION.c.job_id,
@@ -52,6 +53,10 @@ class DatabaseCatalogue:
                 counts[VectorSpace(model=ModelIdentity.model_validate(body), dimensions=dimensions)] += count
         return dict(counts)
 
+    def keys(self, space: VectorSpace) -> pl.Series:
+        """Return the keys of the embedding files of a space, each once."""
+        return self._select(space, {"key": DESCRIPTION.c.embedding_key}, {})["key"]
+
     def read(
         self,
         space: VectorSpace,
@@ -62,20 +67,19 @@ class DatabaseCatalogue:
     ) -> pl.DataFrame:
         """Return the jobs of a space, all or some, with the columns of `COLUMNS`, in the order of dataset and id."""
         wanted = {"dataset": dataset, "task": task, "job_id": job_id}
-        query = (
-            select(*(source.label(name) for name, source in _SOURCES.items()))
-            .distinct()
-            .join(SPEC, SPEC.c.spec_id == DESCRIPTION.c.spec_id)
-            .where(
-                SPEC.c.body["model"] == space.model.model_dump(mode="json"),
-                DESCRIPTION.c.dimensions == space.dimensions,
-                *(_SOURCES[name] == value for name, value in wanted.items() if value is not None),
+        return self._select(space, _SOURCES, wanted).sort("dataset", "job_id", "key")
+
+    def _select(self, space: VectorSpace, sources: dict[str, Any], wanted: dict[str, str | None]) -> pl.DataFrame:
+        """Return some columns of the descriptions of a space, equal rows once."""
+        specs = select(SPEC.c.spec_id).where(SPEC.c.body["model"] == space.model.model_dump(mode="json"))
+        with database_errors(), self.engine.connect() as connection:
+            query = (
+                select(*(source.label(name) for name, source in sources.items()))
+                .distinct()
+                .where(
+                    DESCRIPTION.c.spec_id.in_(connection.execute(specs).scalars().all()),
+                    DESCRIPTION.c.dimensions == space.dimensions,
+                    *(_SOURCES[name] == value for name, value in wanted.items() if value is not None),
+                )
             )
-            .order_by(DESCRIPTION.c.dataset, DESCRIPTION.c.job_id, DESCRIPTION.c.embedding_key)
-        )
-        with database_errors(), self.engine.connect().execution_options(yield_per=_ROWS_PER_PART) as connection:
-            parts = [
-                pl.DataFrame([tuple(row) for row in part], schema=COLUMNS, orient="row")
-                for part in connection.execute(query).partitions()
-            ]
-        return pl.concat([pl.DataFrame(schema=COLUMNS), *parts])
+            return pl.concat(copy_query(connection, query, dict.fromkeys(sources, pa.string())))

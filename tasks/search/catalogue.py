@@ -63,31 +63,13 @@ class Catalogue(Protocol):
         """Return the number of embedding files of each space."""
         ...
 
+    def keys(self, space: VectorSpace) -> pl.Series:
+        """Return the keys of the embedding files of a space, each once."""
+        ...
+
     def read(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
         """Return the jobs of a space, all or those of a dataset or task, with the columns of `COLUMNS`."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class TableCatalogue:
-    """A catalogue in memory.
-
-    Attributes:
-        tables: The jobs of each space.
-    """
-
-    tables: Mapping[VectorSpace, pl.DataFrame]
-
-    def spaces(self) -> dict[VectorSpace, int]:
-        """Count the embedding files."""
-        return {space: table["key"].n_unique() for space, table in self.tables.items()}
-
-    def read(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
-        """Select jobs."""
-        table = self.tables.get(space, pl.DataFrame(schema=COLUMNS))
-        for name, value in {"dataset": dataset, "task": task}.items():
-            table = table.filter(pl.col(name) == value) if value is not None else table
-        return table
 
 
 def choose_space(catalogue: Catalogue, model: ModelIdentity) -> VectorSpace:

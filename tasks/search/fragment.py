@@ -90,12 +90,7 @@ class Rows:
             "code": _list_array(self.codes[order]),
             "fine": _list_array(self.fine[order]),
         }
-        sink = pa.BufferOutputStream()
-        table = pa.table(columns)
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        data: bytes = sink.getvalue().to_pybytes()
-        return data
+        return pa.arrow_file(pa.table(columns))
 
     @classmethod
     def open(cls, path: Path, *, rows: int, files: int, dimensions: int, lists: int) -> Self:

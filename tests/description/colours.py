@@ -6,7 +6,7 @@ import numpy as np
 
 from infra.errors import EngineLostError
 from tasks.description.embeddings import normalize
-from tasks.description.pooling import EmbeddedBank
+from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
 from tasks.embedding.protocol import TowersInfo
 
 COLOURS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
@@ -50,3 +50,7 @@ class ColourTowers:
 
 def bank_of(*texts):
     return EmbeddedBank(texts=texts, vectors=ColourTowers().embed_texts(texts))
+
+
+def describe(embeddings, chunks, **options):
+    return describe_pooled(pool_chunks(embeddings, chunks), chunks, **options)

@@ -5,7 +5,8 @@ import pytest
 
 from tasks.description.chunks import cut_chunks
 from tasks.description.embeddings import Embeddings, normalize
-from tasks.description.pooling import EmbeddedBank, LogitScale, describe
+from tasks.description.pooling import EmbeddedBank, LogitScale
+from tests.description.colours import describe
 
 AXES = np.eye(4, dtype=np.float32)
 TAGS = EmbeddedBank(texts=("north", "east", "south", "west"), vectors=AXES)

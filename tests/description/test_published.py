@@ -5,7 +5,8 @@ import pytest
 
 from tasks.description.chunks import cut_chunks
 from tasks.description.embeddings import Embeddings, normalize
-from tasks.description.pooling import EmbeddedBank, describe
+from tasks.description.pooling import EmbeddedBank
+from tests.description.colours import describe
 
 FRAMES, CHUNK_S, BEST = 16, 10.0, 5
 

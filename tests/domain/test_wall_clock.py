@@ -47,6 +47,15 @@ def test_time_is_charged_to_the_stage_nearest_to_the_engine():
     assert ledger.spent_ms == {"schedule": 6000, "database": 6000, "answer": 3000}
 
 
+def test_a_model_that_is_loaded_while_a_run_is_set_up_counts_as_its_start():
+    ledger = ledger_of(0, 0, 2, 7, 8, 8)
+
+    with ledger.doing(RunPhase.SETUP), ledger.doing(RunPhase.LOAD):  # from 0 to 8, and from 2 to 7
+        pass
+
+    assert ledger.spent_ms == {"setup": 3000, "engine start": 5000}
+
+
 def test_a_part_is_divided_among_its_components():
     ledger = ledger_of(0, 0, 1, 1)
 

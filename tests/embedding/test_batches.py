@@ -52,14 +52,14 @@ def test_what_waits_shares_a_request_up_to_a_batch_and_each_gets_its_own_vectors
 
     assert towers.requests == [[3], [5, 4], [2]]
     for got, video, best in zip(found, videos, [0, 1, 2, 0], strict=True):
-        assert got.result().shape == (len(video), 3)
-        assert set(got.result().argmax(axis=1).tolist()) == {best}
+        assert got.result().vectors.shape == (len(video), 3)
+        assert set(got.result().vectors.argmax(axis=1).tolist()) == {best}
 
 
 def test_a_video_larger_than_a_batch_is_a_request_of_its_own():
     towers = ColourTowers()
 
-    assert len(FrameBatcher(towers=towers, batch_frames=2).embed(frames(7, 100))) == 7
+    assert len(FrameBatcher(towers=towers, batch_frames=2).embed(frames(7, 100)).vectors) == 7
     assert towers.requests == [[7]]
 
 
@@ -71,7 +71,7 @@ def test_the_video_that_kills_the_towers_fails_alone():
 
     assert isinstance(white.exception(), InferenceError)
     assert "dies on the frames of this video" in str(white.exception())
-    assert [got.result().argmax(axis=1).tolist() for got in (red, green)] == [[0, 0], [1, 1]]
+    assert [got.result().vectors.argmax(axis=1).tolist() for got in (red, green)] == [[0, 0], [1, 1]]
 
 
 def test_towers_that_die_on_anything_are_nobodys_fault():
@@ -91,3 +91,51 @@ def test_another_error_reaches_all_who_wait(monkeypatch):
 
     with pytest.raises(ModelError, match="gone"):
         FrameBatcher(towers=towers, batch_frames=2).embed(frames(1, 1))
+
+
+class ClockedTowers(ColourTowers):
+    """Answers in order, as their process does, and takes a second for each frame; the first one waits for a second."""
+
+    def __init__(self):
+        super().__init__()
+        self.now_s, self.second_waits, self.first = 0.0, Event(), None
+
+    def embed_frames(self, videos):
+        is_first = not self.requests
+        found = super().embed_frames(videos)
+        if is_first:
+            assert self.second_waits.wait(20)
+        else:
+            self.second_waits.set()
+            self.first.result()
+        self.now_s += sum(map(len, videos))
+        return found
+
+
+def test_the_time_of_the_towers_counts_once_also_if_a_request_waits_for_another():
+    towers = ClockedTowers()
+    batcher = FrameBatcher(towers=towers, batch_frames=64, turns=Semaphore(2), clock_s=lambda: towers.now_s)
+    with ThreadPoolExecutor(2) as threads:
+        towers.first = threads.submit(batcher.embed, frames(2, 10))
+        while not towers.requests:
+            pass
+        second = threads.submit(batcher.embed, frames(3, 20))
+
+    assert [each.result().embed_ms for each in (towers.first, second)] == [2_000, 3_000]
+
+
+def test_videos_that_share_a_request_share_its_time_by_frames():
+    towers = HeldTowers()
+    now_s = iter([0, 1, 1, 11])
+    batcher = FrameBatcher(towers=towers, batch_frames=9, turns=Semaphore(1), clock_s=lambda: next(now_s))
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(batcher.embed, frames(1, 10))
+        while not towers.requests:
+            pass
+        shared = [threads.submit(batcher.embed, frames(count, 20)) for count in (1, 4)]
+        while len(batcher._waiting) < 2:
+            pass
+        towers.go.set()
+
+    assert first.result().embed_ms == 1_000
+    assert sorted(each.result().embed_ms for each in shared) == [2_000, 8_000]

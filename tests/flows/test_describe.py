@@ -9,12 +9,14 @@ import polars as pl
 import pytest
 from sqlalchemy import select
 
+from benchmarks.describe.model import SIZE, make_model
 from infra.database.connect import connect
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, RUN
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, FPS, Encoding, draw_clip, write_clip
 from tasks.demo.shapes import draw_shape, render_frames
+from tasks.description.banks import PLACES
 from tasks.embedding.identity import TINY_TOWERS
 from tests.command_line import reelabel as run_command
 from tests.report.test_page import data_of
@@ -87,6 +89,8 @@ def test_every_video_ends_as_one_description_or_one_explained_failure(described,
     said = spoken(described)
 
     assert said["described in this run"] == f"{CLIPS + 3} ({CLIPS + 1} descriptions, 2 failures)"
+    assert float(said["engine"].split()[0]) > 0  # seconds of the towers' start
+    assert 0 < float(said["seconds: embed"]) < float(said["seconds: total"])
     assert said["audit"] == f"Reconciled: {CLIPS + 3} jobs = {CLIPS + 1} descriptions + 2 failures."
     assert reelabel("audit", "last").returncode == 0
     found = json.loads(reelabel("results", "last", "--format", "json").stdout)
@@ -188,6 +192,23 @@ def test_the_run_leaves_a_page_with_film_strips_by_scenes(described, reelabel, v
     assert {page["texts"][part[2][0][0]] for part in film["parts"]} == set(videos[2]["film"])
     reports = [info.uri for info in ObjectStore(own_services.store).list(f"{own_services.store.uri}/reports")]
     assert any(uri.endswith(".html") for uri in reports)
+
+
+def test_a_siglip_in_a_folder_describes_and_is_searched_by_itself(reelabel, describe, tmp_path_factory):
+    model = make_model(tmp_path_factory.mktemp("model"))
+
+    run = describe("--model", model, "--tags", PLACES)
+
+    said = spoken(run)
+    assert said["videos"] == f"{CLIPS + 1} embedded, 0 from the cache"  # none is taken for another model's
+    rows = pl.read_csv(io.StringIO(reelabel("results", "last", "--format", "csv").stdout)).drop_nulls("tags")
+    assert rows["dimensions"].unique().to_list() == [SIZE]
+    own = reelabel("search", "a kitchen", "--model", model, "--format", "json")
+    assert own.returncode == 0, own.stderr
+    tiny = reelabel("search", "a red circle", "--format", "json")
+    assert tiny.returncode == 0, tiny.stderr
+    scores = [moment["score"] for run in (own, tiny) for moment in json.loads(run.stdout)]
+    assert all(-1 <= score <= 1 for score in scores)
 
 
 def test_a_model_without_a_text_tower_is_refused_before_any_row(reelabel, engine, videos, tmp_path):

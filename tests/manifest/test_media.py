@@ -35,7 +35,8 @@ from tasks.manifest.layouts.source import BenchmarkFiles
 from tasks.manifest.media import media_of, videos_of
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.plan_file import PlanWriter, read_media, read_shard
-from tasks.manifest.table import job_table, open_jobs, read_jobs, read_unchecked_batches
+from tasks.manifest.table import open_jobs, read_jobs, read_unchecked_batches
+from tests.job_table import job_table
 
 OBJECTS = ObjectStore(StoreSettings())
 CLIP = {"type": "video_url", "video_url": {"url": "s3://b/clip.mp4"}}

@@ -192,9 +192,17 @@ def test_a_backend_is_registered_as_an_instance_not_as_a_class():
 def test_several_videos_are_refused_where_they_would_be_shown_in_part(backend, spec, message):
     made = RunSpec(model=ModelIdentity(name="m"), **spec)
 
-    require_media(backend, made, MediaCounts(videos=1, images=0))
+    require_media(backend, made, MediaCounts(videos=1, images=0), Settings())
     with pytest.raises(ConfigurationError, match=message):
-        require_media(backend, made, MediaCounts(videos=2, images=1))
+        require_media(backend, made, MediaCounts(videos=2, images=1), Settings())
+
+
+def test_times_of_several_videos_do_not_travel_beside_pngs():
+    made, settings = RunSpec(model=ModelIdentity(name="m")), Settings(server={"frames": "png"})
+
+    require_media(OPENAI, made, MediaCounts(videos=1, images=2), settings)
+    with pytest.raises(ConfigurationError, match=r"server\.frames png cannot show 2 videos .* set it to frame_file"):
+        require_media(OPENAI, made, MediaCounts(videos=2), settings)
 
 
 def test_an_engine_makes_room_for_all_that_a_question_shows(tmp_path):

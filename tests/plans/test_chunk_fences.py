@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from threading import Barrier
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from flows.shard.chunks import merge_ended
-from flows.shard.infer import ShardOutcome
+from flows.shard.infer import InferenceContext, ShardOutcome
 from flows.shard.tasks import _write
 from infra.errors import ChunksOutdatedError
 from tasks.database.tables import CHUNK, FAILURE, RESULT
@@ -38,6 +39,7 @@ def backfill(db, run, make_plan):
         outcome = ShardOutcome(index=0, results=labels, failures=[each for each in endings if each not in labels])
         spec = SPEC.model_copy(update={"chunk_s": 60, "chunk_rule": "any:yes"})
         context = SimpleNamespace(spec=spec, writer=ShardWriter(db, run))
+        context.earlier_chunks = partial(InferenceContext.earlier_chunks, context)
 
         def merge(*, and_write=False):
             if and_write:

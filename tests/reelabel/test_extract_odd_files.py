@@ -288,12 +288,3 @@ def test_a_jpeg_is_a_video_of_one_frame_whatever_its_name(tmp_path, name):
     Image.new("RGB", (56, 84), "red").save(tmp_path / name, "jpeg")
 
     assert extract_keyframes(tmp_path / name).images.shape == (1, 84, 56, 3)
-
-
-def test_a_photograph_whose_exif_data_hides_its_orientation_says_so(tmp_path):
-    exif = Image.Exif()
-    exif[0x112] = 6  # turned by a quarter
-    Image.new("RGB", (56, 84), "red").save(tmp_path / "photo.jpg", exif=exif)
-
-    with pytest.raises(VideoUnreadableError, match="EXIF data of a photograph; remove that data"):
-        extract_keyframes(tmp_path / "photo.jpg")

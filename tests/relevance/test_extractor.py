@@ -119,6 +119,7 @@ def test_a_second_question_embeds_no_frame_and_equal_ones_share_a_frame_file(ext
     assert again.was_cached
     assert again.identity == first.identity != other.identity
     assert (first.provenance.frames_decoded > again.provenance.frames_decoded, again.provenance.decode_ms) == (True, 0)
+    assert (first.provenance.embed_ms > 0, again.provenance.embed_ms) == (True, 0)
 
 
 def test_what_was_asked_before_is_not_embedded_again(extractor, clips, towers):

@@ -126,6 +126,16 @@ def test_a_page_says_that_it_contains_a_sample():
     assert "1 of 100,000 jobs are in this report, 1 with their frames" in page
 
 
+def test_the_slowest_jobs_have_the_time_of_the_image_text_model_if_questions_chose_frames():
+    plain = report()
+    chosen = replace(plain.slowest[0], embed_ms=4321.0)
+
+    assert '<th scope="col" class="number">embed</th>' not in render(plain)
+    page = render(report(slowest=(chosen,)))
+    assert '<th scope="col" class="number">embed</th>' in page
+    assert "4,321" in page
+
+
 def test_a_run_that_asked_nothing_has_a_page():
     nothing = replace(report().glance, ended=0, cost=None, parts=(), bottleneck="")
 

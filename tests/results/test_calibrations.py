@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from infra.errors import ManifestError
+from tasks.domain import Medium
 from tasks.evaluation.calibration import calibrate
 from tasks.results.evaluation.calibrations import known_answers, read_calibration, save_calibration
 from tasks.results.read import read_results
@@ -43,6 +44,16 @@ def test_too_few_known_answers_are_refused_with_their_numbers(db, jobs):
 
 def test_answers_about_a_single_video_are_refused(db, run):
     jobs = [job(f"v{number}", video_uri="one.mp4", answer="no") for number in range(30)]
+    ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
+
+    with pytest.raises(ManifestError, match="on 1 video"):
+        known_answers(db, **KEY, jobs=jobs)
+
+
+def test_answers_about_videos_that_one_job_links_are_refused(db, run):
+    one, other = Medium("video", "one.mp4"), Medium("video", "other.mp4")
+    linked = job("both", video_uri="one.mp4", media=(one, other), answer="no")
+    jobs = [linked, *(job(f"v{number}", video_uri="other.mp4", answer="no") for number in range(30))]
     ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
 
     with pytest.raises(ManifestError, match="on 1 video"):

@@ -6,10 +6,10 @@ from sqlalchemy import inspect
 
 from infra.database.connect import Login, connect
 from reelabel.errors import ConfigurationError
-from tasks.manifest.table import job_table
 from tasks.results.choose import Scope, choose_jobs
 from tasks.results.selection import Selection
 from tasks.results.write import ShardWriter
+from tests.job_table import job_table
 from tests.results.rows import SPEC, failure, ids_of, job, result
 
 JOBS = [

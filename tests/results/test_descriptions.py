@@ -19,7 +19,6 @@ from tasks.description.pooling import ChunkDescription, Description, ScoredText
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.description.scenes.merge import Scene
 from tasks.domain import DescribeSpec, ModelIdentity
-from tasks.manifest.table import job_table
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import Plan, open_plan
 from tasks.results.annotate import refresh_annotations
@@ -34,6 +33,7 @@ from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
 from tasks.results.write import RunKey, ShardWriter
 from tasks.search.catalogue import VectorSpace
+from tests.job_table import job_table
 from tests.results.rows import FACTS, failure, ids_of, job
 
 SPEC = DescribeSpec(model=ModelIdentity(name="siglip"), tags="t", captions="c", scene_threshold=10.0)
@@ -264,6 +264,7 @@ def test_searches_know_the_embedding_files_of_described_videos(db, run):
     write(db, run, described(film("d"), dimensions=64))
 
     assert catalogue.spaces() == {space: 3, VectorSpace(model=SPEC.model, dimensions=64): 1}
+    assert sorted(catalogue.keys(space)) == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
     rows = catalogue.read(space)
     assert rows.select("job_id", "task", "fingerprint", "key").rows() == [
         ("a", "dogs", "e1", "v1/a.arrow"),

@@ -12,7 +12,6 @@ from reelabel.errors import ConfigurationError
 from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage
 from tasks.domain.media import join_fingerprints
 from tasks.manifest.digests import jobs_to_rows
-from tasks.manifest.table import job_table
 from tasks.results import read
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
@@ -20,6 +19,7 @@ from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
 from tasks.results.read import read_failures, read_outcomes, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.write import ShardWriter
+from tests.job_table import job_table
 from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
 
 

@@ -20,7 +20,7 @@ from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.chunks import cut_chunks
 from tasks.description.embeddings import Embeddings
-from tasks.description.pooling import EmbeddedBank, describe
+from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
 from tasks.embedding.identity import TINY_TOWERS
 from tasks.embedding.process import TowersProcess
 from tasks.embedding.protocol import TowersConfig
@@ -63,7 +63,7 @@ def first_tag(towers: TowersProcess, path: Path, bank: EmbeddedBank) -> str:
     picks = np.unique(np.linspace(0, len(frames) - 1, _FRAMES).round().astype(int))
     embeddings = Embeddings(vectors=towers.embed_frames([frames[picks]]), pts_ms=pts_ms[picks])
     chunks = cut_chunks(float(pts_ms[-1]) / 1000, chunk_s=10)
-    return describe(embeddings, chunks, tags=bank, captions=bank, top_k=1).tags[0].text
+    return describe_pooled(pool_chunks(embeddings, chunks), chunks, tags=bank, captions=bank, top_k=1).tags[0].text
 
 
 def read_clip(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

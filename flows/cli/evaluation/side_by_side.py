@@ -14,12 +14,11 @@ from infra.settings.sampling import SamplingOptions
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError, VideoError
 from reelabel.frames.extractor import stat_video
-from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.sampling.registry import NATIVE, find_sampler
 from reelabel.sources.object_info import redact_uri, scheme_of
 from reelabel.wording import pluralize, printable
-from tasks.frame_cache.pool import decode_pool, video_limits, video_store
+from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.frame_cache.preview import frames_as_json
 from tasks.frame_cache.side_by_side import SheetRow, draw_sheet, picture_frames
 
@@ -154,23 +153,14 @@ def show_side_by_side(
         VideoError: The video cannot be used by any sampler.
         TransientError: The store is unavailable.
     """
-    objects, shown = video_store(settings), []
-    info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
+    shown = []
+    info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
     is_local = scheme_of(info.uri) in {None, "file"}
     faults: list[VideoError] = []
     with decode_pool(settings, processes=1) as pool, ERRORS.status("Extracting the frames") as status:
         for name, sampling in samplings.items():
             status.update(f"Extracting the frames of {name}")
-            fetcher = FrameFetcher(
-                objects=objects,
-                cache=None,
-                pool=pool,
-                sampling=sampling,
-                limits=video_limits(settings),
-                native=as_stored,
-                segment=segment,
-                allow_roots=settings.extract.allow_roots,
-            )
+            fetcher = uncached_fetcher(settings, pool, sampling, native=as_stored, segment=segment)
             try:
                 fetched = fetcher.fetch(info)
             except VideoError as error:

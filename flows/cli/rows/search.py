@@ -19,14 +19,13 @@ from flows.cli.rows.formats import write_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoRefusedError
 from reelabel.frames.extractor import stat_video
-from reelabel.frames.fetch import FrameFetcher
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from reelabel.wording import pluralize
 from tasks.embedding.backend import towers_backend
 from tasks.embedding.opened import bank_files, embedding_cache, open_towers
-from tasks.frame_cache.pool import decode_pool, video_limits, video_store
+from tasks.frame_cache.pool import decode_pool, uncached_fetcher
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import choose_space
 from tasks.search.index_store import index_store
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
+    from reelabel.frames.fetch import FrameFetcher
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.search.catalogue import VectorSpace
     from tasks.search.searcher import SearchResult
@@ -224,16 +224,9 @@ def _print_rows(found: pl.DataFrame, result: SearchResult, options: SearchOption
 
 def draw_cells(found: pl.DataFrame, settings: Settings) -> list[Cell]:
     """Fetch the frames of moments; one that cannot be fetched has a fault in place of its picture."""
-    fetcher = FrameFetcher(
-        objects=video_store(settings),
-        cache=None,
-        pool=decode_pool(settings, processes=1),
-        sampling=Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS),
-        limits=video_limits(settings),
-        allow_roots=settings.extract.allow_roots,
-    )
-    cells = []
-    with fetcher.pool:
+    sampling, cells = Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS), []
+    with decode_pool(settings, processes=1) as pool:
+        fetcher = uncached_fetcher(settings, pool, sampling)
         for row in found.iter_rows(named=True):
             uri, time_s = row["video_uri"], row["time_s"]
             lines = (f"{row['score']:.3f}   {time_s:.3f} s", row["job_id"], uri.rpartition("/")[2])

@@ -15,9 +15,9 @@ from prefect import get_run_logger
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
-from flows.run.executors.local_executor import forget_results, open_extractor, work_ahead
+from flows.run.describing import description_spec, open_describer
+from flows.run.executors.local_executor import forget_results, work_ahead
 from flows.run.executors.termination import ends_soon
-from flows.run.executors.towers import open_embedder
 from flows.shard.describe import DescriptionContext, ShardGroup, describe_shards
 from flows.shard.logged import shard_logged
 from flows.shard.queue import ShardQueue, make_lease_keeper
@@ -25,11 +25,7 @@ from flows.shard.retry import retry_outage
 from infra.errors import LeaseLostError
 from infra.telemetry import start_metrics
 from reelabel.sources.object_store import ObjectStore
-from tasks.description.describer import VideoDescriber
-from tasks.description.outline import OutlineFiles
-from tasks.description.scene_file import SceneFiles
-from tasks.domain import DescribeSpec, RunPhase
-from tasks.embedding.video import frame_pixels
+from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
@@ -45,11 +41,8 @@ if TYPE_CHECKING:
     from flows.run.progress import Progress
     from flows.shard.queue import LeasedShard
     from flows.shard.report import ShardReport
-    from reelabel.pool.decode_pool import DecodePool
     from tasks.description.pooling import EmbeddedBank
-    from tasks.domain import WallClockProfile
     from tasks.embedding.backend import EmbeddingBackend
-    from tasks.embedding.protocol import TowersInfo
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
@@ -113,7 +106,16 @@ def describe_locally(
         workers = ThreadPoolExecutor(progress.processes * (1 + settings.extract.lookahead_shards))
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
         describing = DescriptionContext(
-            describer=_describer(context, pool, towers, info, ledger, tags=tags, captions=captions),
+            describer=open_describer(
+                settings,
+                pool,
+                towers,
+                info,
+                spec=description_spec(context.spec),
+                tags=tags,
+                captions=captions,
+                charge=partial(ledger.doing, RunPhase.ANSWER),
+            ),
             towers=towers,
             writer=ShardWriter(database, run),
             workers=workers,
@@ -209,32 +211,3 @@ class _Grouping:
     def learn(self, shards: int, took_s: float) -> None:
         """Adapt the size to how long some shards took."""
         self.size = min(_MOST_IN_A_GROUP, 2 * self.size, max(1, round(_GROUP_S * shards / max(took_s, 1e-3))))
-
-
-def _describer(
-    context: RunContext,
-    pool: DecodePool,
-    towers: EmbeddingBackend,
-    info: TowersInfo,
-    ledger: WallClockProfile,
-    *,
-    tags: EmbeddedBank,
-    captions: EmbeddedBank,
-) -> VideoDescriber:
-    settings, spec = context.settings, context.spec
-    assert isinstance(spec, DescribeSpec)
-    assert settings.store.uri is not None
-    objects, seal = ObjectStore(settings.store), settings.store.seal
-    sampling = spec.sampling(max_pixels=frame_pixels(info))
-    extractor = open_extractor(settings, pool, sampling, keep_bytes=settings.model.batch_mib * 1024**2)
-    charge = partial(ledger.doing, RunPhase.ANSWER)
-    embedder = open_embedder(settings, extractor, towers, info, spec=spec, charge=charge)
-    scene_files = SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal)
-    return VideoDescriber(
-        embedder=embedder,
-        scene_files=scene_files,
-        outlines=OutlineFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
-        spec=spec,
-        tags=tags,
-        captions=captions,
-    )

@@ -26,11 +26,9 @@ from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.telemetry import start_metrics
-from reelabel.coverage import CoverageThresholds
-from reelabel.frames.extractor import FrameExtractor, Turns
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
-from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
+from tasks.frame_cache.pool import decode_pool, open_extractor
 from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend
 from tasks.plans.lease import Work
@@ -48,8 +46,7 @@ if TYPE_CHECKING:
     from flows.run.progress import Progress
     from flows.shard.report import ShardReport
     from infra.settings import Settings
-    from reelabel.pool.decode_pool import DecodePool
-    from reelabel.sampling.options import Sampling
+    from reelabel.frames.extractor import FrameExtractor
     from tasks.domain import RunSpec, Shard, WallClockProfile
     from tasks.model.backend import InferenceBackend
     from tasks.model.identity import ModelCard
@@ -68,8 +65,6 @@ Submitted = TypeVar("Submitted")
 # Threads are created on demand, for shards extracted ahead and for those at the engine.
 MAX_TASKS = 96
 _ROOM_POLL_S = 0.02
-# A video in many shards is fetched and decoded once in a run, also if it is at fault.
-_KEPT_FAULTS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,19 +321,4 @@ def make_inference_context(
         // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
         extractor=extractor,
         escalate_below=retry_outage(partial(escalation_margin, database, spec)),
-    )
-
-
-def open_extractor(settings: Settings, pool: DecodePool, sampling: Sampling, *, keep_bytes: int) -> FrameExtractor:
-    """Return the extractor of videos by a sampling, which keeps up to `keep_bytes` of frame files in memory."""
-    return FrameExtractor(
-        objects=video_store(settings),
-        cache=frame_cache(settings, keep_bytes=keep_bytes),
-        pool=pool,
-        sampling=sampling,
-        limits=video_limits(settings),
-        pixel_encoding=settings.store.encoding,
-        allow_roots=settings.extract.allow_roots,
-        thresholds=CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling),
-        turns=Turns(keep_faults=_KEPT_FAULTS),
     )

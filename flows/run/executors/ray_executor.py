@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from flows.run.executors.local_executor import open_extractor
 from flows.shard.tasks import extract_shard
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DecodersLostError
 from tasks.domain import RunSpec
-from tasks.frame_cache.pool import decode_pool
+from tasks.frame_cache.pool import decode_pool, open_extractor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -50,14 +50,7 @@ def open_embedder(
     assert settings.store.uri is not None
     return VideoEmbedder(
         extractor=extractor,
-        reader=IndexReader(
-            objects=extractor.objects,
-            pool=extractor.pool,
-            limits=extractor.limits,
-            cache=extractor.cache,
-            ranges_min_bytes=extractor.ranges_min_bytes,
-            allow_roots=extractor.allow_roots,
-        ),
+        reader=IndexReader.beside(extractor),
         cache=embedding_cache(settings),
         packs=PackFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal),
         frames=FrameBatcher(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flows.run.progress import Progress
     from flows.run.request import RunRequest
     from infra.settings import Settings
-    from tasks.domain import Spec
+    from tasks.domain import Spec, WallClockProfile
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
@@ -79,9 +79,16 @@ class Purpose(ABC):
 
     @abstractmethod
     def ready(
-        self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine
+        self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine, ledger: WallClockProfile
     ) -> AbstractContextManager[Execute]:
         """Prepare what must be right before the run's first row; give what executes its plans.
+
+        Args:
+            settings: The run's settings.
+            card: Its model.
+            spec: Its spec.
+            database: Where its rows go.
+            ledger: Charged for a model that is loaded here.
 
         Raises:
             ConfigurationError: Something is not.

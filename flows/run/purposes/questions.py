@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flows.run.progress import Progress
     from flows.run.request import RunRequest
     from infra.settings import Settings
-    from tasks.domain import Spec
+    from tasks.domain import Spec, WallClockProfile
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
@@ -45,7 +45,7 @@ class Questions(Purpose):
     def check_jobs(self, jobs: JobTable, spec: Spec, *, manifest: str, settings: Settings) -> None:
         """Check that jobs can be cut into chunks, and that the backend takes as many videos and images."""
         require_cuttable(jobs, _questions(spec), manifest=manifest)
-        require_media(backend_of(settings), _questions(spec), jobs.media)
+        require_media(backend_of(settings), _questions(spec), jobs.media, settings)
 
     def check_backend(self, card: ModelCard, settings: Settings) -> None:
         """Check the backend of the settings."""
@@ -58,9 +58,11 @@ class Questions(Purpose):
         return (warning,) if warning else ()
 
     @contextmanager
-    def ready(self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine) -> Iterator[Execute]:
+    def ready(
+        self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine, ledger: WallClockProfile
+    ) -> Iterator[Execute]:
         """Make sure that the margin for escalation was fitted; the engine is loaded only for a plan."""
-        del settings, card
+        del settings, card, ledger
         escalation_margin(database, _questions(spec))  # raises if the margin was never fitted
         yield _execute
 

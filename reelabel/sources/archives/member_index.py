@@ -103,11 +103,7 @@ def encode_members(index: MemberIndex) -> bytes:
     names = pa.array([row.name.encode(errors="surrogateescape") for row in rows], pa.large_binary())
     values = {name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in _TYPES.items()}
     table = pa.table({"name": names, **values}).replace_schema_metadata({_DAMAGE: index.damage.encode()})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return pa.arrow_file(table, options=pa.ipc.IpcWriteOptions(compression="zstd"))
 
 
 def decode_members(data: bytes | memoryview) -> MemberIndex:

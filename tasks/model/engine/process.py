@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.errors import EngineClosedError, EngineLostError
 from reelabel.errors import ConfigurationError
+from tasks.model.engine.live.messages import LiveGiveUp, LiveText
 from tasks.model.model_process import Incarnation, LostError, ModelProcess
 from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tasks.model.engine.live.messages import LiveDrop, LiveRef, LiveReply, LiveRequest
     from tasks.model.protocol import Batch, EngineConfig, Reply, StepReplies
 
 VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.engine.engine_main")
 CPU_SITE = Path(__file__).parent / "cpu_site"
 
 
-class EngineProcess(ModelProcess["_EngineLife"]):
+class EngineProcess(ModelProcess["EngineLife"]):
     """An engine in its own process; a context manager that shuts it down.
 
     `start` returns at once, so that loading overlaps the extraction of the first shards; `wait_ready`
@@ -68,8 +71,8 @@ class EngineProcess(ModelProcess["_EngineLife"]):
         self._log_as_json = log_as_json
         self._command = tuple(command)
 
-    def _begin(self) -> _EngineLife:
-        return _EngineLife(
+    def _begin(self) -> EngineLife:
+        return EngineLife(
             self._command,
             config=self._config,
             log_path=self._log_path,
@@ -103,14 +106,44 @@ class EngineProcess(ModelProcess["_EngineLife"]):
             return self._wait(life, life.send(batch))
         except LostError as error:
             self._lose(life, error)
-            raise EngineLostError(
-                f"The engine failed: {str(error).rstrip('.')}; see the log {self._log_path}."
-            ) from None
+            raise self.lost_error(error) from None
+
+    def living(self) -> EngineLife:
+        """Return the process that runs or loads, for requests of live sessions; start one if none does.
+
+        Raises:
+            DiskFullError: It was lost because a disk is full.
+            EngineClosedError: The engine was closed.
+        """
+        life = self._living()
+        if life.lost is None:
+            return life
+        self._lose(life, life.lost)
+        return self._living()
+
+    def wait_started(self) -> EngineInfo:
+        """Wait until a process has loaded the model, starting one if none runs; see `wait_ready`.
+
+        Raises:
+            ModelError: It cannot be loaded, or not within the timeout.
+        """
+        info: EngineInfo = self._ready(self.living())
+        return info
+
+    def lose_if_silent(self, life: EngineLife) -> None:
+        """End a process that owes replies, and has sent none for too long."""
+        silent_s = time.monotonic() - life.last_reply_s
+        if life.info.done() and silent_s >= self._answer_timeout_s:
+            self._lose(life, LostError(f"no answer within {self._answer_timeout_s:g} s"))
+
+    def lost_error(self, error: LostError) -> EngineLostError:
+        """Say that the engine was lost, and where its log is."""
+        return EngineLostError(f"The engine failed: {str(error).rstrip('.')}; see the log {self._log_path}.")
 
     def _add_times(self, times: EngineTimes) -> None:
         self.times += times
 
-    def _current(self) -> _EngineLife:
+    def _current(self) -> EngineLife:
         life = self._life
         if life is None:
             if self._is_closed:
@@ -119,7 +152,17 @@ class EngineProcess(ModelProcess["_EngineLife"]):
         return life
 
 
-class _EngineLife(Incarnation[EngineInfo]):
+class LiveSink(Protocol):
+    """Gets the replies to one request of a live session, on the thread that receives them."""
+
+    def reply(self, reply: LiveReply) -> None:
+        """Take a reply."""
+
+    def set_exception(self, error: BaseException) -> None:
+        """Learn that the process was lost."""
+
+
+class EngineLife(Incarnation[EngineInfo]):
     """One run of the engine's process; messages are pickled objects."""
 
     def __init__(
@@ -132,9 +175,11 @@ class _EngineLife(Incarnation[EngineInfo]):
         add_times: Callable[[EngineTimes], None],
         is_first: bool,
     ) -> None:
+        """Start the process; see `Incarnation`."""
         self._add_times, self._is_first = add_times, is_first
         self._batch_numbers = count()
         self._asked: dict[int, _PendingBatch] = {}
+        self._live: dict[int, LiveSink] = {}
         super().__init__(
             command,
             environment=engine_environment(config),
@@ -150,11 +195,42 @@ class _EngineLife(Incarnation[EngineInfo]):
             if self._lost:
                 raise self._lost
             number = next(self._batch_numbers)
-            if not self._asked:
+            if not self._asked and not self._live:
                 self.touch()
             self._asked[number] = asked
         self._outbox.put((number, batch))
         return asked.future
+
+    @property
+    def lost(self) -> LostError | None:
+        """Why it was lost; None while it runs."""
+        return self._lost
+
+    def send_live(self, build: Callable[[int], LiveRequest], sink: LiveSink) -> int:
+        """Queue a request of a live session; return its number, which `build` gets, too.
+
+        Raises:
+            LostError: The process was lost.
+        """
+        with self._lock:
+            if self._lost:
+                raise self._lost
+            number = next(self._batch_numbers)
+            if not self._asked and not self._live:
+                self.touch()
+            self._live[number] = sink
+            self._outbox.put(build(number))
+        return number
+
+    def give_up(self, number: int) -> None:
+        """Have a request ended, if it has not; its sink gets nothing more."""
+        with self._lock:
+            if self._live.pop(number, None) and not self._lost:
+                self._outbox.put(LiveGiveUp(number=number))
+
+    def drop_live(self, message: LiveDrop) -> None:
+        """Have items forgotten."""
+        self._outbox.put(message)
 
     def _write(self, message: object) -> None:
         self._connection.send(message)
@@ -173,20 +249,32 @@ class _EngineLife(Incarnation[EngineInfo]):
             self._add_times(EngineTimes(restart_ms=restart_ms))
         else:
             self._add_times(message.times)
+        replied: list[tuple[LiveSink, LiveReply]] = []
         with self._lock:
             if self._lost:  # all waiters have been notified
                 return
             if isinstance(message, EngineInfo):
                 self.info.set_result(message)
                 return
+            for reference, live_reply in message.live:
+                replied += self._live_reply(reference, live_reply)
             for ticket, reply in message.replies:
                 asked = self._asked[ticket.batch]
                 if asked.add_reply(ticket.place, reply):
                     del self._asked[ticket.batch]
+        for sink, live_reply in replied:  # without the lock: some send the next request
+            sink.reply(live_reply)
 
-    def _abandon(self) -> list[Future[Any]]:
+    def _live_reply(self, reference: LiveRef, reply: LiveReply) -> list[tuple[LiveSink, LiveReply]]:
+        sink = self._live.get(reference.number)
+        if not isinstance(reply, LiveText):
+            self._live.pop(reference.number, None)
+        return [(sink, reply)] if sink else []
+
+    def _abandon(self) -> list[Any]:
         pending, self._asked = self._asked, {}
-        return [asked.future for asked in pending.values()]
+        live, self._live = self._live, {}
+        return [*(asked.future for asked in pending.values()), *live.values()]
 
 
 @dataclass(slots=True, kw_only=True)

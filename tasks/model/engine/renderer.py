@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from reelabel.integrations.vllm.video_input import Video
     from tasks.domain.media import MediumKind
+    from tasks.model.engine.live.messages import LiveRequest
+    from tasks.model.engine.live.renderer import LiveRenderer
     from tasks.model.protocol import EngineConfig, Question
 
 
@@ -124,6 +126,7 @@ _CACHED_TEXTS = 1024
 _TABLE_FACTOR = 4
 _ENLARGED = {"default", "openpangu"}
 _renderers: list[InputRenderer] = []
+_live_renderers: list[LiveRenderer] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +189,7 @@ class InputRenderer:
         self.tokenizer = self._renderer.get_tokenizer()
         self._plain = plain_encoder(self.tokenizer)
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
-        self._lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer, self._plain))
+        self.lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer, self._plain))
         self.max_model_len = int(vllm_config.model_config.max_model_len)
         self._positions = PositionLimit(vllm_config.model_config)
         self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
@@ -212,7 +215,7 @@ class InputRenderer:
         Raises:
             InferenceError: The model has no chat template, or the template rejects the question.
         """
-        chat = self._lay_out(question.text, question.system_prompt, tuple(each.kind for each in media))
+        chat = self.lay_out(question.text, question.system_prompt, tuple(each.kind for each in media))
         data: dict[str, list[Any]] = {}
         hashes: dict[str, list[str]] = {}
         for each in media:
@@ -298,14 +301,27 @@ def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) ->
         ended = time.perf_counter()
         ready.append(EngineRequest(prompt=prompt, tokens=tokens, preprocess_ms=(ended - started) * 1e3))
         started = ended
-    file = io.BytesIO()
-    _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(ready)
-    return file.getvalue()
+    return _pickled(ready)
 
 
 def render_videos(videos: Sequence[tuple[Sequence[bytes], Sequence[Question]]]) -> list[bytes]:
     """Prepare the questions on several videos; see `render_video`."""
     return [render_video(frame_files, questions) for frame_files, questions in videos]
+
+
+def render_live(request: LiveRequest) -> bytes:
+    """Render the parts of a live prompt; return a pickled `RenderedRequest`."""
+    if not _live_renderers:
+        from tasks.model.engine.live.renderer import LiveRenderer  # noqa: PLC0415 - it needs this module
+
+        _live_renderers.append(LiveRenderer(_renderers[0]))
+    return _pickled(_live_renderers[0].render(request))
+
+
+def _pickled(value: object) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.getvalue()
 
 
 class _Pickler(pickle.Pickler):

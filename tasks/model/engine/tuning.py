@@ -109,7 +109,9 @@ def _for_cpu(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tun
 
 def _cpu_kv_bytes(config: EngineConfig, shape: ModelProfile, machine: Machine, *, kept_tokens: int) -> int:
     if config.cpu_kv_cache_gib is None:
-        wanted = shape.kv_bytes * max(kept_tokens, config.max_model_len or shape.max_tokens)
+        # A session has two prefixes: the current one, and the one that follows it.
+        prompts = max(1, 2 * config.live_sessions)
+        wanted = shape.kv_bytes * max(kept_tokens, prompts * (config.max_model_len or shape.max_tokens))
         return int(max(_CPU_KV_BYTES, min(wanted, machine.free_bytes * _CPU_KV_SHARE)))
     kv_bytes = config.cpu_kv_cache_gib * _GIB
     if kv_bytes > machine.free_bytes:
@@ -285,6 +287,7 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "mm_processor_cache_gb": 0,  # a video's questions are rendered together, outside the engine
         "seed": 0,
+        **({"scheduling_policy": "priority"} if config.live_sessions else {}),
         **(_pruning(config.video_pruning_rate) if config.video_pruning_rate else {}),
     } | tune_engine(config).arguments
 

@@ -10,23 +10,26 @@ from typing import TYPE_CHECKING
 
 from infra.checks import Check
 from reelabel.cores import usable_cores
-from reelabel.errors import ReelabelError
+from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sampling.options import estimate_frames
 from tasks.domain import ONE_VIDEO
+from tasks.live.items import FRAMES_PER_ITEM
 from tasks.model.backend import Backend
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
+from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess, engine_environment
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
 from tasks.model.identity import max_frame_pixels, read_model_card
 from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
     from tasks.domain import MediaCounts
+    from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
     from tasks.model.engine.tuning import Tuning
     from tasks.model.identity import ModelCard
@@ -44,6 +47,7 @@ def engine_config(
     devices: tuple[str, ...] = (),
     engines: int = 1,
     media: MediaCounts = ONE_VIDEO,
+    live_sessions: int = 0,
 ) -> EngineConfig:
     """Return what an engine process needs to load a model.
 
@@ -54,6 +58,7 @@ def engine_config(
         devices: Its GPUs, as in `CUDA_VISIBLE_DEVICES`; empty is all visible ones.
         engines: Number of engines that share this machine's cores.
         media: How many videos and images a question shows at most.
+        live_sessions: How many live sessions are open at most, on all engines together.
     """
     model = settings.model
     num_frames = estimate_frames(sampling.num_frames if sampling else settings.sampling.num_frames)
@@ -76,6 +81,7 @@ def engine_config(
         size_multiple_px=card.size_multiple_px,
         video_pruning_rate=model.video_pruning_rate or 0.0,
         media=media,
+        live_sessions=-(-live_sessions // engines),
     )
 
 
@@ -136,23 +142,20 @@ class VllmBackend(Backend):
         Raises:
             ConfigurationError: There are fewer GPUs than the engines need.
         """
-        model = settings.model
-        shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
-        fatal = FatalQuestions()
-        engines = [
-            RecoveringEngine(
-                EngineProcess(
-                    engine_config(card, settings, sampling=sampling, devices=devices, engines=len(shares), media=media),
-                    log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
-                    log_as_json=settings.log.format == "json",
-                    start_timeout_s=model.start_timeout_s,
-                    answer_timeout_s=model.answer_timeout_s,
-                ),
-                fatal=fatal,
+        engines = _processes(card, settings, sampling=sampling, media=media)
+        return _answering(engines)
+
+    def open_live(
+        self, card: ModelCard, settings: Settings, *, sessions: int, sampling: Sampling | None = None
+    ) -> tuple[InferenceBackend, LiveModel]:
+        """Create the engines for questions and for live sessions; see `Backend.open_live`."""
+        if settings.model.video_pruning_rate:
+            raise ConfigurationError(
+                "Live sessions keep what the model has read, and video_pruning_rate does not let it; leave it out."
             )
-            for number, devices in enumerate(shares)
-        ]
-        return engines[0] if len(engines) == 1 else EngineFleet(engines)
+        engines = _processes(card, settings, sampling=sampling, live_sessions=sessions)
+        frame_px = max_frame_pixels(card, settings, num_frames=FRAMES_PER_ITEM)
+        return _answering(engines), EngineLiveModel(engines, card, max_frame_px=frame_px)
 
     def check(self, card: ModelCard, settings: Settings) -> None:
         """Check that vLLM is installed; loading the model would take minutes.
@@ -174,6 +177,43 @@ class VllmBackend(Backend):
         if card:
             with suppress(ReelabelError):  # reported by a check above
                 yield from check_tuning(engine_config(card, settings))
+
+
+def _processes(
+    card: ModelCard,
+    settings: Settings,
+    *,
+    sampling: Sampling | None,
+    media: MediaCounts = ONE_VIDEO,
+    live_sessions: int = 0,
+) -> list[EngineProcess]:
+    model = settings.model
+    shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
+    return [
+        EngineProcess(
+            engine_config(
+                card,
+                settings,
+                sampling=sampling,
+                devices=devices,
+                engines=len(shares),
+                media=media,
+                live_sessions=live_sessions,
+            ),
+            log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
+            log_as_json=settings.log.format == "json",
+            start_timeout_s=model.start_timeout_s,
+            answer_timeout_s=model.answer_timeout_s,
+        )
+        for number, devices in enumerate(shares)
+    ]
+
+
+def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:
+    """Return what answers questions by these engines, and restarts those that die."""
+    fatal = FatalQuestions()
+    engines = [RecoveringEngine(process, fatal=fatal) for process in processes]
+    return engines[0] if len(engines) == 1 else EngineFleet(engines)
 
 
 def _check_vllm(settings: Settings) -> Check:

@@ -14,7 +14,7 @@ from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
 from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.server.client import ServerClient
-from tasks.model.server.frame_transport import encode_as_images, encode_media, encodings_of
+from tasks.model.server.frame_transport import encode_as_images, encode_media, encodings_of, require_encoding
 from tasks.model.server.scoring import logprobs_request, read_logprobs
 
 if TYPE_CHECKING:
@@ -108,11 +108,8 @@ def detect_capabilities(
     Raises:
         ConfigurationError: The server takes frames in none of these encodings, or returns no logprobs.
     """
+    require_encoding(frames, media)
     encodings = encodings_of(media)
-    if frames != "auto" and media.are_several and frames not in encodings:
-        raise ConfigurationError(
-            f"server.frames {frames} cannot show {media} in a question; set it to {' or '.join(encodings)}."
-        )
     tokens = choice_tokens(("yes", "no"), scoring="letter", encode=encode)
     rejection = ""
     for encoding in encodings if frames == "auto" else (frames,):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
+from reelabel.errors import ConfigurationError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
 
@@ -90,6 +91,19 @@ _ENCODINGS_OF_SEVERAL = ("frame_file",)
 def encodings_of(media: MediaCounts) -> tuple[str, ...]:
     """Return the encodings that carry the times of so many videos, the best one first."""
     return TIMED_ENCODINGS if media.videos == 1 else _ENCODINGS_OF_SEVERAL
+
+
+def require_encoding(encoding: str, media: MediaCounts) -> None:
+    """Make sure that an encoding carries the times of several videos; `auto` finds one that does.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
+    encodings = encodings_of(media)
+    if media.are_several and encoding not in {"auto", *encodings}:
+        raise ConfigurationError(
+            f"server.frames {encoding} cannot show {media} in a question; set it to {' or '.join(encodings)}."
+        )
 
 
 def encode_media(encoding: str, media: Iterable[tuple[MediumKind, bytes]]) -> EncodedFrames:

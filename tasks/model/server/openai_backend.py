@@ -12,6 +12,7 @@ from tasks.model.identity import read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.capabilities import read_served_model_card
+from tasks.model.server.frame_transport import require_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +65,10 @@ class OpenAIBackend(Backend):
     def frames_as(self, settings: Settings) -> Literal["video", "images"]:
         """Return what the setting `server.frames` sends."""
         return "images" if settings.server.frames == "images" else "video"
+
+    def check_media(self, media: MediaCounts, settings: Settings) -> None:
+        """Check that the encoding of `server.frames` carries the times of several videos."""
+        require_encoding(settings.server.frames, media)
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         """Ask the server about a probe video, as a run would."""

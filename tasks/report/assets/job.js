@@ -4,7 +4,7 @@ const jobs = new Map(data.jobs.map((job) => [job.job_id, job]));
 const jobHolder = document.getElementById("shown-job");
 const jobInput = document.getElementById("job-id");
 const TIMES = {
-  fetch_ms: "fetch", decode_ms: "decode", cache_write_ms: "cache write", cache_read_ms: "cache read",
+  fetch_ms: "fetch", decode_ms: "decode", embed_ms: "embed", cache_write_ms: "cache write", cache_read_ms: "cache read",
   preprocess_ms: "preprocess", inference_ms: "inference",
 };
 
@@ -149,7 +149,7 @@ function framesBy(facts) {
 }
 
 function timings(facts) {
-  const rows = Object.entries(TIMES).filter(([key]) => facts[key] !== undefined);
+  const rows = Object.entries(TIMES).filter(([key]) => facts[key] !== undefined && (facts[key] || key !== "embed_ms"));
   if (!rows.length) return element("p", { class: "note" }, `Failed in stage ${facts.stage}.`);
   const text = rows.map(([key, name]) => `${name} ${facts[key].toFixed(1)} ms`).join(" · ");
   const tokens = `${whole(facts.prompt_tokens)} prompt tokens, ${whole(facts.cached_tokens)} of them cached`;

@@ -13,6 +13,7 @@ from infra.errors import ManifestError
 from reelabel.wording import pluralize
 from tasks.database.tables import CALIBRATION, RESULT
 from tasks.database.temp_table import ASKED, temp_job_table
+from tasks.domain import cluster_by_videos
 from tasks.evaluation.calibration import BINS, Calibration
 from tasks.evaluation.temperature import KnownAnswers
 
@@ -45,14 +46,17 @@ def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[
     with temp_job_table(engine, list(known.values())) as connection:
         rows = connection.execute(query).all()
     labelled = [(known[row.job_id], row.probabilities) for row in rows]
-    videos = len({job.video_uri for job, _ in labelled})
+    clusters = cluster_by_videos([job for job, _ in labelled])
+    videos = len(set(clusters))
     if len(labelled) < _MIN_JOBS or videos == 1:
         raise ManifestError(
             f"Cannot fit a temperature: of {pluralize(len(jobs), 'job')} in the manifest, {len(known):,} have "
             f"a known answer, and {len(labelled):,} of these have a label, on {pluralize(videos, 'video')}; at least "
             f"{_MIN_JOBS} on two videos are needed. Fill in the column answer, and run `reelabel classify`.",
         )
-    return KnownAnswers.of([(row, _answer_index(job), job.video_uri) for job, row in labelled])
+    return KnownAnswers.of(
+        [(row, _answer_index(job), cluster) for (job, row), cluster in zip(labelled, clusters, strict=True)]
+    )
 
 
 def save_calibration(

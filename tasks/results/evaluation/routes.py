@@ -15,6 +15,7 @@ from reelabel.sampling.options import FITTED
 from reelabel.segment import Segment
 from tasks.database.tables import RESULT, ROUTE, SPEC
 from tasks.database.temp_table import ASKED, temp_job_table
+from tasks.domain import cluster_by_videos
 from tasks.evaluation.route_sample import PairedAnswers
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
     firsts, seconds = [first for _, first, _ in rows], [second for _, _, second in rows]
     return PairedAnswers(
         # Hashed, since a data: URI can be of any length.
-        videos=np.array([hash64(job.video_uri) for job, _, _ in rows], np.uint64),
+        videos=np.array([hash64(cluster) for cluster in cluster_by_videos([job for job, _, _ in rows])], np.uint64),
         tasks=np.array([job.task or "" for job, _, _ in rows], np.str_),
         subtasks=np.array([job.subtask or "" for job, _, _ in rows], np.str_),
         margins=np.array([row.margin if row.sampler == "keyframes" else np.inf for row in firsts], np.float64),
@@ -137,8 +138,9 @@ def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
 
 
 def _view(job: Job, row: Row[Any]) -> int:
-    """Return a hash of the frames that a job shares with others: those of its video, segment and sampler."""
-    return hash64(f"{job.video_uri}\n{Segment.of(job.start_s, job.end_s)!r}\n{row.sampler}")
+    """Return a hash of the frames that a job shares with others: those of what it shows, its segment and sampler."""
+    shown = "\n".join(medium.uri for medium in job.shown)
+    return hash64(f"{shown}\n{Segment.of(job.start_s, job.end_s)!r}\n{row.sampler}")
 
 
 def _seconds(row: Row[Any]) -> float:

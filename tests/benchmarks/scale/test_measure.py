@@ -1,5 +1,6 @@
 import pytest
 
+from benchmarks.scale.describing import measure_descriptions
 from benchmarks.scale.measure import measure_scale, measure_videos
 
 pytestmark = pytest.mark.system
@@ -19,3 +20,10 @@ def test_every_job_is_answered_whatever_the_number_of_videos(services, videos):
 
     assert (row.videos, row.shards) == (videos, 9)
     assert min(row.plan_peak_bytes, row.answer_peak_bytes) > 0
+
+
+def test_every_step_of_descriptions_finds_the_generated_rows(services):
+    row = measure_descriptions(4_000, services.database, on_progress=lambda _: None)
+
+    assert (row.videos, row.shards) == (4_000, 40)
+    assert min(row.plan_files, row.table_bytes, row.catalogue_peak_bytes, row.keys_peak_bytes) > 0

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks.scenes.clips import draw, known_transitions, plan_shots
-from benchmarks.scenes.contenders import histograms
 from benchmarks.scenes.measure import SceneRow
 from benchmarks.scenes.report import targets
 from benchmarks.scenes.truth import Score, Transition, score
@@ -46,13 +45,6 @@ def test_drawn_clips_change_where_they_are_known_to(kind):
         steps = np.array([np.abs(b - a).mean() for a, b in itertools.pairwise(pictures)])
         assert np.abs(pictures[last] - pictures[first]).mean() > 10
         assert (steps[first:last] > 0.3).all()
-
-
-def test_histograms_have_length_one():
-    images = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8)
-
-    np.testing.assert_allclose(np.linalg.norm(histograms(images), axis=1), 1, atol=1e-6)
-    assert histograms(images[:0]).shape == (0, 64)
 
 
 def row(group, method, counts, seconds):

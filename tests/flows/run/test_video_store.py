@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from flows.cli.inspect import fetch_frames
-from flows.run.executors.local_executor import open_extractor
 from infra.embedded.processes import free_port
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import ObjectRefusedError, VideoRefusedError
@@ -16,7 +15,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.orphans import remove_orphans
-from tasks.frame_cache.pool import video_store
+from tasks.frame_cache.pool import open_extractor, video_store
 from tests.clips import make_clip
 from tests.weed import wait_until_stored, weed
 

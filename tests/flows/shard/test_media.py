@@ -63,11 +63,11 @@ class Looking:
         self.batches = []
 
     def answer(self, batch):
-        self.batches.append(len(batch.questions))
         for question in batch.questions:
             files = [decode_frame_file(batch.frame_files[each.file_id]) for each in question.shown]
             kinds = [each.kind for each in question.shown]
             self.shown[question.text.partition("?")[0]] = list(zip(kinds, [file.images for file in files], strict=True))
+        self.batches.append(len(batch.questions))  # last: a test that waits for it may look at what was shown
         return [ANSWER] * len(batch.questions)
 
 
@@ -190,13 +190,15 @@ def test_a_job_waits_for_its_last_video_while_others_are_answered(extractor, mak
     )
     [(early, late)] = [views for views in by_views if len(views) == 2]
     with ThreadPoolExecutor(1) as thread:
-        stream.add(early, extractor.prepare(str(first)))
-        answering = thread.submit(infer_views, stream, by_views, context_of(extractor, engine), outcome)
-        while not engine.batches:
-            assert not answering.done()
-        assert [*engine.shown] == ["one"]
-        stream.add(late, extractor.prepare(str(second)))
-        stream.end(None)
+        try:
+            stream.add(early, extractor.prepare(str(first)))
+            answering = thread.submit(infer_views, stream, by_views, context_of(extractor, engine), outcome)
+            while not engine.batches:
+                assert not answering.done()
+            assert [*engine.shown] == ["one"]
+            stream.add(late, extractor.prepare(str(second)))
+        finally:
+            stream.end(None)
         answering.result()
 
     assert {each.job.job_id for each in outcome.results} == {"both", "one"}

@@ -1,4 +1,4 @@
-"""The search index is kept up by runs that embed, and by runs that find nothing to do."""
+"""What a run that describes does before its plan and after it: banks are embedded, and the search index is kept up."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,8 @@ from flows.run.purposes import descriptions
 from flows.run.purposes.descriptions import Descriptions, bank_files
 from infra.settings import Settings, StoreSettings
 from tasks.description.pooling import EmbeddedBank
-from tasks.domain import DescribeSpec, ModelIdentity
+from tasks.domain import DescribeSpec, ModelIdentity, RunPhase, WallClockProfile
+from tests.description.colours import ColourTowers
 
 MODEL = ModelIdentity(name="siglip")
 
@@ -34,9 +35,34 @@ def test_a_run_that_embeds_nothing_leaves_the_index_as_it_is(tmp_path, monkeypat
     monkeypatch.setattr(descriptions, "index_embeddings", lambda *given: indexed.append(given[2]))
     spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)
 
-    with Descriptions().ready(settings, card=None, spec=spec, database=None) as execute:
+    with Descriptions().ready(settings, card=None, spec=spec, database=None, ledger=WallClockProfile()) as execute:
         for videos in embedded:
             progress.videos_extracted += videos
             execute(None, progress, None, done_before=())
 
     assert indexed == ([MODEL] if is_indexed else [])
+
+
+class ClosedTowers(ColourTowers):
+    """Knows the length of a text."""
+
+    def count_tokens(self, texts):
+        return [1] * len(texts)
+
+    def close(self):
+        """Close nothing."""
+
+
+def test_the_start_of_the_towers_for_a_new_bank_is_charged(tmp_path, monkeypatch):
+    settings = Settings(home=tmp_path, store=StoreSettings(uri=f"file://{tmp_path}"))
+    digest = bank_files(settings).keep_texts(["red", "blue"])
+    monkeypatch.setattr(descriptions, "open_towers", lambda *_: ClosedTowers())
+    monkeypatch.setattr(descriptions, "index_embeddings", lambda *_: None)
+    spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)
+    charged = []
+    for _ in range(2):
+        ledger = WallClockProfile()
+        with Descriptions().ready(settings, card=None, spec=spec, database=None, ledger=ledger):
+            charged.append(RunPhase.LOAD in ledger.spent_ms)
+
+    assert charged == [True, False]  # the second time, its vectors are on the store

@@ -1,0 +1,1 @@
+"""`reelabel live`: a client of live sessions."""

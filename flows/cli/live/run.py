@@ -1,0 +1,225 @@
+"""`reelabel live`: send a source's frames, ask, and print the answers and what became of the frames."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+from flows.cli.console import print_line, print_notice
+from flows.cli.live.client import LiveClient
+from flows.cli.live.source import Source
+from infra.interrupts import EXIT_CODE
+from infra.settings import load_settings
+from reelabel.errors import ConfigurationError
+from reelabel.wording import pluralize, printable
+from tasks.live.protocol import (
+    ErrorEvent,
+    FrameAck,
+    MessageRefusedError,
+    Notice,
+    ResponseDone,
+    SessionCreated,
+    parse_message,
+)
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+    from tasks.live.protocol import Event
+
+_EVERY_S = 5.0
+# How long answers are waited for when the source has ended.
+_ANSWERS_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """What to send and to ask.
+
+    Attributes:
+        source: Where frames come from.
+        questions: The questions.
+        choices: Their choices; None for answers in words.
+        every_s: Seconds between two rounds of questions; None asks at the end of a file, and every 5 s of a stream.
+        fps: Most frames a second.
+        limit_s: Seconds after which to end; None goes on to the source's end.
+        window_s: Seconds that a question sees; None takes the server's default.
+        url: Address of the server; None takes that of the settings.
+        as_json: Print events of answers as JSON.
+    """
+
+    source: str
+    questions: tuple[str, ...]
+    choices: tuple[str, ...] | None
+    every_s: float | None
+    fps: float
+    limit_s: float | None
+    window_s: float | None
+    url: str | None
+    as_json: bool
+
+
+def run_live(options: LiveOptions) -> int:
+    """Run a session; return the exit code: 1 if a question has no answer.
+
+    Raises:
+        ConfigurationError: The source or the server cannot be used.
+    """
+    _check(options)
+    settings = load_settings()
+    told = _Told(options)
+    with Source(options.source, fps=options.fps) as source:
+        config = {"window_s": options.window_s} if options.window_s else {}
+        token = settings.serve.token.get_secret_value() if settings.serve.token else None
+        client = LiveClient(options.url or _url_of(settings), token=token, config=config, hear=told.hear)
+        if not options.as_json:
+            print_notice(f"Session {client.session.session_id}: {printable(client.session.model)}.")
+        stopped = False
+        try:
+            _run(client, source, told)
+            if not client.finish(_ANSWERS_S):
+                print_notice("Not all questions were answered in time.")
+            elif client.is_lost:
+                print_notice("The connection was lost, and could not be taken up again in time.")
+        except KeyboardInterrupt:
+            stopped = True
+            client.finish(2.0)
+        finally:
+            client.close()
+    told.summarize(resumed=client.resumed)
+    if stopped:
+        return EXIT_CODE
+    return 1 if told.asked > told.answered else 0
+
+
+def _check(options: LiveOptions) -> None:
+    """Refuse what the server would refuse.
+
+    Raises:
+        ConfigurationError: A question or its choices are at fault.
+    """
+    for question in options.questions:
+        query = {"type": "video.query", "text": question, "choices": options.choices}
+        try:
+            parse_message(json.dumps(query))
+        except MessageRefusedError as error:
+            fault = error.message.removeprefix("video.query: ")
+            raise ConfigurationError(f"The question or its choices cannot be asked: {fault}") from None
+
+
+def _run(client: LiveClient, source: Source, told: _Told) -> None:
+    options = told.options
+    every_s = options.every_s or (None if source.is_file else _EVERY_S)
+    next_s = every_s
+    for frame in source.frames():
+        if client.has_ended or (options.limit_s is not None and frame.time_s > options.limit_s):
+            break
+        told.send(client, frame.jpeg, frame.time_s)
+        if next_s is not None and frame.time_s >= next_s:
+            next_s += (every_s or 0.0) * (1 + (frame.time_s - next_s) // (every_s or 1.0))
+            told.ask(client)
+    if not told.sent:
+        raise ConfigurationError("The source has no frame that could be sent; name another one.")
+    if every_s is None or not told.asked:
+        told.ask(client)
+
+
+def _url_of(settings: Settings) -> str:
+    host = settings.serve.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.serve.port}"
+
+
+@dataclass(eq=False)
+class _Told:
+    """What was sent, and what the server has said of it."""
+
+    options: LiveOptions
+    sent: int = 0
+    asked: int = 0
+    answered: int = 0
+    acks: Counter[str] = field(default_factory=Counter)
+    ack_ms: list[float] = field(default_factory=list)
+    first_token_ms: list[float] = field(default_factory=list)
+    total_ms: list[float] = field(default_factory=list)
+    _sent_at: dict[str, float] = field(default_factory=dict)
+    _questions: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def send(self, client: LiveClient, jpeg: bytes, time_s: float) -> None:
+        """Send a frame."""
+        with self._lock:
+            frame_id, self.sent = str(self.sent), self.sent + 1
+            self._sent_at[frame_id] = time.monotonic()
+        if not client.send_frame(jpeg, frame_id=frame_id, time_s=time_s):
+            with self._lock:
+                del self._sent_at[frame_id]
+                self.acks["not sent"] += 1
+
+    def ask(self, client: LiveClient) -> None:
+        """Ask all questions."""
+        for question in self.options.questions:
+            with self._lock:
+                query_id, self.asked = f"q{self.asked}", self.asked + 1
+                self._questions[query_id] = question
+            client.ask(question, query_id=query_id, choices=self.options.choices)
+
+    def hear(self, event: Event) -> None:
+        """Take an event, on the client's thread."""
+        match event:
+            case FrameAck():
+                with self._lock:
+                    self.acks[event.status] += 1
+                    if (sent_s := self._sent_at.pop(event.frame_id or "", None)) is not None:
+                        self.ack_ms.append((time.monotonic() - sent_s) * 1e3)
+            case ResponseDone():
+                with self._lock:
+                    self.answered += 1
+                    self.first_token_ms.append(event.first_token_ms)
+                    self.total_ms.append(event.total_ms)
+                self._print_answer(event)
+            case ErrorEvent():
+                if event.frame_id is not None:
+                    with self._lock:
+                        self._sent_at.pop(event.frame_id, None)
+                        self.acks["refused"] += 1
+                print_notice(f"{event.code}: {printable(event.message)}")
+            case Notice():
+                print_notice(printable(event.message))
+            case SessionCreated():
+                print_notice("The connection was lost; the session goes on.")
+
+    def _print_answer(self, done: ResponseDone) -> None:
+        if self.options.as_json:
+            print_line(done.model_dump_json())
+            return
+        question = self._questions.get(done.query_id or "", "")
+        share = "" if done.probabilities is None or done.choice is None else f" ({done.probabilities[done.choice]:.3f})"
+        print_line(f"{done.last_frame_s:.1f} s  {printable(question)}  {printable(done.text)}{share}")
+        print_line(
+            f"  first token {done.first_token_ms:.0f} ms, all {done.total_ms:.0f} ms; "
+            f"{pluralize(done.frames_used, 'frame')}, {pluralize(done.prompt_tokens, 'token')}, "
+            f"{done.cached_tokens:,} of them read before"
+        )
+
+    def summarize(self, *, resumed: int) -> None:
+        """Print what became of the frames and questions."""
+        if self.options.as_json:
+            return
+        names = {"kept": "kept", "similar": "similar", "busy": "dropped while busy", "evicted": "too late"}
+        names |= {"refused": "refused", "not sent": "not sent"}
+        acks = ", ".join(f"{self.acks[each]:,} {name}" for each, name in names.items() if self.acks[each])
+        waited = f"; acknowledged after {median(self.ack_ms):.0f} ms (median)" if self.ack_ms else ""
+        print_line(f"{pluralize(self.sent, 'frame')}: {acks or 'none acknowledged'}{waited}.")
+        if self.total_ms:
+            print_line(
+                f"{self.answered:,} of {pluralize(self.asked, 'question')} answered: first token after "
+                f"{median(self.first_token_ms):.0f} ms, whole answer after {median(self.total_ms):.0f} ms (medians)."
+            )
+        elif self.asked:
+            print_line(f"None of {pluralize(self.asked, 'question')} answered.")
+        if resumed:
+            print_line(f"The connection was lost and taken up again {pluralize(resumed, 'time')}.")

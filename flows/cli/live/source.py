@@ -1,0 +1,192 @@
+"""Where frames come from: a file paced as a camera, a stream, or a webcam.
+
+They are decoded in this process, outside of the sandbox: a client shows its own cameras and files.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import av
+import av.error
+from PIL import Image
+
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import redact_uri, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+
+# Models see less.
+_LONG_SIDE_PX = 640
+_QUALITY = 85
+# A stream that says nothing for so long has ended.
+_SILENCE_S = 10.0
+_RTSP, _WEB = ("rtsp", "rtsps"), ("http", "https")
+# What FFmpeg may open on the way: a playlist from elsewhere must not name files of this machine.
+_PROTOCOLS = {"rtsp": "rtsp,rtsps,rtp,srtp,tcp,udp,tls", "http": "http,https,tcp,tls,crypto,httpproxy", "file": "file"}
+_DEVICES = "/dev/video"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFrame:
+    """A frame to be sent.
+
+    Attributes:
+        time_s: Seconds since the source's first frame.
+        jpeg: The picture.
+    """
+
+    time_s: float
+    jpeg: bytes
+
+
+class Source:
+    """Frames of a source at a given rate, as they become due; a context manager."""
+
+    def __init__(self, uri: str, *, fps: float) -> None:
+        """Open a source.
+
+        Args:
+            uri: A path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`.
+            fps: Most frames a second.
+
+        Raises:
+            ConfigurationError: It cannot be opened, or has no video.
+        """
+        scheme = (scheme_of(uri) if "://" in uri else None) or "file"
+        self._uri, self._step_s = uri, 1 / fps
+        self.is_file = scheme == "file" and not uri.startswith(_DEVICES)
+        self._container = self._open(scheme)
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Self:
+        """Return the source."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.stop()
+        self._container.close()
+
+    def stop(self) -> None:
+        """End `frames` soon."""
+        self._stopped.set()
+
+    def frames(self) -> Iterator[SourceFrame]:
+        """Yield frames when they are due, until the source ends.
+
+        A file keeps its own pace. Of a stream, the newest frame is taken, and those that come too fast are dropped.
+
+        Raises:
+            ConfigurationError: The source fails.
+        """
+        due_s = 0.0
+        for time_s, frame in self._paced() if self.is_file else self._newest():
+            if time_s >= due_s:
+                due_s = max(due_s + self._step_s, time_s + self._step_s / 2)
+                yield SourceFrame(time_s=time_s, jpeg=_jpeg(frame))
+
+    def _open(self, scheme: str) -> InputContainer:
+        kind = "rtsp" if scheme in _RTSP else "http" if scheme in _WEB else "file"
+        if scheme not in {*_RTSP, *_WEB, "file"}:
+            raise ConfigurationError(
+                f"{redact_uri(self._uri)} is no source of frames; use a path, rtsp://, http(s):// or /dev/video0."
+            )
+        path = self._uri.removeprefix("file://") if scheme == "file" else self._uri
+        if self.is_file and not Path(path).is_file():
+            raise ConfigurationError(f"There is no file {path}; check the path of the source.")
+        options = {"protocol_whitelist": _PROTOCOLS[kind]}
+        if kind == "rtsp":
+            options["rtsp_transport"] = "tcp"
+        device = path.startswith(_DEVICES)
+        try:
+            container = av.open(
+                path, format="v4l2" if device else None, options={} if device else options, timeout=_SILENCE_S
+            )
+        except (av.error.FFmpegError, OSError, ValueError) as error:
+            raise self._failed("cannot be opened", error) from None
+        if not container.streams.video:
+            container.close()
+            raise ConfigurationError(f"{redact_uri(self._uri)} has no video; name another source.")
+        container.streams.video[0].thread_type = "AUTO"
+        return container
+
+    def _decoded(self) -> Iterator[VideoFrame]:
+        try:
+            yield from self._container.decode(video=0)
+        except av.error.EOFError:
+            return
+        except (av.error.FFmpegError, OSError) as error:
+            raise self._failed("ended with an error", error) from None
+
+    def _paced(self) -> Iterator[tuple[float, VideoFrame]]:
+        started_s, first_s, last_s = time.monotonic(), None, -1.0
+        for frame in self._decoded():
+            own_s = last_s + self._step_s if frame.time is None else frame.time
+            first_s = own_s if first_s is None else first_s
+            time_s = own_s - first_s
+            if time_s <= last_s:
+                continue
+            last_s = time_s
+            if self._stopped.wait(max(0.0, started_s + time_s - time.monotonic())):
+                return
+            yield time_s, frame
+
+    def _newest(self) -> Iterator[tuple[float, VideoFrame]]:
+        """Yield what a thread has decoded last, with its time of arrival."""
+        newest: list[tuple[float, VideoFrame]] = []
+        arrived, ended, faults = threading.Event(), threading.Event(), []
+        started_s = time.monotonic()
+
+        def decode() -> None:
+            try:
+                for frame in self._decoded():
+                    if self._stopped.is_set():
+                        break
+                    newest[:] = [(time.monotonic() - started_s, frame)]
+                    arrived.set()
+            except ConfigurationError as error:
+                faults.append(error)
+            finally:
+                ended.set()
+                arrived.set()
+
+        decoder = threading.Thread(target=decode, name="source", daemon=True)
+        decoder.start()
+        try:
+            while not self._stopped.is_set():
+                arrived.wait()
+                arrived.clear()
+                with suppress(IndexError):
+                    yield newest.pop()
+                if ended.is_set() and not newest:
+                    break
+                self._stopped.wait(self._step_s / 4)
+        finally:
+            self._stopped.set()
+            decoder.join(_SILENCE_S)
+        if faults:
+            raise faults[0]
+
+    def _failed(self, what: str, error: Exception) -> ConfigurationError:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return ConfigurationError(f"{redact_uri(self._uri)} {what} ({why}); check the source.")
+
+
+def _jpeg(frame: VideoFrame) -> bytes:
+    scale = min(1.0, _LONG_SIDE_PX / max(frame.width, frame.height))
+    width, height = (max(2, round(side * scale)) for side in (frame.width, frame.height))
+    picture = Image.fromarray(frame.reformat(width=width, height=height, format="rgb24").to_ndarray())
+    written = io.BytesIO()
+    picture.save(written, "JPEG", quality=_QUALITY)
+    return written.getvalue()

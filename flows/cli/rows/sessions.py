@@ -1,0 +1,65 @@
+"""`reelabel classify --session` and `reelabel report --session`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.cli.console import OUT, print_line, require_parent_folder
+from flows.cli.context import connected, open_database, ready_to_run
+from flows.cli.run import run_flow_locally
+from flows.cli.summary import print_summary
+from infra.embedded import ServiceName
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
+from tasks.live.again import write_jobs
+from tasks.live.stored import find_session
+from tasks.report.live.gather import gather_session
+from tasks.report.live.page import render_session
+
+if TYPE_CHECKING:
+    from flows.run.parameters import SpecOverrides
+
+
+def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | None, force: bool) -> int:
+    """Ask a session's questions again in this process and print the summary; return the exit code.
+
+    Raises:
+        ConfigurationError: No such session, or none of its questions can be asked again.
+    """
+    with ready_to_run() as settings:
+        assert settings.store.uri is not None
+        objects = ObjectStore(settings.store)
+        with connected(settings) as engine:
+            found = find_session(engine, session)
+        jobs = write_jobs(found, objects, settings.store.uri, seal=settings.store.seal)
+        print_line(str(jobs))
+        parameters = {
+            "manifest": jobs.manifest_uri,
+            "dataset": dataset or f"live-{found.row['session_id']}",
+            "force": force,
+            "overrides": overrides.as_parameter(),
+        }
+        return print_summary(settings, run_flow_locally("classify", parameters, settings))
+
+
+def write_session_report(session: str, *, out: str | None) -> None:
+    """Write a session's report page.
+
+    Raises:
+        ConfigurationError: No such session, or the file cannot be written.
+    """
+    if out:
+        require_parent_folder(out)
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        found = find_session(engine, session)
+        if settings.store.uri is None:
+            raise ConfigurationError("A report needs the store of the session's frames; set REELABEL_STORE_URI.")
+        with OUT.status("Rendering the report"):
+            report = gather_session(
+                engine, found, ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal
+            )
+            page = render_session(report)
+    target = Path(out or f"reelabel-live-{str(found.row['session_id'])[:8]}.html")
+    target.write_text(page, encoding="utf-8")
+    print_line(f"Wrote {target.absolute()}; open it in a browser.")

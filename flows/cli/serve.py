@@ -1,0 +1,57 @@
+"""`reelabel serve`."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from flows.cli.console import ERRORS, OUT, print_notice
+from flows.cli.context import running_services, startup_errors
+from infra.checks import probe_store
+from infra.embedded import ServiceName
+from infra.interrupts import EXIT_CODE, GRACE_S, end_within
+from infra.telemetry import start_metrics
+from tasks.database.schema import prepare_database
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+
+_PATHS = {"classify": "/v1/classify", "analyze": "/v1/analyze", "live": "/v1/video/chat/stream"}
+
+
+def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
+    """Serve until a signal; return the exit code."""
+    with running_services(ServiceName.POSTGRES, ServiceName.S3) as started:
+        settings = _with_options(started, options)
+        with startup_errors():
+            prepare_database(settings.database)
+            probe_store(settings.store)
+        from flows.serve import page  # noqa: PLC0415
+        from flows.serve.app import make_app, open_service  # noqa: PLC0415 - FastAPI takes half a second to import
+        from flows.serve.engines import open_engines  # noqa: PLC0415
+        from flows.serve.server import reserve, serve, url_of  # noqa: PLC0415
+
+        with ExitStack() as stack:
+            opened = stack.enter_context(reserve(settings.serve))
+            start_metrics(settings.metrics, page=True)
+            service = stack.enter_context(open_service(settings))
+            with ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}"):
+                routers = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
+            app = make_app(service, routers, open_paths=frozenset({page.PATH}))
+            answers = " and ".join(_PATHS[name] for name in settings.serve.load)
+
+            def say_where() -> None:
+                print_notice(f"Answering {answers} at {url_of(opened)}; Ctrl-C ends it.", console=OUT)
+
+            ended_by = serve(app, opened, settings.serve, ready=say_where)
+            if ended_by == signal.SIGTERM:  # whatever a request that was given up still waits for
+                end_within(GRACE_S, 128 + signal.SIGTERM)
+    print_notice("Stopped.", console=OUT)
+    return EXIT_CODE if ended_by == signal.SIGINT else 0
+
+
+def _with_options(settings: Settings, options: dict[str, Any]) -> Settings:
+    given = {name: value for name, value in options.items() if value is not None}
+    return settings.model_copy(update={"serve": settings.serve.model_copy(update=given)})

@@ -1,0 +1,190 @@
+"""How videos are described: the options of a run or a request made a spec, its banks, and what describes by it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.run.executors.towers import open_embedder
+from infra.settings.describe import DescribeOptions
+from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.sources.object_store import ObjectStore
+from reelabel.temporary import temporary_folder
+from tasks.description.banks import ACTIVITIES, PLACES, read_bank
+from tasks.description.describer import VideoDescriber
+from tasks.description.outline import OutlineFiles
+from tasks.description.pooling import EmbeddedBank
+from tasks.description.scene_file import SceneFiles
+from tasks.description.scenes.detector import find
+from tasks.description.scenes.registry import scene_detectors
+from tasks.domain import DescribeSpec
+from tasks.embedding.backend import towers_backend
+from tasks.embedding.opened import bank_files
+from tasks.embedding.video import frame_pixels
+from tasks.frame_cache.pool import open_extractor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from infra.settings import Settings
+    from reelabel.pool.decode_pool import DecodePool
+    from tasks.description.banks import Bank
+    from tasks.domain import ModelIdentity, Spec
+    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.bank_file import BankFiles
+    from tasks.embedding.protocol import TowersInfo
+    from tasks.model.identity import ModelCard
+
+_DEFAULTS = DescribeOptions(
+    tags=str(PLACES),
+    captions=str(ACTIVITIES),
+    top_k=5,
+    chunk_s=10.0,
+    frames_per_chunk=16,
+    sampler="dense",
+    method="default",
+)
+_SCENES = {"default": "auto", "published": "published"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedDescription:
+    """What videos are described by.
+
+    Attributes:
+        card: The model.
+        spec: How they are described.
+        banks: Its banks, by digest.
+    """
+
+    card: ModelCard
+    spec: DescribeSpec
+    banks: Mapping[str, Bank] = field(repr=False)
+
+
+def resolve_description(options: DescribeOptions, settings: Settings) -> ResolvedDescription:
+    """Resolve the spec from the options, the settings and the defaults, in this order; keep the banks on the store.
+
+    Raises:
+        ConfigurationError: A bank or a method cannot be used.
+        ModelError: The model cannot be used.
+    """
+    given = [each.model_dump(exclude_none=True) for each in (_DEFAULTS, settings.describe, options)]
+    merged = DescribeOptions.model_validate(
+        {name: value for each in given for name, value in each.items() if name in DescribeOptions.model_fields}
+    )
+    card = towers_backend(settings.describe.backend).card(merged.model, revision=settings.describe.revision)
+    method = merged.scene_method or _SCENES[merged.method or "default"]
+    scene_detectors()  # registers them
+    detector = find(method)
+    detector.require_installed()
+    objects, files = ObjectStore(settings.store, settings.web), bank_files(settings)
+    banks = [_read(path, objects) for path in (merged.tags, merged.captions)]
+    tags, captions = (files.keep_texts(bank.texts) for bank in banks)
+    spec = DescribeSpec(
+        model=card.identity,
+        sampler=merged.sampler or "dense",
+        seconds_per_chunk=merged.chunk_s or 0,
+        frames_per_chunk=merged.frames_per_chunk or 0,
+        tags=tags,
+        captions=captions,
+        top_k=merged.top_k or 0,
+        method=merged.method or "default",
+        scene_method=method,
+        scene_threshold=detector.threshold if merged.scene_threshold is None else merged.scene_threshold,
+    )
+    return ResolvedDescription(card=card, spec=spec, banks={tags: banks[0], captions: banks[1]})
+
+
+def embed_bank(
+    bank: Bank,
+    towers: EmbeddingBackend,
+    files: BankFiles,
+    model: ModelIdentity,
+    *,
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> EmbeddedBank:
+    """Return a bank with its vectors: those of an earlier run, or new ones, which are kept.
+
+    Args:
+        bank: The bank.
+        towers: Embed its texts; started already.
+        files: Banks of earlier runs.
+        model: The model of the towers.
+        charge: Entered while the towers load.
+
+    Raises:
+        ConfigurationError: A text is too long for the model.
+        ModelError: The model cannot be loaded.
+    """
+    if found := files.find_vectors(bank.texts, model):
+        return found
+    with charge():
+        info = towers.wait_ready()
+    bank.check_lengths(towers.count_tokens(bank.texts), info.max_tokens)
+    embedded = EmbeddedBank(texts=bank.texts, vectors=towers.embed_texts(bank.texts))
+    files.keep_vectors(embedded, model)
+    return embedded
+
+
+def open_describer(
+    settings: Settings,
+    pool: DecodePool,
+    towers: EmbeddingBackend,
+    info: TowersInfo,
+    *,
+    spec: DescribeSpec,
+    tags: EmbeddedBank,
+    captions: EmbeddedBank,
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> VideoDescriber:
+    """Return what describes videos.
+
+    Args:
+        settings: Where videos, frames and embeddings are.
+        pool: Decodes.
+        towers: Of the model, loaded.
+        info: What they report.
+        spec: How videos are described.
+        tags: Bank of tags.
+        captions: Bank of captions.
+        charge: Measures the time in which the towers work.
+    """
+    assert settings.store.uri is not None
+    objects, seal = ObjectStore(settings.store), settings.store.seal
+    sampling = spec.sampling(max_pixels=frame_pixels(info))
+    extractor = open_extractor(settings, pool, sampling, keep_bytes=settings.model.batch_mib * 1024**2)
+    return VideoDescriber(
+        embedder=open_embedder(settings, extractor, towers, info, spec=spec, charge=charge),
+        scene_files=SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
+        outlines=OutlineFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
+        spec=spec,
+        tags=tags,
+        captions=captions,
+    )
+
+
+def description_spec(spec: Spec) -> DescribeSpec:
+    """Return the spec of a run that describes videos."""
+    assert isinstance(spec, DescribeSpec)
+    return spec
+
+
+def _read(place: str | None, objects: ObjectStore) -> Bank:
+    """Read a bank from a path, or a URI."""
+    assert place is not None
+    if "://" not in place:
+        return read_bank(Path(place).expanduser())
+    with temporary_folder("bank") as folder:
+        copy = folder / f"bank{Path(place).suffix}"
+        try:
+            copy.write_bytes(objects.read(place))
+        except ObjectError as error:
+            raise ConfigurationError(f"Cannot read the bank {place}: {error.message}") from None
+        try:
+            return read_bank(copy)
+        except ConfigurationError as error:
+            raise ConfigurationError(error.message.replace(str(copy), place)) from None

@@ -1,0 +1,340 @@
+// The camera, the session, and what the server says of each frame and question.
+
+const byId = (id) => document.getElementById(id);
+const video = byId("video");
+const canvas = document.createElement("canvas");
+const LONG_SIDE_PX = 640; // models see less
+const QUALITY = 0.85;
+const SHOWN_FRAMES = 160;
+const SHOWN_KEPT = 8;
+const SHOWN_ANSWERS = 50;
+const RESUME_EVERY_MS = 1000;
+const MAX_WAITING_BYTES = 2 ** 20; // of a slow line: newer frames are then not sent
+
+let socket = null; // null while nothing is connected
+let session = null; // what session.created said, and the last event received
+let isWanted = false; // between Start and Stop
+let lostAt = 0;
+let stream = null;
+let frameTimer = 0;
+let askTimer = 0;
+let startedAt = 0;
+let frames = new Map(); // by frame_id: when it was sent, its tick, its thumbnail
+let queries = new Map(); // by query_id: its item in the list
+let nextId = 0;
+let counts = {};
+let ackMs = [];
+
+function tell(text, kind = "idle") {
+  byId("state").textContent = text;
+  byId("state").dataset.kind = kind;
+}
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)];
+}
+
+function count(name, number = 1) {
+  counts[name] = (counts[name] ?? 0) + number;
+  byId(name).textContent = counts[name].toLocaleString("en");
+}
+
+// The camera
+
+async function openCamera() {
+  if (!navigator.mediaDevices) {
+    throw new Error("The browser gives the camera only to pages from this machine or by https.");
+  }
+  const chosen = byId("camera").value;
+  const wanted = { width: { ideal: 1280 }, height: { ideal: 720 }, ...(chosen ? { deviceId: { exact: chosen } } : {}) };
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ video: wanted, audio: false });
+  } catch (error) {
+    const why = { NotAllowedError: "it was not allowed", NotFoundError: "there is none", NotReadableError: "another program uses it" };
+    throw new Error(`The camera cannot be used: ${why[error.name] ?? error.message}.`);
+  }
+  video.srcObject = stream;
+  await video.play();
+  byId("no-camera").hidden = true;
+  stream.getVideoTracks()[0].addEventListener("ended", () => stop("The camera has ended."));
+  const cameras = (await navigator.mediaDevices.enumerateDevices()).filter((each) => each.kind === "videoinput");
+  const id = stream.getVideoTracks()[0].getSettings().deviceId;
+  byId("camera").replaceChildren(
+    ...cameras.map((each, index) =>
+      element("option", { value: each.deviceId, textContent: each.label || `camera ${index + 1}`, selected: each.deviceId === id }),
+    ),
+  );
+}
+
+function closeCamera() {
+  stream?.getTracks().forEach((track) => track.stop());
+  stream = null;
+  video.srcObject = null;
+  byId("no-camera").hidden = false;
+}
+
+function sendFrame() {
+  if (socket?.readyState !== WebSocket.OPEN || !session || !video.videoWidth) return;
+  if (socket.bufferedAmount > MAX_WAITING_BYTES) return;
+  const scale = Math.min(1, LONG_SIDE_PX / Math.max(video.videoWidth, video.videoHeight));
+  canvas.width = Math.round(video.videoWidth * scale);
+  canvas.height = Math.round(video.videoHeight * scale);
+  canvas.getContext("2d").drawImage(video, 0, 0, canvas.width, canvas.height);
+  const time_s = (performance.now() - startedAt) / 1000;
+  const to = socket;
+  canvas.toBlob(
+    (blob) => {
+      if (to !== socket || to.readyState !== WebSocket.OPEN) return;
+      const frame_id = String(nextId++);
+      const tick = byId("ribbon").appendChild(element("i", { className: "waiting" }));
+      while (byId("ribbon").childElementCount > SHOWN_FRAMES) byId("ribbon").firstElementChild.remove();
+      frames.set(frame_id, { at: performance.now(), tick, blob, time_s });
+      to.send(JSON.stringify({ type: "video.frame", frame_id, time_s }));
+      to.send(blob); // the picture follows its announcement
+      count("sent");
+    },
+    "image/jpeg",
+    QUALITY,
+  );
+}
+
+function showAck(ack) {
+  const sent = frames.get(ack.frame_id);
+  count(ack.status);
+  if (ack.evicted) count("evicted-window", ack.evicted);
+  byId("ribbon").setAttribute(
+    "aria-label",
+    `${counts.sent ?? 0} frames sent: ${counts.kept ?? 0} kept, ${counts.similar ?? 0} similar, ${counts.busy ?? 0} busy.`,
+  );
+  if (!sent) return;
+  frames.delete(ack.frame_id);
+  sent.tick.className = ack.status;
+  ackMs = [...ackMs.slice(-99), performance.now() - sent.at];
+  byId("ack-ms").textContent = median(ackMs).toFixed(0);
+  byId("last").textContent = { kept: "kept", similar: "similar, not kept", busy: "model busy, not kept", evicted: "too late" }[ack.status];
+  if (ack.status === "kept") showKept(sent, ack);
+}
+
+function showKept(sent, ack) {
+  const url = URL.createObjectURL(sent.blob);
+  const time = `${(ack.time_s ?? sent.time_s).toFixed(1)} s`;
+  const image = element("img", { src: url, alt: `Frame kept at ${time}` });
+  byId("frames").append(element("li", {}, image, element("span", { textContent: time })));
+  while (byId("frames").childElementCount > SHOWN_KEPT) {
+    URL.revokeObjectURL(byId("frames").firstElementChild.querySelector("img").src);
+    byId("frames").firstElementChild.remove();
+  }
+}
+
+// The session
+
+function connect() {
+  const address = new URL("/v1/video/chat/stream", location.href);
+  address.protocol = address.protocol.replace("http", "ws");
+  if (byId("token")) address.searchParams.set("token", byId("token").value);
+  const opened = new WebSocket(address);
+  socket = opened;
+  opened.addEventListener("open", () => {
+    const resumed = session && { type: "session.resume", session_id: session.session_id, resume_token: session.resume_token, last_seq: session.seq };
+    opened.send(JSON.stringify(resumed ?? { type: "session.config", modalities: ["text"] }));
+  });
+  opened.addEventListener("message", (message) => {
+    if (opened === socket && typeof message.data === "string") hear(JSON.parse(message.data));
+  });
+  opened.addEventListener("close", () => {
+    if (opened === socket) lose();
+  });
+}
+
+function lose() {
+  socket = null;
+  byId("send").disabled = true;
+  if (!isWanted) return;
+  if (!session) {
+    stop(`The server refused the connection${byId("token") ? "; check the token" : " or is not there"}.`);
+    return;
+  }
+  lostAt ||= performance.now();
+  if (performance.now() - lostAt > session.resume_s * 1000) {
+    stop("The connection was lost, and could not be taken up again in time.");
+    return;
+  }
+  tell("The connection was lost; connecting again.", "fault");
+  setTimeout(() => isWanted && !socket && connect(), RESUME_EVERY_MS);
+}
+
+function hear(event) {
+  if (session && event.seq) session.seq = Math.max(session.seq, event.seq);
+  switch (event.type) {
+    case "session.created":
+      session = { ...event, seq: event.is_resumed ? session.seq : event.seq };
+      lostAt = 0;
+      byId("send").disabled = false;
+      tell(`Live: ${event.model}`, "live");
+      byId("about").textContent = `Session ${event.session_id}`;
+      break;
+    case "frame.ack":
+    case "video.frame.ack":
+      showAck(event);
+      break;
+    case "response.text.delta":
+      queryOf(event)?.text.append(event.delta);
+      break;
+    case "response.start":
+      if (queries.has(event.query_id)) queries.set(event.query, queries.get(event.query_id));
+      break;
+    case "response.done":
+      showAnswer(event);
+      break;
+    case "session.notice":
+      tell(event.message, event.code === "engine_back" ? "live" : "fault");
+      break;
+    case "error":
+      showError(event);
+      break;
+    case "session.closed":
+      session = null;
+      if (isWanted) stop(`${byId("state").dataset.kind === "fault" ? byId("state").textContent : "The session has ended"} (${event.reason.replace("_", " ")}).`);
+  }
+}
+
+function showError(event) {
+  const asked = queries.get(event.query_id) ?? queries.get(event.query);
+  if (asked) {
+    asked.text.classList.remove("pending");
+    asked.text.textContent = "No answer";
+    asked.note.textContent = event.message;
+    return;
+  }
+  frames.get(event.frame_id)?.tick.classList.replace("waiting", "busy");
+  frames.delete(event.frame_id);
+  tell(event.message, "fault");
+}
+
+// Questions
+
+const queryOf = (event) => queries.get(event.query_id) ?? queries.get(event.query);
+
+function ask() {
+  const text = byId("question").value.trim();
+  if (!text || socket?.readyState !== WebSocket.OPEN || !session) return;
+  const choices = byId("choices").value.split("|").map((choice) => choice.trim()).filter(Boolean);
+  const query_id = `q${nextId++}`;
+  const answer = element("p", { className: "outcome pending" });
+  const bars = element("dl", { className: "bars", hidden: true });
+  const note = element("p", { className: "note" });
+  byId("answers").prepend(element("li", {}, element("h3", { textContent: text }), answer, bars, note));
+  while (byId("answers").childElementCount > SHOWN_ANSWERS) byId("answers").lastElementChild.remove();
+  queries.set(query_id, { at: performance.now(), text: answer, bars, note, choices });
+  socket.send(JSON.stringify({ type: "video.query", text, query_id, ...(choices.length ? { choices } : {}) }));
+}
+
+function showAnswer(done) {
+  const asked = queryOf(done);
+  if (!asked) return;
+  queries.delete(done.query_id);
+  queries.delete(done.query);
+  asked.text.classList.remove("pending");
+  asked.text.textContent = done.text;
+  if (done.probabilities) {
+    asked.bars.hidden = false;
+    asked.bars.replaceChildren(
+      ...done.probabilities.map((share, index) => {
+        const fill = element("i");
+        fill.style.width = `${share * 100}%`;
+        return element(
+          "div",
+          { className: index === done.choice ? "row chosen" : "row" },
+          element("dt", { textContent: asked.choices[index] }),
+          element("dd", { className: "track" }, fill),
+          element("dd", { className: "share", textContent: `${(share * 100).toFixed(1)}%` }),
+        );
+      }),
+    );
+  }
+  const here = performance.now() - asked.at;
+  asked.note.textContent =
+    `First token after ${done.first_token_ms.toFixed(0)} ms, all after ${done.total_ms.toFixed(0)} ms (here ${here.toFixed(0)} ms) · ` +
+    `${done.frames_used} frames, the last at ${done.last_frame_s.toFixed(1)} s · ` +
+    `${done.prompt_tokens} tokens, ${done.cached_tokens} of them read before`;
+}
+
+// Start, stop, forms
+
+async function start() {
+  isWanted = true;
+  session = null;
+  [counts, ackMs, lostAt] = [{}, [], 0];
+  frames.clear();
+  queries.clear();
+  for (const id of ["sent", "kept", "similar", "busy", "evicted", "evicted-window"]) byId(id).textContent = "0";
+  byId("ribbon").replaceChildren();
+  byId("frames").replaceChildren();
+  byId("start").textContent = "Stop";
+  byId("start").dataset.running = "true";
+  tell("Opening the camera.");
+  try {
+    await openCamera();
+  } catch (error) {
+    stop(error.message);
+    return;
+  }
+  if (!isWanted) return closeCamera();
+  startedAt = performance.now();
+  tell("Connecting.");
+  connect();
+  setPace();
+}
+
+function stop(why = "Stopped.") {
+  const isFault = why !== "Stopped.";
+  isWanted = false;
+  clearInterval(frameTimer);
+  clearInterval(askTimer);
+  byId("every").value = "0";
+  if (socket?.readyState === WebSocket.OPEN && session) socket.send(JSON.stringify({ type: "video.done" }));
+  else socket?.close();
+  for (const asked of queries.values()) asked.text.classList.remove("pending");
+  closeCamera();
+  byId("last").textContent = "";
+  byId("send").disabled = true;
+  byId("start").textContent = "Start";
+  byId("start").dataset.running = "false";
+  tell(why, isFault ? "fault" : "idle");
+}
+
+function setPace() {
+  clearInterval(frameTimer);
+  if (isWanted) frameTimer = setInterval(sendFrame, 1000 / Number(byId("fps").value));
+}
+
+byId("session").addEventListener("submit", (event) => {
+  event.preventDefault();
+  isWanted ? stop() : start();
+});
+byId("fps").addEventListener("change", setPace);
+byId("camera").addEventListener("change", async () => {
+  if (!isWanted) return;
+  stream?.getTracks().forEach((track) => track.stop());
+  try {
+    await openCamera();
+  } catch (error) {
+    stop(error.message);
+  }
+});
+byId("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask();
+  clearInterval(askTimer);
+  const every_s = Number(byId("every").value);
+  if (every_s) askTimer = setInterval(ask, every_s * 1000);
+});
+byId("every").addEventListener("change", () => clearInterval(askTimer));
+addEventListener("pagehide", () => socket?.close());

@@ -1,0 +1,81 @@
+"""The engines of the service, and the routes that they answer."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flows.serve.analyze import analyze_router
+from flows.serve.analyzer import Analyzer
+from flows.serve.classifier import Classifier
+from flows.serve.classify import classify_router
+from flows.serve.live import live_router, open_sessions
+from flows.serve.page import router as page_router
+from flows.serve.recording import open_recording
+from infra.database.connect import connect
+from reelabel.cores import usable_cores
+from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.pool import decode_pool
+from tasks.live.record import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fastapi import APIRouter
+    from sqlalchemy import Engine
+
+    from infra.settings import Settings
+    from reelabel.pool.decode_pool import DecodePool
+    from tasks.live.model import LiveModel
+
+
+@contextmanager
+def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRouter]]:
+    """Load what `serve.load` names; yield the routes that it answers.
+
+    Clients may name files of this machine only in the folders of `extract.allow_roots`.
+
+    Args:
+        settings: What to load, and how.
+        uploads: Folder of uploaded videos.
+
+    Raises:
+        ModelError: A model cannot be loaded.
+        ConfigurationError: The settings conflict, or a server cannot be reached.
+        DatabaseUnavailableError: Postgres is unavailable.
+    """
+    load, extract = settings.serve.load, settings.extract
+    roots = {"allow_roots": (*extract.allow_roots, uploads.resolve())}
+    settings = settings.model_copy(update={"extract": extract.model_copy(update=roots)})
+    with ExitStack() as stack:
+        database = connect(settings.database)
+        stack.callback(database.dispose)
+        pool = stack.enter_context(decode_pool(settings, processes=extract.processes or usable_cores()))
+        routers = []
+        if "analyze" in load:  # before the engine, which takes what memory is left of a GPU
+            analyzer = stack.enter_context(Analyzer(settings, pool=pool))
+            analyzer.wait_ready()
+            routers.append(analyze_router(analyzer))
+        if "classify" in load or "live" in load:
+            sessions = settings.live.max_sessions if "live" in load else 0
+            classifier = stack.enter_context(Classifier(settings, pool=pool, database=database, live_sessions=sessions))
+            classifier.wait_ready()
+            if "classify" in load:
+                routers.append(classify_router(classifier))
+            if classifier.live:
+                routers += [stack.enter_context(_open_live(settings, classifier.live, pool, database)), page_router]
+        yield routers
+
+
+@contextmanager
+def _open_live(settings: Settings, model: LiveModel, pool: DecodePool, database: Engine) -> Iterator[APIRouter]:
+    """Yield the route of live sessions, which are recorded."""
+    assert settings.store.uri is not None
+    info = model.wait_ready()
+    recorder = Recorder(database, ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
+    with closing(recorder):
+        begin = partial(open_recording, recorder, info)
+        with open_sessions(settings, model=model, info=info, pool=pool, open_record=begin) as sessions:
+            yield live_router(sessions, config_timeout_s=settings.live.config_timeout_s)

@@ -1,0 +1,98 @@
+"""Who may ask: clients with the token, if there is one, and pages of this service and of named web sites."""
+
+from __future__ import annotations
+
+import hmac
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers
+
+from flows.serve.answers import refuse
+
+if TYPE_CHECKING:
+    from fastapi.responses import JSONResponse
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from infra.settings.serve import ServeSettings
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+# Probes of orchestrators have no token, and read nothing but that the service is there.
+OPEN_PATHS = frozenset({"/health"})
+
+
+class Guard:
+    """Refuses requests and WebSockets before anything of them is read.
+
+    A browser lets any web site send requests to addresses that its user can reach, loopback among them: pages of other
+    sites are refused by their Origin. A site that renames itself to this address (DNS rebinding) is refused by the Host
+    header, unless a token protects the service.
+    """
+
+    def __init__(self, app: ASGIApp, *, settings: ServeSettings, open_paths: frozenset[str] = OPEN_PATHS) -> None:
+        """Guard an application.
+
+        Args:
+            app: The application.
+            settings: With the token and the web sites.
+            open_paths: Paths that need no token.
+        """
+        self._app = app
+        self._settings = settings
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what may ask."""
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refuse(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        # Before a WebSocket is accepted, an ASGI server turns this answer into that of the handshake.
+        await refusal(scope, receive, send)
+
+    def _refuse(self, scope: Scope) -> JSONResponse | None:
+        headers = Headers(scope=scope)
+        if (host := self._strange_host(headers)) is not None:
+            return refuse(
+                "host_refused",
+                f"This service listens on loopback, and is not {host}; ask for it as 127.0.0.1, or set serve.token.",
+                HTTPStatus.MISDIRECTED_REQUEST,
+            )
+        if (origin := self._strange_origin(headers)) is not None:
+            return refuse(
+                "origin_refused",
+                f"Pages of {origin} may not ask this service; name the site in serve.origins if they should.",
+                HTTPStatus.FORBIDDEN,
+            )
+        if scope["path"] not in self._open_paths and not self._has_token(scope, headers):
+            return refuse(
+                "unauthorized",
+                "This service needs its token: send the header Authorization: Bearer TOKEN.",
+                HTTPStatus.UNAUTHORIZED,
+            )
+        return None
+
+    def _strange_host(self, headers: Headers) -> str | None:
+        if self._settings.token or self._settings.host not in LOOPBACK:
+            return None
+        host = headers.get("host", "")
+        return None if urlsplit(f"//{host}").hostname in LOOPBACK else host or "named"
+
+    def _strange_origin(self, headers: Headers) -> str | None:
+        origin = headers.get("origin")
+        if origin is None or origin in self._settings.origins or urlsplit(origin).netloc == headers.get("host"):
+            return None
+        return origin
+
+    def _has_token(self, scope: Scope, headers: Headers) -> bool:
+        if self._settings.token is None:
+            return True
+        expected = self._settings.token.get_secret_value().encode()
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scope["type"] == "websocket" and not given:  # a browser's WebSocket cannot set headers
+            scheme, given = "bearer", parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), expected)

@@ -1,0 +1,157 @@
+"""The server of the application: its address, its end, and clients that say nothing."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import signal
+import socket
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import uvicorn
+
+from flows.serve.guard import LOOPBACK
+from flows.serve.live import MAX_MESSAGE_BYTES
+from reelabel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fastapi import FastAPI
+
+    from infra.settings.serve import ServeSettings
+
+_LOG = logging.getLogger("reelabel")
+_BACKLOG = 2048
+# Within the ten seconds that Ctrl-C may take, other things end as well.
+_INTERRUPT_S = 4.0
+_SWEEP_S = 1.0
+
+
+def reserve(settings: ServeSettings) -> socket.socket:
+    """Bind the address, so that nobody else takes it while models load; it does not listen yet.
+
+    Raises:
+        ConfigurationError: Others than this machine could ask without a token, or the address cannot be had.
+    """
+    if settings.host not in LOOPBACK and settings.token is None and not settings.without_token:
+        raise ConfigurationError(
+            f"{settings.host} can be reached by others, who could ask anything: set serve.token, or "
+            "serve.without_token if something before the service asks for logins."
+        )
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((settings.host, settings.port))
+    except OSError as error:
+        opened.close()
+        raise _cannot_listen(settings, error) from None
+    return opened
+
+
+def _cannot_listen(settings: ServeSettings, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"Cannot listen on {settings.host}:{settings.port} ({error.strerror or error}); set serve.host or serve.port."
+    )
+
+
+def url_of(opened: socket.socket) -> str:
+    """Return the URL of a socket."""
+    host, port = opened.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(app: FastAPI, opened: socket.socket, settings: ServeSettings, *, ready: Callable[[], None]) -> int | None:
+    """Serve an application until a signal; requests in work end first, if they do so in time.
+
+    Args:
+        app: The application.
+        opened: Where to listen, as reserved.
+        settings: With the timeouts.
+        ready: Called when the first request would be answered.
+
+    Returns:
+        The signal that ended it.
+
+    Raises:
+        ConfigurationError: Another process has begun to listen there meanwhile.
+    """
+    try:
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        raise _cannot_listen(settings, error) from None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:  # each client that is connected takes a descriptor
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    server = _Server(app, settings, ready=ready)
+    server.run(sockets=[opened])
+    return server.ended_by
+
+
+class _Server(uvicorn.Server):
+    """Ends by SIGINT and SIGTERM, and leaves clients that say nothing.
+
+    Attributes:
+        ended_by: The first signal.
+    """
+
+    def __init__(self, app: FastAPI, settings: ServeSettings, *, ready: Callable[[], None]) -> None:
+        # uvloop would take the signals from `infra.interrupts`.
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=round(settings.stop_timeout_s),
+            proxy_headers=False,
+            # Pictures do not shrink any further, and what is compressed could be a bomb.
+            ws_per_message_deflate=False,
+            ws_max_size=MAX_MESSAGE_BYTES,
+        )
+        super().__init__(config)
+        self.ended_by: int | None = None
+        self._ready = ready
+        self._silence_s = settings.idle_timeout_s
+        self._since_s: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        self._swept_s = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Hear SIGINT and SIGTERM; unlike uvicorn, do not raise them again at the end."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - the library's signature
+        """Begin to end."""
+        self.ended_by = self.ended_by or sig
+        if sig == signal.SIGINT:
+            self.config.timeout_graceful_shutdown = round(_INTERRUPT_S)
+        super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close connections that have sent no whole head of a request for too long."""
+        now_s = time.monotonic()
+        if now_s - self._swept_s > _SWEEP_S:
+            self._swept_s = now_s
+            for connection in list(self.server_state.connections):
+                if getattr(connection, "cycle", self) is not None:  # a request has begun, or it is a WebSocket
+                    continue
+                if now_s - self._since_s.setdefault(connection, now_s) > self._silence_s:
+                    connection.transport.close()
+        return await super().on_tick(counter)

@@ -1,0 +1,51 @@
+"""Settings of the HTTP service, the section `[serve]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from infra.settings.base import SettingsSection
+
+Origin = Annotated[str, Field(pattern=r"^https?://[^/@]+$")]
+
+
+class ServeSettings(SettingsSection):
+    """The HTTP service of `reelabel serve`."""
+
+    host: Annotated[
+        str, Field(min_length=1, description="Address to listen on; others than loopback need a token.")
+    ] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")] = 8020
+    token: Annotated[
+        SecretStr | None,
+        Field(
+            min_length=16, description="Token that clients must send, as Authorization: Bearer TOKEN; if empty, none."
+        ),
+    ] = None
+    without_token: Annotated[
+        bool,
+        Field(
+            description="Listen on another address than loopback without a token, such as behind a proxy with logins."
+        ),
+    ] = False
+    origins: Annotated[
+        tuple[Origin, ...],
+        Field(description='Other web sites whose pages may ask, such as ["https://example.com"]; if empty, none.'),
+    ] = ()
+    load: Annotated[
+        tuple[Literal["classify", "analyze", "live"], ...],
+        Field(min_length=1, description='What is loaded and answered: "classify", "analyze", "live", or several.'),
+    ] = ("classify", "analyze", "live")
+    max_requests: Annotated[
+        int,
+        Field(ge=1, le=1024, description="Requests in work at the same time; others are refused with 429 at once."),
+    ] = 16
+    max_upload_mib: Annotated[int, Field(ge=1, le=65_536, description="Largest uploaded video, in MiB.")] = 512
+    idle_timeout_s: Annotated[
+        float, Field(ge=1, le=3600, description="Seconds without a byte of a request before its client is left.")
+    ] = 20
+    stop_timeout_s: Annotated[
+        float, Field(ge=1, le=3600, description="After SIGTERM, most seconds for the requests in work to end.")
+    ] = 30

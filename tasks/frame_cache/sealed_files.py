@@ -1,0 +1,49 @@
+"""Files behind their seals, beside those of the frame cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reelabel.seal import NO_KEY
+
+if TYPE_CHECKING:
+    from reelabel.seal import Seal
+    from reelabel.sources.object_store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedFiles:
+    """Files under one root, by key.
+
+    Attributes:
+        objects: The object store.
+        root_uri: The root, usually of the frame cache.
+        seal: Seals the files.
+    """
+
+    objects: ObjectStore
+    root_uri: str
+    seal: Seal = NO_KEY
+
+    def uri_of(self, key: str) -> str:
+        """Return the URI of a key."""
+        return f"{self.root_uri.rstrip('/')}/{key}"
+
+    def read_sealed(self, key: str) -> memoryview:
+        """Read a file.
+
+        Raises:
+            ObjectError: There is none.
+            SealError: It was altered, or belongs elsewhere.
+            StoreUnavailableError: The store is unavailable.
+        """
+        return self.seal.unwrap(key, self.objects.read(self.uri_of(key)))
+
+    def replace_sealed(self, key: str, data: bytes) -> None:
+        """Write a file, in place of one that is there.
+
+        Raises:
+            StoreUnavailableError: The store is unavailable.
+        """
+        self.objects.replace(self.uri_of(key), self.seal.wrap(key, data))

@@ -1,0 +1,96 @@
+"""The frame files of a live session: its kept frames, in parts, each sealed under a name of its own.
+
+They are no cache: the frames cannot be made again. So they lie beside it, as `live/SESSION/PART.arrow`, where neither
+eviction nor the removal of orphans looks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from reelabel.frames.frame_file import encode_frame_file, unseal_frame_file
+from reelabel.sampled_frames import NO_PTS, Orientation, SampledFrames
+from reelabel.sampling.options import Sampling
+from reelabel.seal import embed_seal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    import numpy.typing as npt
+
+    from reelabel.frames.frame_file import FrameFile
+    from reelabel.seal import Seal
+    from reelabel.sources.object_store import ObjectStore
+
+
+class KeptFrame(NamedTuple):
+    """A frame that a session kept.
+
+    Attributes:
+        number: Its position among the session's kept frames, from 0.
+        time_s: Its time, in seconds on the session's clock.
+        image: RGB pixels as the model sees them; shape (H, W, 3), uint8.
+    """
+
+    number: int
+    time_s: float
+    image: npt.NDArray[np.uint8]
+
+
+def key_of(session_id: UUID, part: int) -> str:
+    """Return the key of a part, below the store's root."""
+    return f"live/{session_id}/{part:06d}.arrow"
+
+
+def encode_part(frames: Sequence[KeptFrame], *, session_id: UUID, part: int, seal: Seal) -> bytes:
+    """Return the sealed frame file of some kept frames.
+
+    Args:
+        frames: At least one, all of one size, in order of time.
+        session_id: The session.
+        part: Number of the file, from 0.
+        seal: Seals it.
+    """
+    times_s = np.array([frame.time_s for frame in frames])
+    count, (height, width, _) = len(frames), frames[0].image.shape
+    sampled = SampledFrames(
+        images=np.stack([frame.image for frame in frames]),
+        pts=np.full(count, NO_PTS),
+        time_s=times_s,
+        frame_index=np.array([frame.number for frame in frames], np.int64),
+        is_keyframe=np.ones(count, np.bool_),
+        picks=np.arange(count),
+        keyframes_in_file=count,
+        keyframe_ms=np.round(times_s * 1e3).astype(np.int64),
+        first_ms=round(times_s[0] * 1e3),
+        total_frames=count,
+        fps=0.0,
+        duration_s=float(times_s[-1] - times_s[0]),
+        native_width_px=width,
+        native_height_px=height,
+        orientation=Orientation(),
+        method="linear",
+        reason="",
+        decode_ms=0.0,
+        frames_decoded=count,
+    )
+    file = encode_frame_file(
+        sampled,
+        source_uri=f"live:{session_id}",
+        fingerprint=f"{part:06d}",
+        sampling=Sampling(sampler="keyframes", num_frames=-1),
+    )
+    return embed_seal(file.data, seal, key_of(session_id, part))
+
+
+def read_part(objects: ObjectStore, root_uri: str, key: str, seal: Seal) -> FrameFile:
+    """Read a part of a session's frames.
+
+    Raises:
+        ObjectMissingError: The file does not exist.
+        FrameFileError: It is damaged or altered, or was sealed with another key.
+    """
+    return unseal_frame_file(objects.read(f"{root_uri.rstrip('/')}/{key}"), key, seal)

@@ -1,0 +1,96 @@
+"""The frames of clients: pictures, decoded in the pool's processes and never in this one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from reelabel.errors import DecoderTimeoutError, VideoError, VideoTooLargeError
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sources.video_file import VideoFile
+from tasks.live.protocol import MessageRefusedError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from reelabel.pool.decode_pool import DecodePool
+    from tasks.live.model import LiveInfo
+
+# Whatever else FFmpeg would open is not given to it: not videos, playlists or subtitles.
+_JPEG, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+_KINDS = (_JPEG, b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"RIFF")
+_WEBP = slice(8, 12)
+_MIN_PX = 4 * 28 * 28
+_MAX_PICTURES = 64  # of a file that is refused if it has more than one
+
+
+class Picture(NamedTuple):
+    """A decoded frame.
+
+    Attributes:
+        image: RGB pixels as the model sees them; shape (H, W, 3), uint8.
+        decoded_px: Pixels before it was scaled.
+    """
+
+    image: npt.NDArray[np.uint8]
+    decoded_px: int
+
+
+class FrameReader:
+    """Decodes pictures at the size that a model takes. Thread-safe."""
+
+    def __init__(self, pool: DecodePool, info: LiveInfo, *, max_frame_px: int, max_native_px: int) -> None:
+        """Prepare.
+
+        Args:
+            pool: Decodes.
+            info: The model, whose sizes frames are scaled to.
+            max_frame_px: Most pixels of a frame that the model sees; less if it takes less.
+            max_native_px: Most pixels of a frame as it is sent.
+        """
+        self._pool = pool
+        self._sampling = Sampling(
+            num_frames=1,
+            max_pixels=max(_MIN_PX, min(max_frame_px, info.max_frame_px)),
+            size_multiple_px=info.size_multiple_px,
+        )
+        self._limits = Limits(max_frame_pixels=max_native_px, max_frames=_MAX_PICTURES)
+
+    def read(self, data: bytes) -> Picture:
+        """Decode a frame.
+
+        Raises:
+            MessageRefusedError: It is no picture, is cut short, or is too large.
+            TransientError: Decoding processes keep being killed.
+        """
+        _require_picture(data)
+        descriptor = os.memfd_create("frame", os.MFD_CLOEXEC)
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(data)
+            frames = self._pool.extract(VideoFile(descriptor, len(data)), sampling=self._sampling, limits=self._limits)
+        except VideoTooLargeError as error:
+            raise MessageRefusedError(f"The frame is too large: {error.message}", code="frame_too_large") from None
+        except DecoderTimeoutError:
+            raise _unreadable("took too long to decode") from None
+        except VideoError:
+            raise _unreadable("cannot be decoded") from None
+        finally:
+            os.close(descriptor)
+        if frames.total_frames != 1:
+            raise _unreadable("has several pictures; send each as a frame")
+        return Picture(frames.images[0], frames.native_width_px * frames.native_height_px)
+
+
+def _require_picture(data: bytes) -> None:
+    if not data.startswith(_KINDS) or (data.startswith(b"RIFF") and data[_WEBP] != b"WEBP"):
+        raise _unreadable("is no picture; send JPEG, PNG, WebP, BMP or GIF")
+    # FFmpeg paints what is missing of a JPEG grey.
+    if data.startswith(_JPEG) and _JPEG_END not in data[-64:]:
+        raise _unreadable("is a JPEG that is cut short; send all of it")
+
+
+def _unreadable(why: str) -> MessageRefusedError:
+    return MessageRefusedError(f"The frame {why}.", code="frame_unreadable")

@@ -1,0 +1,206 @@
+"""What answers the questions of live sessions: the interface, and what crosses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    from tasks.live.items import LiveItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prefix:
+    """What a session has the model read before a question.
+
+    Attributes:
+        session: As given to `LiveModel.open`.
+        items: Oldest first; at least one.
+        system_prompt: None leaves it to the chat template.
+    """
+
+    session: str
+    items: tuple[LiveItem, ...] = field(repr=False)
+    system_prompt: str | None = None
+
+    @property
+    def frames(self) -> int:
+        """Number of different frames."""
+        return sum(item.frames for item in self.items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveQuery:
+    """A question about a prefix.
+
+    Attributes:
+        text: The question; with choices, as `tasks.model.prompts.prompt.render_question` renders them.
+        choices: The answers, in order; empty for an answer in free text.
+        scoring: With choices, score the choice's letter, or the first token of its text.
+        max_tokens: Most tokens of an answer in free text.
+        temperature: Of an answer in free text; 0 takes the most probable token each time.
+        top_p: Of an answer in free text.
+        seed: Of an answer in free text; None draws one.
+    """
+
+    text: str
+    choices: tuple[str, ...] = ()
+    scoring: Literal["letter", "text"] = "letter"
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmed:
+    """A prefix was read by the model, or given up because a newer one of its session came.
+
+    Attributes:
+        is_dropped: Given up; all that follows is 0.
+        prompt_tokens: Tokens of the prefix.
+        cached_tokens: Those that it did not have to compute.
+        total_ms: From `warm` until it was read.
+    """
+
+    is_dropped: bool = False
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    total_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """The next piece of an answer in free text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveAnswer:
+    """An answer that is complete.
+
+    Attributes:
+        text: All of it; with choices, the label.
+        finish_reason: Why it ended: `stop`, or `length` at `max_tokens`.
+        choice_index: With choices, the most probable one.
+        probabilities: With choices, one each, summing to 1.
+        prompt_tokens: Tokens of prefix and question.
+        cached_tokens: Those that were not computed for this question.
+        output_tokens: Tokens of the answer.
+        first_token_ms: From `ask` to the first token.
+        total_ms: From `ask` to the last.
+    """
+
+    text: str
+    finish_reason: Literal["stop", "length"]
+    choice_index: int | None = None
+    probabilities: tuple[float, ...] = ()
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    first_token_ms: float
+    total_ms: float
+
+    @property
+    def margin(self) -> float | None:
+        """With choices, the probability of the label minus that of the runner-up."""
+        if not self.probabilities:
+            return None
+        first, second = sorted(self.probabilities, reverse=True)[:2]
+        return first - second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveInfo:
+    """The model behind a session.
+
+    Attributes:
+        model: Its name, as in a spec.
+        device: The GPU's name, or `cpu`.
+        max_tokens: Most tokens of a prefix, its question and the answer.
+        size_multiple_px: Frames whose width and height are multiples of it are not scaled again.
+        max_frame_px: Most pixels of a frame.
+        versions: Versions by package.
+    """
+
+    model: str
+    device: str
+    max_tokens: int
+    size_multiple_px: int
+    max_frame_px: int
+    versions: dict[str, str]
+
+
+class LiveModel(Protocol):
+    """Reads prefixes as they grow, and answers questions about them; thread-safe.
+
+    Sessions see nothing of each other: what is cached for one is not used for another, even of the same pixels.
+    """
+
+    def start(self) -> None:
+        """Start loading, or reload after a loss; return at once."""
+        ...
+
+    def wait_ready(self) -> LiveInfo:
+        """Wait until questions can be answered.
+
+        Raises:
+            ModelError: The model cannot be loaded, or takes no live sessions.
+        """
+        ...
+
+    def open(self, session: str) -> None:
+        """Make a session known.
+
+        Args:
+            session: A name that no session had before.
+        """
+        ...
+
+    def warm(self, prefix: Prefix, *, following: bool = False) -> Future[Warmed]:
+        """Have the model read a prefix; return at once.
+
+        One prefix of a session is being read, and one waits, which a newer one replaces. Questions go first.
+
+        Args:
+            prefix: Usually the last one with another item.
+            following: It is the one that replaces the current prefix later, and is read when nothing else waits; a
+                session may have one of either kind waiting.
+
+        Returns:
+            A future that is never cancelled. It raises `PromptTooLongError` or `InferenceError` if the model does not
+            take the prefix, and `EngineLostError` if the engine was lost.
+        """
+        ...
+
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | LiveAnswer]:
+        """Ask a question about a prefix, whether or not the model has read it.
+
+        Closing the iterator gives the question up.
+
+        Args:
+            prefix: What the question is about.
+            query: The question.
+
+        Yields:
+            With choices, only the answer; else pieces of its text, and at last the answer.
+
+        Raises:
+            PromptTooLongError: Prefix and question have more tokens, or span more positions, than the model takes.
+            PromptError: The question's text or choices are at fault.
+            InferenceError: The model rejects the question.
+            EngineLostError: The engine was lost: warm and ask again.
+        """
+        ...
+
+    def forget(self, session: str) -> None:
+        """End a session: give up what waits, and free its memory; idempotent."""
+        ...
+
+    def close(self) -> None:
+        """Shut down everything that was started; idempotent."""
+        ...

@@ -1,0 +1,70 @@
+"""The events of a session, in order and numbered, kept for a client that comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tasks.live.protocol import Event
+
+_MAX_EVENTS = 4096
+_MAX_BYTES = 8 * 1024**2
+
+
+class Outbox:
+    """Events of one session; the last ones are kept. Thread-safe.
+
+    Attributes:
+        last_seq: Number of the last event; 0 if there is none.
+        is_closed: Whether no event follows.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.last_seq = 0
+        self.is_closed = False
+        self._events: deque[tuple[int, str]] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._wake: Callable[[], None] | None = None
+
+    def put(self, event: Event) -> None:
+        """Number an event, and wake whoever sends; none follows the last."""
+        with self._lock:
+            if self.is_closed:
+                return
+            self.last_seq += 1
+            text = event.model_copy(update={"seq": self.last_seq}).model_dump_json()
+            self._events.append((self.last_seq, text))
+            self._bytes += len(text)
+            while len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES:
+                self._bytes -= len(self._events.popleft()[1])
+            wake = self._wake
+        if wake:
+            wake()
+
+    def after(self, seq: int) -> list[tuple[int, str]]:
+        """Return the events after a number that are still kept, as JSON with their numbers."""
+        with self._lock:
+            first = self.last_seq - len(self._events)
+            start = max(0, seq - first)
+            return [self._events[position] for position in range(start, len(self._events))]
+
+    def watch(self, wake: Callable[[], None] | None) -> None:
+        """Have something called after each event; it must not block."""
+        with self._lock:
+            self._wake = wake
+        if wake:
+            wake()
+
+    def close(self) -> None:
+        """No event follows."""
+        with self._lock:
+            self.is_closed = True
+            wake = self._wake
+        if wake:
+            wake()

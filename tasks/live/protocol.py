@@ -1,0 +1,509 @@
+"""The messages of a live session: those that vLLM-Omni publishes for `/v1/video/chat/stream`, and more.
+
+Names, fields and defaults are those of https://docs.vllm.ai/projects/vllm-omni/en/stable/serving/video_stream_api/, so
+that its clients work unchanged. What a message does not know is refused by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from reelabel.errors import ReelabelError
+from reelabel.validation import describe_fault
+from reelabel.wording import printable
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+MAX_CHOICES = 64
+MAX_TEXT = 20_000  # characters of a question or a system prompt
+MAX_ID = 200
+_MAX_NAMED = 80  # characters of a client's own words that a refusal quotes
+_FOREVER_S = 1e9
+ErrorCode: TypeAlias = Literal[
+    "invalid_message",
+    "message_too_large",
+    "unexpected_message",
+    "config_timeout",
+    "model_unknown",
+    "modality_unsupported",
+    "audio_unsupported",
+    "audio_too_large",
+    "frame_unreadable",
+    "frame_too_large",
+    "no_frames",
+    "too_many_queries",
+    "prompt_too_long",
+    "query_refused",
+    "query_failed",
+    "engine_lost",
+    "too_many_sessions",
+    "limit_reached",
+    "idle_timeout",
+    "resume_refused",
+    "unavailable",
+    "internal",
+]
+EndReason: TypeAlias = Literal["done", "idle", "total_time", "limit", "client_lost", "server_stopping", "error"]
+FrameStatus: TypeAlias = Literal["kept", "similar", "busy", "evicted"]
+
+
+class MessageRefusedError(ReelabelError):
+    """What a client sent is at fault, or cannot be taken now.
+
+    Attributes:
+        is_fatal: Whether the session ends by it.
+    """
+
+    code: ErrorCode  # type: ignore[misc]  # of this refusal, not of the class
+
+    def __init__(self, message: str, *, code: ErrorCode, is_fatal: bool = False) -> None:
+        """Store what the client is told."""
+        super().__init__(message)
+        self.code = code
+        self.is_fatal = is_fatal
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain the character U+0000")
+    return text
+
+
+Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_storable)]
+Id: TypeAlias = Annotated[str, Field(max_length=MAX_ID), AfterValidator(_storable)]
+Base64: TypeAlias = Annotated[str, Field(min_length=1, json_schema_extra={"contentEncoding": "base64"})]
+
+
+def _also(name: str, old: str) -> FieldInfo:
+    """Have a field take the older name of the published protocol."""
+    return cast("FieldInfo", Field(validation_alias=AliasChoices(name, old)))
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Sampling(_Message):
+    """How an answer in free text is drawn."""
+
+    temperature: Annotated[float, Field(ge=0, le=10, description="0 takes the most probable token each time.")] = 0.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_tokens: Annotated[int, Field(ge=1, le=4096, description="Most tokens of an answer.")] = 256
+    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1, description="Draws the same answer again.")] = None
+
+
+class SessionConfig(_Message):
+    """Begins a session; the first message of a connection, unless it resumes one."""
+
+    type: Literal["session.config"]
+    model: Annotated[str | None, Field(max_length=MAX_ID, description="The model served; null takes it.")] = None
+    modalities: Annotated[
+        tuple[Literal["text", "audio"], ...],
+        Field(
+            min_length=1,
+            max_length=2,
+            description="Of answers: a model that does not speak refuses `audio` alone, and otherwise answers in text.",
+        ),
+    ] = ("text",)
+    system_prompt: Annotated[Text | None, Field(description="Comes before the first frame.")] = None
+    sampling: Annotated[Sampling | None, Field(description="Of answers in free text; a query may have its own.")] = None
+    sampling_params_list: Annotated[
+        tuple[Sampling | dict[str, Any], ...] | None,
+        Field(description="The first entry is `sampling`; others, of stages that speak, are ignored."),
+    ] = None
+    window: Annotated[
+        int | None,
+        Field(ge=2, le=100_000, description="A query sees at least the last so many kept frames, and less than twice."),
+    ] = None
+    window_s: Annotated[
+        float | None, Field(gt=0, le=_FOREVER_S, description="The same in seconds, in place of `window`.")
+    ] = None
+    sink: Annotated[int, Field(ge=0, le=1024, description="First kept frames, which are never evicted.")] = 0
+    num_frames: Annotated[
+        int | None,
+        _also("num_frames", "num_sample_frames"),
+        Field(ge=1, le=128, description="Accepted and ignored: a query sees all frames of the window."),
+    ] = None
+    max_frames: Annotated[
+        int | None, Field(ge=1, le=256, description="Most frames that a query sees: a `window` of half as many.")
+    ] = None
+    enable_frame_filter: Annotated[
+        bool,
+        _also("enable_frame_filter", "evs_enabled"),
+        Field(description="Drop frames that are similar to the last kept one."),
+    ] = True
+    frame_filter_threshold: Annotated[
+        float,
+        _also("frame_filter_threshold", "evs_threshold"),
+        Field(ge=0, le=1, description="Similarity above which a frame is dropped, as of `drop_similar`."),
+    ] = 0.95
+    use_audio_in_video: Annotated[bool, Field(description="Show the model the audio chunks among the frames.")] = True
+    speaker: Annotated[Id | None, Field(description="Voice of a model that speaks.")] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> SessionConfig:
+        if sum(value is not None for value in (self.window, self.window_s, self.max_frames)) > 1:
+            raise ValueError("only one of window, window_s and max_frames can be given")
+        if self.sampling and self.sampling_params_list:
+            raise ValueError("only one of sampling and sampling_params_list can be given")
+        if self.sampling_params_list and not isinstance(self.sampling_params_list[0], Sampling):
+            known = ", ".join(Sampling.model_fields)
+            raise ValueError(f"the first entry of sampling_params_list may have {known}, in their ranges")
+        return self
+
+    @property
+    def answers(self) -> Sampling:
+        """How answers in free text are drawn."""
+        if self.sampling_params_list and isinstance(first := self.sampling_params_list[0], Sampling):
+            return first
+        return self.sampling or Sampling()
+
+
+class SessionResume(_Message):
+    """Goes on with a session whose connection was lost; the first message of the new connection."""
+
+    type: Literal["session.resume"]
+    session_id: Id
+    resume_token: Annotated[Id, Field(description="As `session.created` gave it.")]
+    last_seq: Annotated[int, Field(ge=0, description="`seq` of the last event received; later ones are sent again.")]
+
+
+class VideoFrame(_Message):
+    """A frame; without `data`, it says the time and the id of the binary message that follows."""
+
+    type: Literal["video.frame"]
+    data: Annotated[Base64 | None, Field(description="JPEG, PNG, WebP, BMP or GIF, in base64.")] = None
+    frame_id: Annotated[Id | None, Field(description="Is repeated in what answers the frame.")] = None
+    time_s: Annotated[
+        FiniteFloat | None, Field(ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Its time; else that of its arrival.")
+    ] = None
+    pts_ms: Annotated[
+        FiniteFloat | None, Field(ge=-_FOREVER_S * 1e3, le=_FOREVER_S * 1e4, description="The same in milliseconds.")
+    ] = None
+    source_pts_ms: Annotated[float | None, Field(description="Accepted and ignored.")] = None
+    capture_ts_ms: Annotated[float | None, Field(description="Is repeated in what answers the frame.")] = None
+    quality_profile: Annotated[Id | None, Field(description="Accepted and ignored.")] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> VideoFrame:
+        if self.time_s is not None and self.pts_ms is not None:
+            raise ValueError("only one of time_s and pts_ms can be given")
+        return self
+
+    @property
+    def own_time_s(self) -> float | None:
+        """Its time in seconds by its client's clock; None if it has none."""
+        return self.time_s if self.pts_ms is None else self.pts_ms / 1e3
+
+
+class AudioChunk(_Message):
+    """Sound: 16-bit little-endian PCM, one channel of 16 kHz."""
+
+    type: Literal["audio.chunk"]
+    data: Base64
+    time_s: Annotated[
+        FiniteFloat | None,
+        Field(ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Of its first sample; else that of its arrival."),
+    ] = None
+
+
+class VideoQuery(_Message):
+    """A question about the frames so far; it is answered in its turn, and never dropped."""
+
+    type: Literal["video.query"]
+    text: Text
+    choices: Annotated[
+        tuple[Text, ...] | None,
+        Field(min_length=2, max_length=MAX_CHOICES, description="One token then chooses; else the answer is free."),
+    ] = None
+    query_id: Annotated[Id | None, Field(description="Is repeated in what answers the query.")] = None
+    sampling: Annotated[Sampling | None, Field(description="In place of the session's.")] = None
+    audio_data: Annotated[Base64 | None, Field(description="One more chunk of audio, before the question.")] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> VideoQuery:
+        if self.choices and len(set(self.choices)) < len(self.choices):
+            raise ValueError("choices must differ")
+        return self
+
+
+class VideoDone(_Message):
+    """Ends the session, once all queries are answered."""
+
+    type: Literal["video.done"]
+
+
+class StatsRequest(_Message):
+    """Asks for `session.stats`."""
+
+    type: Literal["session.stats"]
+
+
+class Ping(_Message):
+    """Shows that the client is there, and is answered by `pong`."""
+
+    type: Literal["ping"]
+
+
+ClientMessage: TypeAlias = Annotated[
+    SessionConfig | SessionResume | VideoFrame | AudioChunk | VideoQuery | VideoDone | StatsRequest | Ping,
+    Field(discriminator="type"),
+]
+CLIENT_MESSAGES: TypeAdapter[ClientMessage] = TypeAdapter(ClientMessage)
+
+
+class _Event(BaseModel):
+    """What the server sends; `seq` counts from 1 over all connections of a session, and is 0 before there is one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seq: Annotated[int, Field(ge=0)] = 0
+
+
+class SessionLimits(BaseModel):
+    """What ends a session, or refuses a message."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    idle_s: float = Field(description="Seconds without a message.")
+    total_s: float = Field(description="Seconds in all.")
+    max_frames: int = Field(description="Frames sent.")
+    max_bytes: int = Field(description="Bytes of frames and audio sent.")
+    max_pixels: int = Field(description="Pixels decoded, in all.")
+    max_frame_pixels: int = Field(description="Pixels of one frame.")
+    max_message_bytes: int = Field(description="Bytes of one message.")
+
+
+class SessionCreated(_Event):
+    """The session has begun, or goes on."""
+
+    type: Literal["session.created"] = "session.created"
+    session_id: str
+    resume_token: str = Field(description="Lets the client resume the session within `resume_s` of losing it.")
+    resume_s: float
+    is_resumed: bool = False
+    model: str
+    modalities: tuple[str, ...]
+    window: int | None
+    window_s: float | None
+    sink: int
+    frame_filter_threshold: float | None = Field(description="null if similar frames are kept.")
+    limits: SessionLimits
+
+
+class FrameAck(_Event):
+    """What became of a frame; one of these, or an `error` that names it, answers each frame.
+
+    As published, it is called `video.frame.ack` if the frame had a `frame_id`.
+    """
+
+    type: Literal["frame.ack", "video.frame.ack"] = "frame.ack"
+    frame: int = Field(description="Number of the frame in the session, from 0, in order of arrival.")
+    status: FrameStatus = Field(
+        description="kept; similar to the last kept one; busy: dropped because a newer one came before this was read; "
+        "evicted: its time lies before the last kept frame, so the stream is past it."
+    )
+    time_s: float | None = Field(description="Seconds since the first frame, as the model is told.")
+    similarity: float | None = Field(default=None, description="To the last kept frame.")
+    evicted: int = Field(default=0, description="Kept frames that left the window by this one.")
+    frame_id: str | None = None
+    pts_ms: float | None = None
+    capture_ts_ms: float | None = None
+    accepted: bool = Field(description="Whether it was kept.")
+    buffered_frames: int = Field(description="Frames that a query would see now.")
+    reason: str | None = Field(default=None, description="Why it was not kept: filtered, busy or late.")
+    server_receive_ts_ms: float = Field(description="Unix time of its arrival.")
+
+
+class ResponseStart(_Event):
+    """The answer to a query begins."""
+
+    type: Literal["response.start"] = "response.start"
+    query: int = Field(description="Number of the query in the session, from 0, as in its row.")
+    query_id: str | None = None
+
+
+class TextDelta(_Event):
+    """The next piece of an answer."""
+
+    type: Literal["response.text.delta"] = "response.text.delta"
+    query: int
+    delta: str
+
+
+class ResponseDone(_Event):
+    """An answer is complete, and recorded; what it saw and took."""
+
+    type: Literal["response.done"] = "response.done"
+    query: int
+    query_id: str | None = None
+    text: str = Field(description="All of the answer; with choices, the most probable one.")
+    finish_reason: Literal["stop", "length"]
+    choice: int | None = Field(default=None, description="Index of the most probable choice, from 0.")
+    probabilities: tuple[float, ...] | None = Field(default=None, description="One a choice; they sum to 1.")
+    margin: float | None = Field(default=None, description="Most probable choice minus the runner-up.")
+    first_token_ms: float = Field(description="From the arrival of the query to the first token.")
+    total_ms: float = Field(description="From the arrival of the query to the last token.")
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int = Field(description="Tokens of the prompt that were read before the query came.")
+    frames_used: int = Field(description="Frames that the query saw.")
+    sink_frames: int = Field(description="Of these, the first ones of the session, which stay.")
+    first_frame_s: float = Field(description="Time of the first frame that it saw after those.")
+    last_frame_s: float = Field(description="Time of the last frame that it saw.")
+    last_frame: int = Field(description="Its number.")
+    last_frame_id: str | None = None
+    evicted: int = Field(description="Kept frames that have left the window so far, which it did not see.")
+    engine_restarts: int = Field(default=0, description="How often the engine was lost while it was answered.")
+
+
+class TextDone(_Event):
+    """Follows `response.done`, as clients of the published protocol expect it."""
+
+    type: Literal["response.text.done"] = "response.text.done"
+    query: int
+    text: str
+
+
+class SessionStats(_Event):
+    """What the session has taken and done so far."""
+
+    type: Literal["session.stats"] = "session.stats"
+    age_s: float
+    frames: int
+    kept: int
+    similar: int
+    busy: int
+    evicted: int = Field(description="Frames that came too late.")
+    refused: int = Field(description="Frames that could not be read.")
+    left_window: int = Field(description="Kept frames that have left the window.")
+    in_window: int = Field(description="Frames that a query would see now.")
+    audio_s: float
+    queries: int
+    answered: int
+    waiting: int = Field(description="Queries that wait or are being answered.")
+    bytes: int
+    pixels: int
+    warmed: int = Field(description="Prefixes that the model has read ahead of queries.")
+    warm_ms: float | None = Field(description="What the last one took.")
+    cached_tokens: int | None = Field(description="Tokens of the last one that were known already.")
+    engine_restarts: int
+
+
+class Notice(_Event):
+    """Something that the client should know, and need not act on."""
+
+    type: Literal["session.notice"] = "session.notice"
+    code: Literal["engine_lost", "engine_back", "events_lost"]
+    message: str
+
+
+class ErrorEvent(_Event):
+    """A message, a frame or a query was refused, or the session ends."""
+
+    type: Literal["error"] = "error"
+    code: ErrorCode
+    message: str
+    frame: int | None = None
+    frame_id: str | None = None
+    query: int | None = None
+    query_id: str | None = None
+    is_fatal: bool = Field(default=False, description="Whether `session.closed` follows.")
+
+
+class SessionDone(_Event):
+    """Answers `video.done`, as published; `session.closed` follows."""
+
+    type: Literal["session.done"] = "session.done"
+
+
+class SessionClosed(_Event):
+    """The last event of a session."""
+
+    type: Literal["session.closed"] = "session.closed"
+    reason: EndReason
+
+
+class Pong(_Event):
+    """Answers `ping`."""
+
+    type: Literal["pong"] = "pong"
+
+
+Event: TypeAlias = (
+    SessionCreated
+    | FrameAck
+    | ResponseStart
+    | TextDelta
+    | ResponseDone
+    | TextDone
+    | SessionStats
+    | Notice
+    | ErrorEvent
+    | SessionDone
+    | SessionClosed
+    | Pong
+)
+EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+
+
+def parse_message(text: str | bytes) -> ClientMessage:
+    """Parse a text message of a client.
+
+    Raises:
+        MessageRefusedError: It is no message; the sentence names what is wrong.
+    """
+    try:
+        return CLIENT_MESSAGES.validate_json(text)
+    except ValidationError as error:
+        raise MessageRefusedError(_describe(error), code="invalid_message") from None
+
+
+def decode_base64(data: str, *, what: str) -> bytes:
+    """Decode what a message carries.
+
+    Raises:
+        MessageRefusedError: It is not base64.
+    """
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise MessageRefusedError(f"{what} is not valid base64.", code="invalid_message") from None
+
+
+def _describe(error: ValidationError) -> str:
+    fault = error.errors(include_url=False)[0]
+    kind, context = fault["type"], fault.get("ctx", {})
+    known = "session.config, session.resume, video.frame, audio.chunk, video.query, video.done, session.stats, ping"
+    if kind == "json_invalid":
+        return "The message is not valid JSON."
+    if kind == "union_tag_invalid":
+        return f"There is no message of type {_quote(context['tag'])}; there are {known}."
+    if kind == "union_tag_not_found":
+        return f"The message has no type; it must be one of {known}."
+    if kind in {"model_attributes_type", "dict_type"} and len(fault["loc"]) <= 1:
+        return "The message is not a JSON object."
+    name, *path = fault["loc"]
+    where = ".".join(_quote(part) if isinstance(part, str) else str(part) for part in path)
+    clause = describe_fault(fault, {"extra_forbidden": "is an unknown field"})
+    return f"{name}: {where} {clause}." if where else f"{name}: {clause}."
+
+
+def _quote(text: object) -> str:
+    short = str(text)
+    return printable(short if len(short) <= _MAX_NAMED else f"{short[:_MAX_NAMED]}...")

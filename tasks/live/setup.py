@@ -1,0 +1,99 @@
+"""What the sessions of one service share, and what a session may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tasks.live.protocol import MessageRefusedError, SessionConfig
+from tasks.live.window import WindowRule
+
+if TYPE_CHECKING:
+    from tasks.live.frames import FrameReader
+    from tasks.live.model import LiveInfo, LiveModel
+
+_DEFAULT_WINDOW = 25  # as published: at most 50 frames are seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLimits:
+    """What ends a session, or refuses a message.
+
+    Attributes:
+        idle_s: Seconds without a message, while no query is in work.
+        total_s: Seconds in all.
+        resume_s: Seconds for which a session waits for its client to come back.
+        max_frames: Frames sent.
+        max_bytes: Bytes of frames sent.
+        max_pixels: Pixels decoded in all.
+        max_frame_bytes: Bytes of one frame.
+        max_native_px: Pixels of one frame as it is sent.
+        max_window_frames: Frames that a query sees.
+        max_message_bytes: Bytes of one message.
+    """
+
+    idle_s: float = 60.0
+    total_s: float = 86_400.0
+    resume_s: float = 30.0
+    max_frames: int = 1_000_000
+    max_bytes: int = 64 * 1024**3
+    max_pixels: int = 1_000_000_000_000
+    max_frame_bytes: int = 8 * 1024**2
+    max_native_px: int = 16_000_000
+    max_window_frames: int = 2048
+    max_message_bytes: int = 16 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSetup:
+    """What the sessions of one service share.
+
+    Attributes:
+        model: What answers.
+        info: Its facts.
+        reader: What decodes frames.
+        limits: What ends a session.
+        template: Prompt template of queries with choices.
+    """
+
+    model: LiveModel = field(repr=False)
+    info: LiveInfo
+    reader: FrameReader = field(repr=False)
+    limits: LiveLimits
+    template: str
+
+
+def check_config(config: SessionConfig, setup: LiveSetup) -> None:
+    """Check that a model does what a client asks for.
+
+    Raises:
+        MessageRefusedError: It does not.
+    """
+    info, limits = setup.info, setup.limits
+    if config.model is not None and config.model != info.model:
+        raise MessageRefusedError(
+            f"The model {config.model} is not served here; leave out model, or ask for {info.model}.",
+            code="model_unknown",
+            is_fatal=True,
+        )
+    if "text" not in config.modalities:
+        raise MessageRefusedError(
+            f"The model {info.model} does not speak; ask for the modality text.",
+            code="modality_unsupported",
+            is_fatal=True,
+        )
+    if config.window is not None and 2 * config.window + config.sink > limits.max_window_frames:
+        raise MessageRefusedError(
+            f"With a window of {config.window:,} frames, a query sees up to twice as many and the sink; "
+            f"{limits.max_window_frames:,} are allowed.",
+            code="limit_reached",
+            is_fatal=True,
+        )
+
+
+def window_rule(config: SessionConfig) -> WindowRule:
+    """Return how much of the stream a query sees."""
+    if config.window_s is not None:
+        return WindowRule(sink=config.sink, size=config.window_s, unit="seconds")
+    size = config.window or (max(2, config.max_frames // 2) if config.max_frames else _DEFAULT_WINDOW)
+    return WindowRule(sink=config.sink, size=size)

@@ -1,0 +1,123 @@
+"""Which frames a prompt has: the first ones, which stay, and the last ones, which are evicted in halves.
+
+A model that has read items 1 to n reads item n + 1 at the cost of that item; without item 1, it must read all of them
+again. So the window grows from W to 2 W, and from W on a second prefix, of the first items and of those after the
+window's first W, grows beside it, item by item. At 2 W it takes over: every arrival costs one item or two, and none
+costs a window.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from reelabel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tasks.live.items import LiveItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRule:
+    """How much of a stream a prompt has.
+
+    Attributes:
+        sink: First frames, which are never evicted.
+        size: The window: a prompt has at least the last so many frames or seconds, and less than twice as many; None
+            never evicts.
+        unit: What `size` counts.
+    """
+
+    sink: int = 0
+    size: float | None = None
+    unit: Literal["frames", "seconds"] = "frames"
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigurationError: They are no window.
+        """
+        if self.sink < 0:
+            raise ConfigurationError(f"The sink has {self.sink} frames; give 0 or more.")
+        if self.size is None:
+            return
+        if self.unit == "frames" and not 2 <= self.size < float("inf"):  # noqa: PLR2004 - a pair
+            raise ConfigurationError(f"The window has {self.size:g} frames; give 2 or more.")
+        if not 0 < self.size < float("inf"):
+            raise ConfigurationError(f"The window has {self.size:g} seconds; give more than 0.")
+
+
+class Window:
+    """The items of one session that its prompts have.
+
+    Attributes:
+        rule: How much of the stream.
+        evicted: Number of different frames that were evicted so far.
+    """
+
+    def __init__(self, rule: WindowRule) -> None:
+        """Start with no item."""
+        self.rule = rule
+        self.evicted = 0
+        self._sink: list[LiveItem] = []
+        self._sink_frames = 0
+        self._recent: list[LiveItem] = []
+        self._starts: list[float] = []  # of each recent item, in the rule's unit
+        self._ends: list[float] = []
+        self._following: int | None = None  # the first recent item of the following prefix
+
+    @property
+    def sink(self) -> tuple[LiveItem, ...]:
+        """The first items, which stay."""
+        return tuple(self._sink)
+
+    @property
+    def current(self) -> tuple[LiveItem, ...]:
+        """The items that a question sees now."""
+        return (*self._sink, *self._recent)
+
+    @property
+    def following(self) -> tuple[LiveItem, ...]:
+        """The items of the prefix that takes over at the next eviction; empty while the window is not full."""
+        return () if self._following is None else (*self._sink, *self._recent[self._following :])
+
+    def add(self, item: LiveItem) -> tuple[LiveItem, ...]:
+        """Add an item, which is not before the last one.
+
+        Returns:
+            The items that are evicted by it.
+        """
+        if not self._recent and self._sink_frames < self.rule.sink:
+            self._sink.append(item)
+            self._sink_frames += item.frames
+            return ()
+        start, end = self._span(item)
+        self._starts.append(start)
+        self._ends.append(end)
+        self._recent.append(item)
+        if self.rule.size is None:
+            return ()
+        gone: list[LiveItem] = []
+        while self._length() >= 2 * self.rule.size and (first := self._following or self._half(self.rule.size)):
+            gone += self._recent[:first]
+            del self._recent[:first], self._starts[:first], self._ends[:first]
+            self._following = None
+        if self._following is None and self._length() > self.rule.size:
+            self._following = self._half(self.rule.size) or None
+        self.evicted += sum(each.frames for each in gone)
+        return tuple(gone)
+
+    def _span(self, item: LiveItem) -> tuple[float, float]:
+        if self.rule.unit == "seconds":
+            return item.times_s
+        start = self._ends[-1] if self._ends else 0.0
+        return start, start + item.frames
+
+    def _length(self) -> float:
+        return self._ends[-1] - self._starts[0]
+
+    def _half(self, size: float) -> int:
+        """Return the first item after the window's first half; 0 if there is no other that the window can lack."""
+        return bisect_right(self._ends, self._starts[0] + size) or bisect_right(self._ends, self._ends[-1] - size)

@@ -1,0 +1,243 @@
+"""Live requests in the engine's process: their prompts, when they are admitted, and what they get."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from vllm import SamplingParams
+from vllm.exceptions import VLLMValidationError
+from vllm.inputs.engine import mm_input
+from vllm.multimodal.inputs import MultiModalKwargsItems, PlaceholderRange
+from vllm.sampling_params import RequestOutputKind
+
+from infra.errors import InferenceError, PromptTooLongError
+from reelabel.errors import JobError
+from tasks.model.engine.live.item_store import ItemStore
+from tasks.model.engine.live.messages import LiveDone, LiveRef, LiveText
+from tasks.model.engine.live.positions import SECONDS, elapsed_s, time_index
+from tasks.model.engine.live.renderer import RenderedItem
+from tasks.model.engine.renderer import translate_vllm_error
+from tasks.model.prompts.prompt import ChoiceTokens, choice_probabilities
+from tasks.model.protocol import QuestionFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tasks.model.engine.live.messages import LiveReply, LiveRequest
+    from tasks.model.engine.live.renderer import RenderedEnds, RenderedRequest
+
+ASKED, READ, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
+
+
+@dataclass(slots=True, kw_only=True)
+class _InFlight:
+    """A request that the engine works on."""
+
+    request: LiveRequest
+    choices: ChoiceTokens
+    fresh_tokens: int
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A request whose items are not all rendered, or that is not admitted yet."""
+
+    request: LiveRequest
+    ends: RenderedEnds
+    items: list[RenderedItem] = field(default_factory=list, repr=False)
+
+
+class LiveDesk:
+    """Feeds live requests to the engine: questions at once; prefixes while no question is open, a step's worth."""
+
+    def __init__(self, engine: Any, *, max_model_len: int, step_tokens: int, positions: int | None) -> None:  # noqa: ANN401 - vLLM's LLMEngine
+        """Store the engine.
+
+        Args:
+            engine: Loaded.
+            max_model_len: Most tokens of a prompt and its answer.
+            step_tokens: Most tokens of a step.
+            positions: Number of positions that the model has; None if tokens are all there is to count.
+        """
+        self.items = ItemStore()
+        self._engine = engine
+        self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
+        vision = getattr(engine.model_config.hf_config, "vision_config", None)
+        self._per_s = float(getattr(vision, "tokens_per_second", 1.0))
+        self._unrendered: list[_Waiting] = []
+        self._prefixes: deque[_Waiting] = deque()
+        self._in_flight: dict[str, _InFlight] = {}
+        self._replies: list[tuple[LiveRef, LiveReply]] = []
+        self._given_up: set[int] = set()  # before their parts were rendered
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is admitted or could be; what is being rendered announces itself."""
+        return not self._in_flight and not self._prefixes
+
+    def receive(self, request: LiveRequest, rendered: RenderedRequest) -> None:
+        """Take a request whose own parts are rendered."""
+        if request.number in self._given_up:
+            self._given_up.remove(request.number)
+        elif isinstance(rendered.ends, QuestionFailure):
+            self._reply(request, rendered.ends)
+        else:
+            self._unrendered.append(_Waiting(request=request, ends=rendered.ends))
+        waiting, self._unrendered = self._unrendered, []
+        for each in waiting:
+            self._sort(each)
+
+    def _sort(self, waiting: _Waiting) -> None:
+        """Admit a question whose items are there, and have such a prefix wait."""
+        request = waiting.request
+        try:
+            found = self.items.find(request.session, request.hashes)
+        except InferenceError as error:
+            self._reply(request, QuestionFailure.of(error))
+            return
+        if found is None:
+            self._unrendered.append(waiting)
+        elif failure := next((item for item in found if isinstance(item, QuestionFailure)), None):
+            self._reply(request, failure)
+        else:
+            items = [item for item in found if isinstance(item, RenderedItem)]
+            ready = _Waiting(request=request, ends=waiting.ends, items=items)
+            if request.query is None:
+                self._prefixes.append(ready)
+            else:
+                self._admit(ready)
+
+    def admit(self) -> None:
+        """Admit prefixes that wait, if no question is open, up to a step's tokens."""
+        while self._prefixes and not any(each.request.query for each in self._in_flight.values()):
+            if self._in_flight and sum(each.fresh_tokens for each in self._in_flight.values()) >= self._step_tokens:
+                return
+            self._admit(self._prefixes.popleft())
+
+    def _admit(self, ready: _Waiting) -> None:
+        try:
+            self._add(ready)
+        except JobError as error:
+            self._reply(ready.request, QuestionFailure.of(error))
+
+    def _reply(self, request: LiveRequest, reply: LiveReply) -> None:
+        self._replies.append((LiveRef(request.number), reply))
+
+    def replies(self) -> list[tuple[LiveRef, LiveReply]]:
+        """Return the replies since the last call."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _add(self, ready: _Waiting) -> None:
+        request, query = ready.request, ready.request.query
+        prompt = self._compose(ready)
+        room = self._max_model_len - len(prompt["prompt_token_ids"])
+        if query is None:
+            parameters = SamplingParams(max_tokens=1, temperature=0, detokenize=False)
+        elif query.choices:
+            allowed = sorted(set().union(*ready.ends.choices))
+            parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+        else:
+            parameters = SamplingParams(
+                max_tokens=min(query.max_tokens, room),
+                temperature=query.temperature,
+                top_p=query.top_p,
+                seed=query.seed,
+                output_kind=RequestOutputKind.DELTA,
+            )
+        name = f"live {request.number}"
+        try:
+            self._engine.add_request(name, prompt, parameters, priority=READ if query is None else ASKED)
+        except (ValueError, VLLMValidationError) as error:
+            raise translate_vllm_error(error, self._max_model_len) from None
+        fresh = chain.from_iterable(item.token_ids for item in ready.items[len(ready.items) - request.fresh :])
+        self._in_flight[name] = _InFlight(
+            request=request, choices=ready.ends.choices, fresh_tokens=sum(1 for _ in fresh)
+        )
+
+    def _compose(self, ready: _Waiting) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+        """Build a prompt: head, items side by side, tail.
+
+        Raises:
+            PromptTooLongError: It has more tokens, or spans more positions, than the model takes.
+        """
+        ids = list(ready.ends.head)
+        places = []
+        for item in ready.items:
+            places.append(PlaceholderRange(offset=len(ids), length=len(item.token_ids), is_embed=item.is_embed))
+            ids += item.token_ids
+        ids += ready.ends.tail
+        if len(ids) >= self._max_model_len:
+            raise PromptTooLongError(
+                f"The session's frames and the question have {len(ids):,} tokens, but the model takes "
+                f"{self._max_model_len - 1:,}; choose a smaller window, fewer frames or smaller ones."
+            )
+        self._check_positions(ready, ids)
+        session = ready.request.salt
+        return mm_input(
+            prompt_token_ids=ids,
+            mm_kwargs=MultiModalKwargsItems({"video": [item.values for item in ready.items]}),
+            mm_hashes={"video": [f"{session}{name}" for name in ready.request.hashes]},
+            mm_placeholders={"video": places},
+            cache_salt=session,
+        )
+
+    def _check_positions(self, ready: _Waiting, ids: list[int]) -> None:
+        if self._positions is None or not all(SECONDS in item.values for item in ready.items):
+            return
+        elapsed = elapsed_s([item.values[SECONDS].data.item() for item in ready.items])[-1]
+        # Height and width have fewer positions than a pair has tokens.
+        last = len(ids) - sum(len(item.token_ids) for item in ready.items) + time_index(elapsed, self._per_s)
+        last += len(ready.items[-1].token_ids)
+        if last >= self._positions:
+            raise PromptTooLongError(
+                f"The times of the session's frames take the prompt to position {last:,}, but the model's positions "
+                f"end at {self._positions - 1:,}; choose a smaller window."
+            )
+
+    def give_up(self, number: int) -> None:
+        """Stop working on a request that has not ended."""
+        waiting = [*self._unrendered, *self._prefixes]
+        self._unrendered = [each for each in self._unrendered if each.request.number != number]
+        self._prefixes = deque(each for each in self._prefixes if each.request.number != number)
+        if self._in_flight.pop(f"live {number}", None):
+            self._engine.abort_request([f"live {number}"])
+        elif len(waiting) == len(self._unrendered) + len(self._prefixes):
+            self._given_up.add(number)
+
+    def note(self, outputs: Iterable[Any]) -> None:
+        """Note what the outputs of a step mean for live requests."""
+        for output in outputs:
+            in_flight = self._in_flight.get(output.request_id)
+            if in_flight is None:  # of a batch, or given up
+                continue
+            [made] = output.outputs
+            query = in_flight.request.query
+            in_flight.output_tokens += len(made.token_ids)
+            if query is not None and not query.choices and made.token_ids:
+                self._reply(in_flight.request, LiveText(text=made.text))
+            if output.finished:
+                del self._in_flight[output.request_id]
+                self._reply(in_flight.request, _done(output, in_flight))
+
+
+def _done(output: Any, in_flight: _InFlight) -> LiveDone | QuestionFailure:  # noqa: ANN401 - vLLM's RequestOutput
+    [made] = output.outputs
+    probabilities: tuple[float, ...] = ()
+    if in_flight.choices:
+        try:
+            logprobs = {token: entry.logprob for token, entry in made.logprobs[0].items()}
+            probabilities = choice_probabilities(in_flight.choices, logprobs)
+        except InferenceError as error:
+            return QuestionFailure.of(error)
+    return LiveDone(
+        prompt_tokens=len(output.prompt_token_ids),
+        cached_tokens=output.num_cached_tokens or 0,
+        output_tokens=in_flight.output_tokens,
+        finish_reason="stop" if made.finish_reason == "stop" or in_flight.choices else "length",
+        probabilities=probabilities,
+    )

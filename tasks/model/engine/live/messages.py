@@ -1,0 +1,79 @@
+"""What crosses the boundary between the service and the engine's process for live sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tasks.model.protocol import QuestionFailure
+
+if TYPE_CHECKING:
+    from tasks.live.items import LiveItem
+    from tasks.live.model import LiveQuery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRequest:
+    """A prefix to read, or a question about one.
+
+    Attributes:
+        number: Unique within one life of the engine.
+        session: The session's name.
+        salt: Keeps what is cached for the session from others.
+        system_prompt: None leaves it to the chat template.
+        hashes: Of all items of the prefix, in order.
+        items: Those that the engine's process does not have yet.
+        fresh: How many of the last items the model has probably not read yet.
+        query: None reads the prefix.
+    """
+
+    number: int
+    session: str
+    salt: str = field(repr=False)
+    system_prompt: str | None
+    hashes: tuple[str, ...] = field(repr=False)
+    items: tuple[LiveItem, ...] = field(repr=False)
+    fresh: int
+    query: LiveQuery | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveDrop:
+    """Items that no prompt of a session will have again; None are all of them."""
+
+    session: str
+    hashes: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveGiveUp:
+    """A question whose answer nobody waits for any more."""
+
+    number: int
+
+
+class LiveRef(NamedTuple):
+    """Identifies a request."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveText:
+    """The next tokens of an answer; the text may be empty, as some tokens are parts of a character."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveDone:
+    """A request has ended; see `tasks.live.model.LiveAnswer`."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int = 0
+    finish_reason: Literal["stop", "length"] = "stop"
+    probabilities: tuple[float, ...] = ()
+
+
+LiveReply = LiveText | LiveDone | QuestionFailure

@@ -1,0 +1,155 @@
+"""Turn pairs of frames, and the texts around them, into parts of prompts, in the processes that render questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem
+
+from infra.errors import InferenceError
+from reelabel.errors import JobError
+from tasks.live.items import FRAMES_PER_ITEM, LiveItem
+from tasks.model.engine.live.positions import SECONDS
+from tasks.model.engine.renderer import HashedMedium
+from tasks.model.protocol import Question, QuestionFailure
+
+if TYPE_CHECKING:
+    from tasks.live.model import LiveQuery
+    from tasks.model.engine.live.messages import LiveRequest
+    from tasks.model.engine.renderer import InputRenderer
+    from tasks.model.prompts.prompt import ChoiceTokens
+
+_MILLISECONDS = 1000
+_CACHED_ENDS = 256
+_PROBE_SIDE_PX = 56
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedItem:
+    """A pair of frames as a part of a prompt.
+
+    Attributes:
+        token_ids: Its placeholders, with texts between them if the model has any.
+        is_embed: Which of these the encoder's outputs replace; None for all.
+        values: What the model's encoder takes.
+    """
+
+    token_ids: tuple[int, ...]
+    is_embed: torch.Tensor | None = field(repr=False)
+    values: MultiModalKwargsItem = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedEnds:
+    """What a prompt has around its items.
+
+    Attributes:
+        head: Tokens before the first item.
+        tail: Tokens after the last one; empty without a question.
+        choices: Token ids per choice of the question.
+    """
+
+    head: tuple[int, ...]
+    tail: tuple[int, ...] = ()
+    choices: ChoiceTokens = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedRequest:
+    """Everything of a request that needs the model's processor and tokenizer."""
+
+    items: dict[str, RenderedItem | QuestionFailure]
+    ends: RenderedEnds | QuestionFailure
+
+
+class LiveRenderer:
+    """Renders the parts of live prompts: each item once, whatever the prompts that have it."""
+
+    def __init__(self, renderer: InputRenderer) -> None:
+        """Store the renderer of whole questions."""
+        self._renderer = renderer
+        self._placeholder: tuple[int, ...] | None = None
+        self._ends = lru_cache(_CACHED_ENDS)(self._lay_out)
+
+    def render(self, request: LiveRequest) -> RenderedRequest:
+        """Render a request; a part that is refused is a `QuestionFailure`."""
+        items: dict[str, RenderedItem | QuestionFailure] = {}
+        for item in request.items:
+            try:
+                items[item.hash] = self._item(item)
+            except JobError as error:
+                items[item.hash] = QuestionFailure.of(error)
+        try:
+            return RenderedRequest(items=items, ends=self._ends_of(request.system_prompt, request.query))
+        except JobError as error:
+            return RenderedRequest(items=items, ends=QuestionFailure.of(error))
+
+    def _item(self, item: LiveItem) -> RenderedItem:
+        prompt = self._renderer.prompt(_question("", None), [_medium(item)])
+        rendered = self._renderer.render(prompt)
+        [place] = rendered["mm_placeholders"]["video"]
+        [values] = rendered["mm_kwargs"]["video"]
+        if self._placeholder is None:
+            chat, after = prompt["prompt_token_ids"], len(rendered["prompt_token_ids"]) - place.offset - place.length
+            self._placeholder = tuple(chat[place.offset : len(chat) - after])
+        return RenderedItem(
+            token_ids=tuple(rendered["prompt_token_ids"][place.offset : place.offset + place.length]),
+            is_embed=place.is_embed,
+            values=_timed(values, item.times_s[0]),
+        )
+
+    def _ends_of(self, system_prompt: str | None, query: LiveQuery | None) -> RenderedEnds:
+        if query is None:
+            return RenderedEnds(head=self._ends(system_prompt, "").head)
+        ends = self._ends(system_prompt, query.text)
+        question = _question(query.text, system_prompt, choices=query.choices, scoring=query.scoring)
+        choices = self._renderer.tokens(question) if query.choices else ()
+        return RenderedEnds(head=ends.head, tail=ends.tail, choices=choices)
+
+    def _lay_out(self, system_prompt: str | None, text: str) -> RenderedEnds:
+        ids = self._renderer.lay_out(text, system_prompt, ("video",)).token_ids
+        if self._placeholder is None:
+            self._item(_probe())
+        placeholder = self._placeholder or ()
+        for start in range(len(ids) - len(placeholder) + 1) if placeholder else ():
+            if ids[start : start + len(placeholder)] == placeholder:
+                return RenderedEnds(head=ids[:start], tail=ids[start + len(placeholder) :])
+        raise InferenceError("The model's chat template shows no video; live sessions need one that does.")
+
+
+def _question(text: str, system_prompt: str | None, **values: Any) -> Question:  # noqa: ANN401 - fields of Question
+    return Question(
+        **{"video_id": "", "choices": (), "scoring": "letter"} | values, text=text, system_prompt=system_prompt
+    )
+
+
+def _medium(item: LiveItem) -> HashedMedium:
+    """Return a pair as a video whose frames have their true times."""
+    milliseconds = [round(time_s * _MILLISECONDS) for time_s in item.times_s]
+    total = milliseconds[-1] + 1
+    metadata = {
+        "fps": float(_MILLISECONDS),
+        "duration": total / _MILLISECONDS,
+        "total_num_frames": total,
+        "frames_indices": milliseconds,
+        "video_backend": "reelabel",
+        "do_sample_frames": False,
+    }
+    return HashedMedium(frames=(item.images, metadata), hash=item.hash)
+
+
+def _timed(values: MultiModalKwargsItem, time_s: float) -> MultiModalKwargsItem:
+    """Replace the seconds between pairs, of which one pair has none, by its own time, which its positions depend on."""
+    if SECONDS not in values:
+        return values
+    seconds = MultiModalFieldElem(data=torch.tensor(time_s, dtype=torch.float64), field=values[SECONDS].field)
+    return MultiModalKwargsItem({**values, SECONDS: seconds})
+
+
+def _probe() -> LiveItem:
+    side_px = _PROBE_SIDE_PX
+    return LiveItem(images=np.full((FRAMES_PER_ITEM, side_px, side_px, 3), 128, np.uint8), times_s=(0.0, 0.5))

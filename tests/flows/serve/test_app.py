@@ -1,0 +1,138 @@
+"""The application without engines: who may ask, what is refused and how, health and metrics."""
+
+from contextlib import ExitStack
+
+import pytest
+from fastapi import APIRouter
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+
+from flows.serve.analyze import analyze_router
+from flows.serve.app import make_app, open_service
+from flows.serve.classify import classify_router
+from infra.settings import Settings
+from infra.settings.serve import ServeSettings
+from infra.telemetry import metrics_page
+from reelabel.errors import StoreUnavailableError, VideoMissingError
+
+TOKEN = "a-token-of-some-length"
+ROUTES = APIRouter()
+
+
+@ROUTES.get("/fails/{how}")
+def fail(how: str) -> None:
+    raise {
+        "video": VideoMissingError("There is no video at s3://a/b.mp4."),
+        "store": StoreUnavailableError("The store does not respond."),
+        "bug": ZeroDivisionError("secret of the code"),
+    }[how]
+
+
+@pytest.fixture
+def client_of():
+    with ExitStack() as stack:
+
+        def make(*routers, **serve):
+            service = stack.enter_context(open_service(Settings(serve=ServeSettings(**serve))))
+            app = make_app(service, [ROUTES, *routers])
+            return TestClient(app, base_url="http://127.0.0.1:8020", raise_server_exceptions=False)
+
+        yield make
+
+
+def test_health_says_version_and_places(client_of):
+    answer = client_of(max_requests=3).get("/health")
+
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "ok", "version": answer.json()["version"], "requests": 0, "places": 3}
+
+
+def test_metrics_are_those_of_the_process(client_of):
+    answer = client_of().get("/metrics")
+
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "process_cpu_seconds_total" in answer.text
+    assert b"process_cpu_seconds_total" in metrics_page()[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/nothing", 404, "not_found"),
+        ("/fails/video", 422, "video_missing"),
+        ("/fails/store", 503, "store_unavailable"),
+        ("/fails/bug", 500, "internal"),
+    ],
+)
+def test_every_error_is_a_code_and_a_sentence(client_of, path, status, code):
+    answer = client_of().get(path)
+
+    assert answer.status_code == status
+    assert set(answer.json()) == {"code", "message"}
+    assert answer.json()["code"] == code
+    assert answer.json()["message"].endswith(".")
+    assert "secret" not in answer.text
+
+
+def test_an_unavailable_store_is_worth_another_try(client_of):
+    assert int(client_of().get("/fails/store").headers["retry-after"]) > 0
+
+
+def test_the_wrong_method_is_named(client_of):
+    answer = client_of().delete("/health")
+
+    assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({}, 401, id="none"),
+        pytest.param({"authorization": "Bearer wrong-token-of-some-length"}, 401, id="another"),
+        pytest.param({"authorization": f"Basic {TOKEN}"}, 401, id="as a password"),
+        pytest.param({"authorization": f"Bearer {TOKEN}"}, 200, id="right"),
+    ],
+)
+def test_a_token_is_asked_for_if_there_is_one(client_of, headers, status):
+    client = client_of(token=SecretStr(TOKEN))
+
+    assert client.get("/metrics", headers=headers).status_code == status
+    assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://127.0.0.1:8020", 200),
+        ("http://127.0.0.1:1", 403),
+        ("https://evil.example", 403),
+        ("https://ours.example", 200),
+        ("null", 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(client_of, origin, status):
+    client = client_of(origins=("https://ours.example",))
+
+    assert client.get("/metrics", headers={"origin": origin}).status_code == status
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8020", ""])
+def test_a_name_that_was_pointed_at_loopback_is_refused(client_of, host):
+    answer = client_of().get("/health", headers={"host": host})
+
+    assert (answer.status_code, answer.json()["code"]) == (421, "host_refused")
+
+
+def test_the_page_of_all_routes_names_every_field_and_loads_nothing(client_of):
+    client = client_of(classify_router(None), analyze_router(None))
+
+    page, described = client.get("/docs"), client.get("/openapi.json").json()
+
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for field in ("video_uri", "num_frames", "permutations", "chunk_s", "entropy_nats", "scene_changes"):
+        assert f"<code>{field}</code>" in page.text
+    assert "https://" not in page.text.replace("such as https://", "").replace("https://example.com", "")
+    body = described["paths"]["/v1/classify"]["post"]["requestBody"]["content"]
+    assert set(body) == {"application/json", "multipart/form-data"}
+    assert "$defs" not in str(body)
+    assert set(described["paths"]) >= {"/health", "/metrics", "/v1/classify", "/v1/analyze"}

@@ -1,0 +1,186 @@
+"""The server as a process, without engines: places, silent and vanishing clients, signals."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.flows.serve.served import serving_slowly
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_server")]
+PLACES, IDLE_S = 4, 1
+
+
+@pytest.fixture(scope="module")
+def served():
+    with serving_slowly(max_requests=PLACES, idle_timeout_s=IDLE_S, max_upload_mib=1) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served):
+    with httpx.Client(base_url=served.url, timeout=20) as client:
+        yield client
+        await_count(client, 0)
+
+
+def await_count(client, count):
+    """Wait until so many requests are in work."""
+    deadline_s = time.monotonic() + 10
+    while (found := client.get("/health").json()["requests"]) != count:
+        assert time.monotonic() < deadline_s, found
+        time.sleep(0.02)
+
+
+def connect(served):
+    host, _, port = served.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def head_of(length, kind="application/json"):
+    return (
+        f"POST /sleep HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n".encode()
+    )
+
+
+def test_beyond_its_places_requests_are_refused_at_once(client, served):
+    refused_s = []
+
+    def ask(_):
+        while True:
+            began_s = time.monotonic()
+            answer = httpx.post(f"{served.url}/sleep", json={"seconds": 0.3}, timeout=20)
+            if answer.status_code != 429:
+                return answer.status_code
+            refused_s.append(time.monotonic() - began_s)
+            assert (answer.json()["code"], int(answer.headers["retry-after"]) >= 1) == ("busy", True)
+            time.sleep(0.1)
+
+    with ThreadPoolExecutor(3 * PLACES) as threads:
+        assert set(threads.map(ask, range(3 * PLACES))) == {200}
+
+    assert len(refused_s) >= 2 * PLACES
+    assert min(refused_s) < 0.25  # before any of those in work has ended
+    assert 'outcome="busy"' in client.get("/metrics").text
+
+
+def test_half_requests_take_places_only_as_long_as_their_bytes_come(client, served):
+    halves = [connect(served) for _ in range(PLACES)]
+    for half in halves:
+        half.sendall(head_of(99) + b'{"sec')
+    await_count(client, PLACES)
+    assert client.post("/sleep", json={}).status_code == 429
+
+    halves[0].close()
+    await_count(client, 0)
+    said = [half.recv(4096) for half in halves[1:]]
+
+    assert all(b" 408 " in each and b"request_timeout" in each for each in said)
+    for half in halves[1:]:
+        half.close()
+
+
+def test_a_client_that_vanishes_frees_its_place_long_before_its_work_would_have_ended(client, served):
+    body = json.dumps({"seconds": 60}).encode()
+    gone = connect(served)
+    gone.sendall(head_of(len(body)) + body)
+    await_count(client, 1)
+
+    gone.close()
+
+    await_count(client, 0)
+    assert 'outcome="gone"' in client.get("/metrics").text
+
+
+def test_a_thousand_connections_that_say_nothing_are_closed_and_disturb_nobody(client, served):
+    silent = [connect(served) for _ in range(1000)]
+    slow = connect(served)
+    slow.sendall(b"GET /health HT")
+
+    assert client.get("/health").status_code == 200
+    assert client.post("/sleep", json={}).status_code == 200
+    assert [each.recv(1) for each in (silent[0], silent[-1], slow)] == [b"", b"", b""]
+    for each in (*silent, slow):
+        each.close()
+
+
+def test_an_upload_is_read_and_removed(client, served):
+    answer = client.post("/sleep", data={"request": "{}"}, files={"video": b"x" * 1024**2})
+
+    assert answer.json() == {"size_bytes": 1024**2}
+    assert list(Path(served.said[0].partition(" at ")[0]).iterdir()) == []
+
+
+def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(served):
+    sender = connect(served)
+
+    sender.sendall(head_of(1024**3, "multipart/form-data; boundary=b"))
+
+    said = sender.recv(4096)
+    assert b" 413 " in said
+    assert b"upload_too_large" in said
+    sender.close()
+
+
+def test_an_upload_of_unknown_length_is_refused_once_it_is_too_large(client, served):
+    def endless():
+        yield b'--b\r\nContent-Disposition: form-data; name="video"\r\n\r\n'
+        for _ in range(64):
+            yield b"x" * 65_536
+
+    try:
+        answer = client.post("/sleep", content=endless(), headers={"content-type": "multipart/form-data; boundary=b"})
+    except httpx.WriteError:  # the server has answered and closed, while this was being sent
+        pass
+    else:
+        assert (answer.status_code, answer.json()["code"]) == (413, "upload_too_large")
+    assert list(Path(served.said[0].partition(" at ")[0]).iterdir()) == []
+
+
+@pytest.mark.parametrize("sent", [b"\r\n" * 50_000, b"\x16\x03\x01 hello", b"GET / HTTP/9.9\r\n\r\n", os.urandom(4096)])
+def test_what_is_no_request_is_refused_and_disturbs_nobody(client, served, sent):
+    with connect(served) as sender, suppress(OSError):
+        sender.sendall(sent)
+        sender.recv(4096)
+
+    assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds", "status"),
+    [
+        pytest.param(signal.SIGTERM, 1.0, [200], id="SIGTERM waits for what is in work"),
+        pytest.param(signal.SIGTERM, 60, [503], id="SIGTERM waits no longer than it is told"),
+        pytest.param(signal.SIGINT, 1.0, [200], id="Ctrl-C waits seconds"),
+    ],
+)
+def test_a_signal_ends_the_service(number, seconds, status):
+    with serving_slowly(stop_timeout_s=3) as ours:
+        answers = []
+
+        def ask():
+            with suppress(httpx.HTTPError):
+                answers.append(httpx.post(f"{ours.url}/sleep", json={"seconds": seconds}, timeout=60).status_code)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        with httpx.Client(base_url=ours.url) as client:
+            await_count(client, 1)
+        began_s = time.monotonic()
+        code = ours.end(number)
+        took_s = time.monotonic() - began_s
+        asking.join(5)
+
+    assert (code, answers) == (0, status), ours.said
+    assert took_s < 8
+    assert ours.said[-1] == "Stopped."
+    assert not Path(ours.said[0].partition(" at ")[0]).exists()
+    assert not any("Traceback" in line for line in ours.said)

@@ -1,0 +1,65 @@
+"""What a client of a live session sends, and what it is told."""
+
+import base64
+import io
+import json
+import time
+
+import numpy as np
+from PIL import Image
+
+from tasks.live.protocol import SessionConfig, parse_message
+
+_WAIT_S = 10
+
+
+def picture(shade, *, size=(56, 56), kind="JPEG"):
+    """Return a picture of one shade of grey."""
+    pixels = np.full((size[1], size[0], 3), shade, np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def frame(shade, **fields):
+    """Return the message of a frame."""
+    return {"type": "video.frame", "data": base64.b64encode(picture(shade)).decode(), **fields}
+
+
+def config(**fields):
+    """Return a configuration."""
+    return SessionConfig(type="session.config", **fields)
+
+
+class Told:
+    """The events of an outbox, in order."""
+
+    def __init__(self, session):
+        self.session, self.seq, self.events = session, 0, []
+
+    def send(self, message):
+        """Have the session take a message, as its connection does."""
+        self.session.receive(parse_message(json.dumps(message)))
+
+    def until(self, kind, count=1, **fields):
+        """Return the events up to the count-th of a kind, of those not returned before."""
+        got, deadline = [], time.monotonic() + _WAIT_S
+        while time.monotonic() < deadline:
+            for seq, text in self.session.outbox.after(self.seq):
+                self.seq = seq
+                event = json.loads(text)
+                got.append(event)
+                count -= event["type"] == kind and all(event[name] == value for name, value in fields.items())
+                if not count:
+                    return got
+            time.sleep(0.002)
+        raise AssertionError(f"no {kind} {fields} among {got}")
+
+    def last(self, kind, count=1, **fields):
+        """Return the count-th event of a kind."""
+        return self.until(kind, count, **fields)[-1]
+
+    def exchange(self, message, kind, **fields):
+        """Send a message; return the next event of a kind."""
+        self.send(message)
+        return self.last(kind, **fields)

@@ -1,0 +1,112 @@
+"""A model of live sessions that reads nothing: where the session is tested, and not what answers."""
+
+import threading
+from concurrent.futures import Future
+
+from infra.errors import EngineLostError
+from tasks.live.model import Delta, LiveAnswer, LiveInfo, Warmed
+
+INFO = LiveInfo(
+    model="scripted",
+    device="cpu",
+    max_tokens=4096,
+    size_multiple_px=28,
+    max_frame_px=200_704,
+    versions={"scripted": "1"},
+)
+
+
+class ScriptedModel:
+    """Answers a question with the times of the frames that it sees.
+
+    Attributes:
+        warmed: Prefixes that were read, and whether they follow.
+        asked: Prefixes and questions.
+        losses: How often the engine is lost before it answers; what is read then is lost as well.
+        fails_with: Raised instead of an answer.
+        may_read: Prefixes are read while it is set.
+        may_answer: Questions are answered while it is set.
+    """
+
+    def __init__(self):
+        self.warmed, self.asked, self.known = [], [], set()
+        self.losses = 0
+        self.fails_with = None
+        self.may_read, self.may_answer = threading.Event(), threading.Event()
+        self.may_read.set()
+        self.may_answer.set()
+        self._waiting = []
+        self._lock = threading.Lock()
+
+    def start(self):
+        """Start nothing."""
+
+    def wait_ready(self):
+        return INFO
+
+    def open(self, session):
+        assert session not in self.known
+        self.known.add(session)
+
+    def warm(self, prefix, *, following=False):
+        future = Future()
+        with self._lock:
+            self.warmed.append((prefix, following))
+            if not self.may_read.is_set():
+                self._waiting.append(future)
+                return future
+        future.set_result(Warmed(prompt_tokens=prefix.frames, total_ms=1.0))
+        return future
+
+    def read_on(self):
+        """Read what waits."""
+        self.may_read.set()
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            future.set_result(Warmed(total_ms=1.0))
+
+    def lose(self):
+        """Lose what is being read."""
+        self.may_read.set()
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            future.set_exception(EngineLostError("The engine was lost."))
+
+    def ask(self, prefix, query):
+        assert prefix.session in self.known
+        self.asked.append((prefix, query))
+        self.may_answer.wait()
+        if self.fails_with:
+            raise self.fails_with
+        times = [time for item in prefix.items for time in item.times_s[: item.frames]]
+        text = " ".join(f"{time:g}" for time in times)
+        if self.losses:
+            self.losses -= 1
+            yield Delta(text="lost ")
+            raise EngineLostError("The engine was lost.")
+        probabilities = ()
+        if query.choices:
+            text, others = query.choices[0], len(query.choices) - 1
+            probabilities = (0.75, *[0.25 / others] * others)
+        else:
+            for word in text.split():
+                yield Delta(text=f"{word} ")
+        yield LiveAnswer(
+            text=text,
+            finish_reason="stop",
+            choice_index=0 if query.choices else None,
+            probabilities=probabilities,
+            prompt_tokens=10,
+            cached_tokens=8,
+            output_tokens=len(times),
+            first_token_ms=1.0,
+            total_ms=2.0,
+        )
+
+    def forget(self, session):
+        self.known.discard(session)
+
+    def close(self):
+        """Close nothing."""

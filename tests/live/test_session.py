@@ -1,0 +1,582 @@
+"""Sessions, with a scripted model: acknowledgements, what queries see, backpressure, losses, limits, ends."""
+
+import io
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from PIL import Image
+
+from infra.errors import DatabaseUnavailableError, InferenceError, PromptTooLongError
+from reelabel.pool.decode_pool import DecodePool
+from tasks.live.frames import FrameReader
+from tasks.live.protocol import MessageRefusedError, SessionResume
+from tasks.live.sessions import Sessions
+from tasks.live.setup import LiveLimits, LiveSetup
+from tests.live.client import Told, config, frame, picture
+from tests.live.scripted_model import INFO, ScriptedModel
+
+pytestmark = pytest.mark.xdist_group("live_sessions")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(processes=1, threads=1, timeout_s=20, memory_mib=2048) as pool:
+        yield pool
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """Wait as a test does, not as a service does."""
+    monkeypatch.setattr("tasks.live.answering._PAUSE_S", 0.01)
+    monkeypatch.setattr("tasks.live.answering._RECORD_AGAIN_S", (0.01, 0.01))
+    monkeypatch.setattr("tasks.live.session._PAUSE_S", 0.01)
+    monkeypatch.setattr("tasks.live.sessions._CHECK_S", 0.02)
+
+
+@pytest.fixture
+def begin(pool):
+    """Return a function that opens sessions of a model."""
+    opened = []
+
+    def begin(model=None, limits=None, max_sessions=4, records=None):
+        reader = FrameReader(pool, INFO, max_frame_px=200_704, max_native_px=1_000_000)
+        setup = LiveSetup(
+            model=model or ScriptedModel(),
+            info=INFO,
+            reader=reader,
+            limits=limits or LiveLimits(),
+            template="{prompt}\n{choices}",
+        )
+        open_record = (lambda session, _config: records.setdefault(session, Kept())) if records is not None else None
+        more = {"open_record": open_record} if open_record else {}
+        sessions = Sessions(setup, max_sessions=max_sessions, **more)
+        opened.append((setup.model, sessions))
+        return sessions
+
+    yield begin
+    for model, sessions in opened:
+        model.may_answer.set()
+        model.read_on()
+        sessions.close()
+
+
+class Kept:
+    """A record in memory.
+
+    Attributes:
+        failures: How often the next answer cannot be written.
+    """
+
+    def __init__(self):
+        self.frames, self.answers, self.reason, self.failures = [], [], None, 0
+
+    def keep(self, *, time_s, image):
+        self.frames.append((time_s, image.shape))
+
+    def answer(self, query, seen, outcome):
+        if self.failures:
+            self.failures -= 1
+            raise DatabaseUnavailableError("Postgres is unavailable.")
+        self.answers.append((query.text, seen.query, outcome))
+
+    def close(self, reason, stats):
+        self.reason, self.stats = reason, stats
+
+
+def start(begin, *args, **fields):
+    told = Told(begin(*args).open(config(**fields)))
+    told.until("session.created")
+    return told
+
+
+def send_frames(told, shades, *, first_s=0.0):
+    """Send frames a second apart, each after the one before was answered; return their acknowledgements."""
+    return [told.exchange(frame(shade, time_s=first_s + at), "frame.ack") for at, shade in enumerate(shades)]
+
+
+def ask(told, text="What is there?", **fields):
+    return told.exchange({"type": "video.query", "text": text, **fields}, "response.done")
+
+
+SHADES = [0, 60, 120, 180, 240] * 20
+
+
+def test_each_frame_is_acknowledged_once_and_in_order(begin):
+    told = start(begin)
+    acks = send_frames(told, [0, 4, 60, 60, 120])
+    assert [ack["status"] for ack in acks] == ["kept", "similar", "kept", "similar", "kept"]
+    assert [ack["frame"] for ack in acks] == [0, 1, 2, 3, 4]
+    assert [ack["accepted"] for ack in acks] == [True, False, True, False, True]
+    assert acks[1]["similarity"] == pytest.approx(1 - 4 / 255, abs=0.01)
+    assert acks[-1]["buffered_frames"] == 3
+
+
+def test_without_a_filter_similar_frames_are_kept(begin):
+    told = start(begin, enable_frame_filter=False)
+    assert [ack["status"] for ack in send_frames(told, [0, 0, 0])] == ["kept"] * 3
+
+
+def test_a_query_sees_the_frames_before_it_and_is_answered_in_pieces(begin):
+    told = start(begin)
+    send_frames(told, [0, 60, 120])
+    told.send({"type": "video.query", "text": "Which?", "query_id": "q7"})
+    events = told.until("response.text.done")
+    assert [event["type"] for event in events] == [
+        "response.start",
+        *["response.text.delta"] * 3,
+        "response.done",
+        "response.text.done",
+    ]
+    assert "".join(event.get("delta", "") for event in events).strip() == "0 1 2" == events[-1]["text"]
+    done = events[-2]
+    assert (done["query"], done["query_id"], done["frames_used"], done["last_frame"]) == (0, "q7", 3, 2)
+    assert (done["first_frame_s"], done["last_frame_s"], done["evicted"], done["cached_tokens"]) == (0, 2, 0, 8)
+    assert done["total_ms"] >= done["first_token_ms"] > 0
+
+
+def test_many_turns_see_more_each_time(begin):
+    told = start(begin)
+    for turn in range(5):
+        send_frames(told, SHADES[turn : turn + 1], first_s=turn)
+        assert ask(told)["text"] == " ".join(map(str, range(turn + 1)))
+
+
+def test_a_query_with_choices_has_probabilities_and_no_pieces(begin):
+    model = ScriptedModel()
+    told = start(begin, model)
+    send_frames(told, [0])
+    told.send({"type": "video.query", "text": "Which?", "choices": ["red", "blue"]})
+    events = told.until("response.text.done")
+    assert [event["type"] for event in events] == ["response.start", "response.done", "response.text.done"]
+    assert (events[1]["text"], events[1]["choice"]) == ("red", 0)
+    assert (events[1]["probabilities"], events[1]["margin"]) == ([0.75, 0.25], 0.5)
+    assert model.asked[0][1].text == "Which?\nA. red\nB. blue"
+
+
+def test_sampling_is_the_querys_then_the_sessions(begin):
+    model = ScriptedModel()
+    told = start(begin, model, sampling={"max_tokens": 7, "temperature": 0.5})
+    send_frames(told, [0])
+    ask(told)
+    ask(told, sampling={"max_tokens": 3})
+    assert [(query.max_tokens, query.temperature) for _, query in model.asked] == [(7, 0.5), (3, 0.0)]
+
+
+def test_times_are_the_clients_if_it_gives_some(begin):
+    told = start(begin)
+    assert told.exchange(frame(0, pts_ms=1_700_000_000_000), "frame.ack")["time_s"] == 0
+    ack = told.exchange(frame(60, pts_ms=1_700_000_000_500, frame_id="b", capture_ts_ms=7), "video.frame.ack")
+    assert (ack["time_s"], ack["frame_id"], ack["pts_ms"], ack["capture_ts_ms"]) == (0.5, "b", 1_700_000_000_500, 7)
+
+
+def test_other_frames_have_the_time_of_their_arrival(begin):
+    told = start(begin)
+    assert told.exchange(frame(0), "frame.ack")["time_s"] == 0
+    time.sleep(0.05)
+    assert 0.04 < told.exchange(frame(60), "frame.ack")["time_s"] < 5
+
+
+def test_a_frame_from_before_the_last_kept_one_comes_too_late(begin):
+    told = start(begin)
+    send_frames(told, [0, 60], first_s=5)
+    late = told.exchange(frame(120, time_s=5.5), "frame.ack")
+    assert (late["status"], late["reason"], late["accepted"]) == ("evicted", "late", False)
+    assert ask(told)["text"] == "0 1"
+
+
+def test_binary_messages_are_frames_announced_or_not(begin):
+    told = start(begin)
+    told.session.receive_frame(picture(0))
+    assert told.last("frame.ack")["status"] == "kept"
+    told.send({"type": "video.frame", "frame_id": "b", "time_s": 3.0})
+    told.session.receive_frame(picture(60))
+    assert told.last("video.frame.ack")["frame_id"] == "b"
+
+
+def test_a_frame_that_was_announced_and_did_not_follow_is_told(begin):
+    told = start(begin)
+    told.send({"type": "video.frame", "frame_id": "a"})
+    told.send(frame(0))
+    events = told.until("frame.ack")
+    assert (events[0]["code"], events[0]["frame_id"]) == ("unexpected_message", "a")
+    told.send({"type": "video.frame", "frame_id": "c"})
+    told.send({"type": "session.stats"})  # says nothing about the frame
+    told.session.receive_frame(picture(60))
+    assert told.last("video.frame.ack")["frame_id"] == "c"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "GIF"])
+def test_other_kinds_of_pictures_are_frames(begin, kind):
+    told = start(begin)
+    told.session.receive_frame(picture(0, kind=kind))
+    assert told.last("frame.ack")["status"] == "kept"
+
+
+def test_frames_may_change_their_size(begin):
+    told = start(begin)
+    for shade, size in ((0, (56, 56)), (60, (84, 56)), (120, (84, 56)), (180, (56, 112))):
+        told.session.receive_frame(picture(shade, size=size))
+        assert told.last("frame.ack")["status"] == "kept"
+    assert ask(told)["frames_used"] == 4
+
+
+def gif():
+    file = io.BytesIO()
+    images = [Image.new("RGB", (56, 56), (shade, 0, 0)) for shade in (0, 99, 200)]
+    images[0].save(file, "GIF", save_all=True, append_images=images[1:])
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "frame_unreadable"),
+        (b"hello", "frame_unreadable"),
+        (b"#EXTM3U\n/etc/passwd", "frame_unreadable"),
+        (b"\0\0\0\x20ftypisom", "frame_unreadable"),
+        (b"RIFF\0\0\0\0AVI ", "frame_unreadable"),
+        (picture(0, size=(640, 480))[:-40], "frame_unreadable"),
+        (picture(0, kind="PNG")[:60], "frame_unreadable"),
+        (b"\xff\xd8\xff" + bytes(range(256)) + b"\xff\xd9", "frame_unreadable"),
+        (gif(), "frame_unreadable"),
+        (picture(0, size=(2000, 1000)), "frame_too_large"),
+        (b"\xff\xd8\xff" + b"x" * 8 * 1024**2, "frame_too_large"),
+    ],
+)
+def test_a_frame_that_cannot_be_read_is_named_and_the_session_goes_on(begin, data, code):
+    told = start(begin)
+    send_frames(told, [0])
+    told.session.receive_frame(data)
+    error = told.last("error")
+    assert (error["code"], error["frame"], error["is_fatal"]) == (code, 1, False)
+    assert "/" not in error["message"], "says nothing of this machine"
+    assert told.exchange(frame(60), "frame.ack")["frame"] == 2
+    assert told.exchange({"type": "session.stats"}, "session.stats")["refused"] == 1
+
+
+def test_while_the_model_is_behind_the_newest_frame_waits_and_the_others_are_dropped(begin):
+    model = ScriptedModel()
+    model.may_read.clear()
+    told = start(begin, model)
+    send_frames(told, SHADES[:4])  # two pairs are being read
+    for at in range(4, 8):
+        told.send(frame(SHADES[at], time_s=at))
+    busy = told.until("frame.ack", 3)
+    assert [(ack["frame"], ack["status"]) for ack in busy] == [(at, "busy") for at in range(4, 7)]
+    model.read_on()
+    kept = told.last("frame.ack")
+    assert (kept["frame"], kept["status"], kept["time_s"]) == (7, "kept", 7)
+
+
+def test_a_query_does_not_wait_for_the_model_to_read_and_sees_the_frame_before_it(begin):
+    model = ScriptedModel()
+    model.may_read.clear()
+    told = start(begin, model)
+    send_frames(told, SHADES[:4])
+    told.send(frame(SHADES[4], time_s=4))
+    assert ask(told)["text"] == "0 1 2 3 4"
+
+
+def test_queries_are_answered_in_order_while_frames_go_on(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    told = start(begin, model)
+    send_frames(told, [0])
+    for name in "abc":
+        told.send({"type": "video.query", "text": name, "query_id": name})
+    assert send_frames(told, [60, 120], first_s=1)[-1]["status"] == "kept"
+    told.send({"type": "video.query", "text": "d", "query_id": "d"})
+    model.may_answer.set()
+    done = [event for event in told.until("response.done", 4) if event["type"] == "response.done"]
+    assert [(each["query_id"], each["text"]) for each in done] == [("a", "0"), ("b", "0"), ("c", "0"), ("d", "0 1 2")]
+
+
+def test_too_many_waiting_queries_are_refused_and_none_is_dropped(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    told = start(begin, model)
+    send_frames(told, [0])
+    for _ in range(64):
+        told.send({"type": "video.query", "text": "?"})
+    with pytest.raises(MessageRefusedError) as refused:
+        told.send({"type": "video.query", "text": "?"})
+    assert refused.value.code == "too_many_queries"
+    model.may_answer.set()
+    told.until("response.done", 64)
+
+
+def test_a_query_without_a_frame_is_refused(begin):
+    told = start(begin)
+    error = told.exchange({"type": "video.query", "text": "?", "query_id": "q"}, "error")
+    assert (error["code"], error["query"], error["query_id"]) == ("no_frames", 0, "q")
+    send_frames(told, [0])
+    assert ask(told)["query"] == 1
+
+
+def test_the_window_is_evicted_in_halves_and_the_sink_stays(begin):
+    model = ScriptedModel()
+    told = start(begin, model, window=4, sink=2, enable_frame_filter=False)
+    acks = send_frames(told, SHADES[:14])
+    assert {ack["frame"]: ack["evicted"] for ack in acks if ack["evicted"]} == {9: 4, 13: 4}
+    done = ask(told)
+    assert done["text"] == "0 1 10 11 12 13"
+    assert (done["sink_frames"], done["first_frame_s"], done["evicted"]) == (2, 10, 8)
+    following = [prefix for prefix, is_following in model.warmed if is_following]
+    assert following
+    assert told.exchange({"type": "session.stats"}, "session.stats")["left_window"] == 8
+
+
+def test_at_most_max_frames_are_seen_as_published(begin):
+    told = start(begin, max_frames=8, enable_frame_filter=False)
+    for count in range(1, 30):
+        send_frames(told, SHADES[count : count + 1], first_s=count)
+        assert min(count, 4) <= ask(told)["frames_used"] <= 8
+
+
+def test_a_window_in_seconds(begin):
+    told = start(begin, window_s=3, enable_frame_filter=False)
+    send_frames(told, SHADES[:20])
+    assert 16 <= 19 - ask(told)["first_frame_s"] + 13 <= 19  # the last 3 to 6 seconds
+
+
+def test_the_engine_is_lost_while_frames_are_read(begin):
+    model = ScriptedModel()
+    model.may_read.clear()
+    told = start(begin, model)
+    send_frames(told, SHADES[:2])
+    model.lose()
+    assert told.last("session.notice")["code"] == "engine_lost"
+    assert told.last("session.notice")["code"] == "engine_back"
+    assert [prefix.frames for prefix, _ in model.warmed] == [2, 2], "the kept frames are read again"
+    assert told.exchange({"type": "session.stats"}, "session.stats")["engine_restarts"] == 1
+
+
+def test_the_engine_is_lost_in_an_answer_which_begins_again(begin):
+    model = ScriptedModel()
+    model.losses = 2
+    told = start(begin, model)
+    send_frames(told, [0])
+    told.send({"type": "video.query", "text": "?"})
+    events = told.until("response.done")
+    assert [event["type"] for event in events].count("response.start") == 3
+    assert (events[-1]["text"], events[-1]["engine_restarts"]) == ("0", 2)
+    assert [event["code"] for event in events if event["type"] == "session.notice"] == ["engine_lost"]
+    assert told.last("session.notice")["code"] == "engine_back"
+
+
+def test_an_engine_that_is_lost_again_and_again_gives_the_query_up(begin):
+    model = ScriptedModel()
+    model.losses = 9
+    told = start(begin, model)
+    send_frames(told, [0])
+    assert told.exchange({"type": "video.query", "text": "?"}, "error")["code"] == "engine_lost"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PromptTooLongError("The prompt has 9 tokens."), "prompt_too_long"),
+        (InferenceError("No."), "query_failed"),
+        (RuntimeError("a defect"), "internal"),
+    ],
+)
+def test_a_query_that_fails_is_told_and_the_next_is_answered(begin, error, code):
+    model = ScriptedModel()
+    model.fails_with = error
+    told = start(begin, model)
+    send_frames(told, [0])
+    assert told.exchange({"type": "video.query", "text": "?"}, "error")["code"] == code
+    model.fails_with = None
+    assert ask(told)["query"] == 1
+
+
+def test_what_is_asked_of_a_model_that_it_does_not_do_is_refused(begin):
+    sessions = begin()
+    for fields, code in (
+        ({"model": "other"}, "model_unknown"),
+        ({"modalities": ("audio",)}, "modality_unsupported"),
+        ({"window": 5000}, "limit_reached"),
+    ):
+        with pytest.raises(MessageRefusedError) as refused:
+            sessions.open(config(**fields))
+        assert (refused.value.code, refused.value.is_fatal) == (code, True)
+    assert sessions.open(config(model="scripted", modalities=("text", "audio")))
+
+
+@pytest.mark.parametrize(
+    "message", [{"type": "audio.chunk", "data": "AAAA"}, {"type": "video.query", "text": "?", "audio_data": "AAAA"}]
+)
+def test_audio_is_refused_in_a_sentence(begin, message):
+    told = start(begin)
+    with pytest.raises(MessageRefusedError, match="takes no audio") as refused:
+        told.send(message)
+    assert refused.value.code == "audio_unsupported"
+
+
+def test_a_session_is_done_when_all_is_answered(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    sessions = begin(model)
+    told = Told(sessions.open(config()))
+    send_frames(told, [0])
+    told.send({"type": "video.query", "text": "?"})
+    told.send({"type": "video.done"})
+    with pytest.raises(MessageRefusedError, match="Nothing follows"):
+        told.send({"type": "video.query", "text": "?"})
+    model.may_answer.set()
+    events = told.until("session.closed")
+    kinds = [event["type"] for event in events if event["type"] != "response.text.delta"]
+    assert kinds == ["response.start", "response.done", "response.text.done", "session.done", "session.closed"]
+    assert events[-1]["reason"] == "done"
+    assert len(sessions) == 0
+    assert not model.known
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason", "code"),
+    [
+        ({"idle_s": 0.2}, "idle", "idle_timeout"),
+        ({"total_s": 0.2}, "total_time", "limit_reached"),
+    ],
+)
+def test_the_time_of_a_session_ends(begin, limits, reason, code):
+    told = start(begin, None, LiveLimits(**limits))
+    events = told.until("session.closed")
+    assert [events[-2]["code"], events[-1]["reason"]] == [code, reason]
+
+
+def test_a_session_whose_query_is_in_work_is_not_idle(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    told = start(begin, model, LiveLimits(idle_s=0.1))
+    send_frames(told, [0])
+    told.send({"type": "video.query", "text": "?"})
+    time.sleep(0.3)
+    model.may_answer.set()
+    told.until("response.done")
+
+
+@pytest.mark.parametrize("limits", [{"max_frames": 2}, {"max_bytes": 1500}, {"max_pixels": 7000}])
+def test_what_a_session_may_send_ends(begin, limits):
+    told = start(begin, None, LiveLimits(**limits))
+    for shade in SHADES[:3]:
+        try:
+            told.send(frame(shade))
+        except MessageRefusedError as refused:
+            told.session.refuse(refused)
+            break
+        time.sleep(0.05)
+    events = told.until("session.closed")
+    assert "limit_reached" in [event.get("code") for event in events]
+    assert events[-1]["reason"] == "limit"
+
+
+def test_a_window_in_seconds_cannot_fill_the_memory(begin):
+    told = start(begin, None, LiveLimits(max_window_frames=4), window_s=1e6, enable_frame_filter=False)
+    for at in range(5):
+        told.send(frame(SHADES[at], time_s=at))
+        told.last("frame.ack")
+    assert told.last("error")["code"] == "limit_reached"
+    assert told.last("session.closed")["reason"] == "limit"
+
+
+def test_more_sessions_than_allowed_are_refused_until_one_ends(begin):
+    sessions = begin(None, None, 2)
+    first = Told(sessions.open(config()))
+    sessions.open(config())
+    with pytest.raises(MessageRefusedError) as refused:
+        sessions.open(config())
+    assert refused.value.code == "too_many_sessions"
+    first.send({"type": "video.done"})
+    first.until("session.closed")
+    assert sessions.open(config())
+
+
+def test_a_lost_client_has_time_to_come_back(begin):
+    sessions = begin(None, LiveLimits(resume_s=0.3, idle_s=0.1))
+    session = sessions.open(config())
+    number = session.connect()
+    session.disconnect(number)
+    resume = SessionResume(type="session.resume", session_id=session.session_id, resume_token=session.token, last_seq=0)
+    assert sessions.resume(resume) is session
+    told = Told(session)
+    assert told.last("session.closed")["reason"] == "client_lost"
+    with pytest.raises(MessageRefusedError) as refused:
+        sessions.resume(resume)
+    assert refused.value.code == "resume_refused"
+
+
+def test_events_that_a_client_missed_are_still_there(begin):
+    told = start(begin)
+    send_frames(told, [0])
+    missed_from = told.seq
+    told.session.disconnect(told.session.connect())
+    told.send({"type": "video.query", "text": "?"})
+    told.until("response.text.done")
+    again = [json.loads(text) for _, text in told.session.outbox.after(missed_from)]
+    assert [event["seq"] for event in again] == list(range(missed_from + 1, told.seq + 1))
+    assert again[-1]["text"] == "0"
+
+
+@pytest.mark.parametrize("change", [{"resume_token": "wrong"}, {"session_id": "other"}, {"last_seq": 99}])
+def test_only_who_knows_the_token_resumes_a_session(begin, change):
+    sessions = begin()
+    session = sessions.open(config())
+    fields = {"session_id": session.session_id, "resume_token": session.token, "last_seq": 0} | change
+    with pytest.raises(MessageRefusedError) as refused:
+        sessions.resume(SessionResume(type="session.resume", **fields))
+    assert refused.value.code == "resume_refused"
+
+
+def test_what_is_told_is_recorded_first(begin):
+    records = {}
+    sessions = begin(None, None, 4, records)
+    told = Told(sessions.open(config()))
+    record = records[told.session.session_id]
+    send_frames(told, [0, 0, 60])
+    record.failures = 1
+    assert ask(told, "first")["query"] == 0
+    assert [(text, number) for text, number, _ in record.answers] == [("first", 0)]
+    assert [time_s for time_s, _ in record.frames] == [0, 2]
+    told.send({"type": "video.done"})
+    told.until("session.closed")
+    assert (record.reason, record.stats.kept, record.stats.similar) == ("done", 2, 1)
+
+
+def test_an_answer_that_cannot_be_recorded_is_not_given(begin):
+    records = {}
+    sessions = begin(None, None, 4, records)
+    told = Told(sessions.open(config()))
+    send_frames(told, [0])
+    records[told.session.session_id].failures = 99
+    told.send({"type": "video.query", "text": "?"})
+    events = told.until("error")
+    assert events[-1]["code"] == "unavailable"
+    assert "response.done" not in [event["type"] for event in events]
+
+
+def test_sessions_at_once_see_nothing_of_each_other(begin):
+    sessions = begin(None, None, 8)
+
+    def talk(number):
+        told = Told(sessions.open(config()))
+        for turn in range(4):
+            send_frames(told, SHADES[turn : turn + 1], first_s=100 * number + turn)
+            assert ask(told)["text"] == " ".join(map(str, range(turn + 1)))
+        told.send({"type": "video.done"})
+        assert told.last("session.closed")["reason"] == "done"
+
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(talk, number) for number in range(8)]:
+            done.result()
+
+
+def test_the_services_end_ends_its_sessions(begin):
+    sessions = begin()
+    told = Told(sessions.open(config()))
+    sessions.close()
+    assert told.last("session.closed")["reason"] == "server_stopping"
+    with pytest.raises(MessageRefusedError):
+        sessions.open(config())

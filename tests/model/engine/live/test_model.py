@@ -1,0 +1,279 @@
+"""Sessions on an engine's process with the stub engine in it: what is sent, read, dropped and answered."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from infra.errors import EngineLostError, InferenceError, PromptTooLongError
+from tasks.live.items import LiveItem
+from tasks.live.model import Delta, LiveAnswer, LiveQuery, Prefix
+from tasks.model.engine.live.messages import LiveDrop, LiveRequest
+from tasks.model.engine.live.model import EngineLiveModel
+from tasks.model.engine.process import EngineProcess
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.protocol import EngineConfig
+from tests import stub_engine
+from tests.model.asked import batch_about, frame_file, question
+from tests.stub_engine import Trigger, answer_to
+
+pytestmark = pytest.mark.xdist_group("live-stub")  # the tests share an engine
+CARD = read_model_card(str(TINY_MODEL))
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("live")
+    config = EngineConfig(model=str(folder / "model"), live_sessions=4)
+    command = stub_engine.COMMAND
+    with EngineProcess(config, log_path=folder / "log", start_timeout_s=60, command=command) as engine:
+        yield engine
+
+
+@pytest.fixture
+def model(engine):
+    return EngineLiveModel([engine], CARD, max_frame_px=5000)
+
+
+def stream(count, *, value=0, start_s=0.0):
+    images = np.full((2, 4, 4, 3), value, np.uint8)
+    return [LiveItem(images=images, times_s=(start_s + k, start_s + k + 0.5)) for k in range(count)]
+
+
+def prefix(session, items):
+    return Prefix(session=session, items=tuple(items))
+
+
+def read(model, session, items, **how):
+    return model.warm(prefix(session, items), **how).result(20)
+
+
+def ask(model, session, items, text="What?", **how):
+    *deltas, answer = model.ask(prefix(session, items), LiveQuery(text=text, **how))
+    return deltas, answer
+
+
+def test_a_prefix_that_grows_is_read_from_where_it_was_read(model):
+    model.open("one")
+    items = stream(3)
+
+    first, second = read(model, "one", items[:2]), read(model, "one", items)
+
+    assert (first.prompt_tokens, first.cached_tokens) == (2, 0)
+    assert (second.prompt_tokens, second.cached_tokens) == (3, 2)
+    assert not second.is_dropped
+
+
+def test_an_answer_in_free_text_comes_in_pieces_and_one_with_choices_at_once(model):
+    model.open("one")
+    items = stream(3)
+    read(model, "one", items)
+
+    deltas, answer = ask(model, "one", items)
+    none, label = ask(model, "one", items, choices=("red", "green", "blue"))
+
+    assert deltas == [Delta(text="6 "), Delta(text="0 "), Delta(text="What?")]
+    assert answer.text == "6 0 What?"
+    assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (3, 3, 3)
+    assert 0 < answer.first_token_ms <= answer.total_ms
+    assert none == []
+    assert (label.text, label.choice_index) == ("blue", 2)
+    assert label.margin == pytest.approx(1 / 6)
+
+
+def test_a_question_about_a_prefix_that_was_never_read_is_answered(model):
+    model.open("one")
+
+    _, answer = ask(model, "one", stream(2))
+
+    assert (answer.text, answer.cached_tokens) == ("4 0 What?", 0)
+
+
+def test_the_newest_prefix_replaces_one_that_waits_and_no_other(model):
+    model.open("one")
+    items = stream(30)
+    model.wait_ready()
+
+    warming = [model.warm(prefix("one", items[:n])) for n in range(1, 31)]
+    done = [each.result(20) for each in warming]
+
+    assert not done[-1].is_dropped
+    assert done[-1].prompt_tokens == 30
+    assert sum(each.is_dropped for each in done) >= 20
+
+
+def test_a_question_goes_before_the_rest_of_a_long_prefix(model):
+    model.open("one")
+    model.open("other")
+    model.wait_ready()
+    warming = model.warm(prefix("one", stream(200)))
+
+    _, answer = ask(model, "other", stream(1))
+
+    assert not warming.done()
+    assert answer.cached_tokens == 0
+    assert warming.result(20).prompt_tokens == 200
+
+
+def test_the_following_prefix_is_read_beside_the_current_one_and_takes_over(model):
+    model.open("one")
+    items = stream(10)
+    current, following = model.warm(prefix("one", items[:9])), model.warm(prefix("one", items[5:9]), following=True)
+    current.result(20), following.result(20)
+
+    taken_over = read(model, "one", items[5:])
+
+    assert (taken_over.prompt_tokens, taken_over.cached_tokens) == (5, 4)
+
+
+def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(engine, model, monkeypatch):
+    sent, dropped = [], []
+    life = engine.living()
+    write = life._write
+
+    def noting(message):
+        if isinstance(message, LiveRequest):
+            sent.extend(item.hash for item in message.items)
+        elif isinstance(message, LiveDrop):
+            dropped.extend(message.hashes)
+        write(message)
+
+    monkeypatch.setattr(life, "_write", noting)
+    model.open("one")
+    items = stream(6)
+
+    for n in range(1, 5):
+        read(model, "one", items[:n])
+    ask(model, "one", items[:4])
+    for n in (5, 6, 6):
+        read(model, "one", items[2:n])
+
+    assert sorted(sent) == sorted(item.hash for item in items)
+    assert sorted(dropped) == sorted(item.hash for item in items[:2])
+
+
+def test_sessions_have_salts_of_their_own(model):
+    items = stream(2)
+    model.open("one")
+    model.open("other")
+    read(model, "one", items)
+
+    _, answer = ask(model, "other", items)
+
+    assert answer.cached_tokens == 0
+
+
+def test_batches_are_answered_beside_live_sessions(engine, model):
+    model.open("one")
+    warming = model.warm(prefix("one", stream(100)))
+    one = question()
+
+    [answer] = engine.answer(batch_about(one))
+
+    assert answer == answer_to(one, frame_file(1))
+    assert not warming.result(20).is_dropped
+
+
+def test_a_refused_question_is_told_in_a_sentence_and_the_session_goes_on(model):
+    model.open("one")
+
+    with pytest.raises(PromptTooLongError, match="The prompt is too long"):
+        ask(model, "one", stream(1), text=Trigger.REFUSED)
+
+    assert ask(model, "one", stream(1))[1].text == "2 0 What?"
+
+
+@pytest.mark.parametrize("killed", ["by a question", "from outside"])
+def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engine, killed):
+    engine = make_engine(live_sessions=4)
+    model = EngineLiveModel([engine], CARD, max_frame_px=5000)
+    model.open("one")
+    items = stream(3)
+    read(model, "one", items)
+    if killed == "by a question":
+        with pytest.raises(EngineLostError, match="The engine failed: its process died; see the log"):
+            ask(model, "one", items, text=Trigger.POISON)
+    else:
+        warming = model.warm(prefix("one", stream(400)))
+        os.kill(engine.pid, signal.SIGKILL)
+        with pytest.raises(EngineLostError, match="its process died"):
+            warming.result(20)
+
+    again = read(model, "one", items)
+    _, answer = ask(model, "one", items)
+
+    assert (again.cached_tokens, again.prompt_tokens) == (0, 3)
+    assert (answer.text, answer.cached_tokens) == ("6 0 What?", 3)
+    assert engine.starts == 2
+
+
+def test_a_session_that_ended_is_refused_and_what_waited_is_dropped(model):
+    model.open("one")
+    items = stream(100)
+    warming = [model.warm(prefix("one", items)), model.warm(prefix("one", items[:50]))]
+
+    model.forget("one")
+    model.forget("one")
+
+    assert all(each.result(20).is_dropped for each in warming)
+    with pytest.raises(InferenceError, match="has ended"):
+        read(model, "one", items)
+    with pytest.raises(InferenceError, match="has ended"):
+        ask(model, "one", items)
+    model.open("next")
+    assert ask(model, "next", items[:1])[1].text == "2 0 What?"
+
+
+def test_a_question_that_is_given_up_does_not_disturb_others(model):
+    model.open("one")
+    items = stream(2)
+    given_up = model.ask(prefix("one", items), LiveQuery(text="Never?"))
+    next(given_up)
+
+    given_up.close()
+
+    assert ask(model, "one", items)[1].text == "4 0 What?"
+
+
+def test_many_sessions_at_once_get_their_own_answers(model):
+    model.wait_ready()
+    answers = {}
+
+    def run(number):
+        name, items = f"session {number}", stream(number + 3, value=number, start_s=number)
+        model.open(name)
+        for n in range(1, len(items) + 1):
+            model.warm(prefix(name, items[:n]))
+        answers[number] = ask(model, name, items, text=f"{number}?")[1].text
+        model.forget(name)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert answers == {number: f"{2 * (number + 3)} {number} {number}?" for number in range(8)}
+
+
+def test_info_names_the_model_and_its_limits(model):
+    info = model.wait_ready()
+
+    assert (info.model, info.device, info.max_tokens) == ("reelabel-tiny", "cpu", 2048)
+    assert (info.size_multiple_px, info.max_frame_px) == (28, 5000)
+
+
+def test_one_name_is_one_session(model):
+    model.open("one")
+
+    with pytest.raises(ValueError, match="one already"):
+        model.open("one")
+
+
+def test_an_answer_without_choices_has_no_margin():
+    values = {"text": "", "finish_reason": "stop", "prompt_tokens": 1, "cached_tokens": 0}
+    answer = LiveAnswer(**values, output_tokens=1, first_token_ms=1.0, total_ms=1.0)
+
+    assert answer.margin is None

@@ -1,0 +1,109 @@
+"""What the page of a live session says about rows in a real Postgres and frames in a real store."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from tasks.live.stored import find_session
+from tasks.report.live.gather import gather_session
+from tasks.report.live.page import render_session
+from tasks.report.rendering import MAX_BYTES
+from tests.live.recorded import SEAL, answered, record_session, start
+from tests.report.test_page import HOSTILE
+
+
+@pytest.fixture
+def recorder(db, objects, store_settings):
+    recorder = start(db, objects, store_settings.uri)
+    yield recorder
+    recorder.close()
+
+
+def gather(recorder, engine):
+    return gather_session(engine, find_session(engine, "last"), recorder.objects, recorder.root_uri, seal=SEAL)
+
+
+def shown_text(page):
+    body = re.sub(r"(?s)<(style|script|svg).*?</\1>", "", page)
+    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+
+
+def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder, db):
+    record_session(recorder)
+
+    report = gather(recorder, db)
+    shown = shown_text(render_session(report))
+
+    assert "Ended: The client was done." in shown
+    assert "frames kept 6 of 10 received not kept 4 2 similar, 1 while busy, 1 too late" in shown
+    assert "answers 3 of 4 questions" in shown
+    assert "first token 20.0 ms median; P95 20.0, longest 20.0" in shown
+    assert "1.5 s · Is it dark? no yes 25.0% no 75.0%" in shown
+    assert "3 frames , the last at 9.0 s" in shown.replace("frames,", "frames ,")
+    assert "No answer engine_lost The engine was lost." in shown
+    assert [[frame.time_s for frame in query.frames] for query in report.queries] == [
+        [0.04, 0.5, 1.371],
+        [0.04, 0.5, 1.371],
+        [0.04, 2.5, 9.0],
+        [0.04, 2.5, 9.0],
+    ]
+
+
+def test_answers_of_an_offline_run_stand_beside_those_of_the_session(recorder, db):
+    session_id = record_session(recorder)
+    with db.begin() as connection:
+        connection.execute(text(_RESULT), {"dataset": f"live-{session_id}"})
+
+    assert "Asked again: large no (margin 0.800)" in shown_text(render_session(gather(recorder, db)))
+
+
+def test_a_page_without_frames_says_why(recorder, db, objects):
+    record_session(recorder)
+    for info in objects.list(f"{recorder.root_uri}/live"):
+        objects.remove(info.uri)
+
+    page = render_session(gather(recorder, db))
+
+    assert "000000.arrow on the store is gone" in page
+    assert "<img" not in page
+
+
+def test_hostile_texts_are_shown_as_they_are_and_many_questions_fit(recorder, db):
+    record = recorder.open(_opened(recorder))
+    record.answer(answered(question=HOSTILE, answer=HOSTILE, choices=None, probabilities=None))
+    report = gather(recorder, db)
+
+    page = render_session(replace(report, queries=report.queries * 5_000))
+
+    assert HOSTILE not in page
+    assert len(page.encode()) < MAX_BYTES
+    assert "Still open." in page
+
+
+def _opened(recorder):
+    from uuid import uuid4  # noqa: PLC0415
+
+    from tasks.live.record import Opened  # noqa: PLC0415
+
+    assert recorder
+    return Opened(session_id=uuid4(), model="tiny", config={}, versions={}, host="h")
+
+
+_RESULT = """
+WITH spec AS (INSERT INTO reelabel.spec (spec_id, body) VALUES ('s', '{}')),
+run AS (
+    INSERT INTO reelabel.run (run_id, dataset, spec_id, manifest_uri, kind, state, jobs_total, jobs_skipped, host)
+    VALUES ('00000000-0000-0000-0000-000000000001', :dataset, 's', 'm', 'classify', 'done', 1, 0, 'h')
+),
+run_spec AS (INSERT INTO reelabel.run_spec VALUES ('00000000-0000-0000-0000-000000000001', 's'))
+INSERT INTO reelabel.result (
+    dataset, job_id, spec_id, job_digest, source_fingerprint, label, choice_index, probabilities, margin, entropy_nats,
+    frames_used, prompt_tokens, cached_tokens, fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms,
+    inference_ms, run_id, shard_index, model, versions, host
+) VALUES (
+    :dataset, 'query-0', 's', 'd', 'f', 'no', 1, '{0.1, 0.9}', 0.8, 0.3, 3, 1, 0, 0, 0, 0, 0, 0, 0,
+    '00000000-0000-0000-0000-000000000001', 0, 'large', '{}', 'h'
+)
+"""

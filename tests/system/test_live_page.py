@@ -1,0 +1,131 @@
+"""The page `/live` in a real browser whose camera is Chromium's fake one, against a real server of live sessions."""
+
+import re
+from contextlib import closing
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect, sync_playwright
+
+from infra.settings import Settings
+from infra.settings.serve import ServeSettings
+from tests.flows.serve.live_server import live_server
+from tests.system.conftest import _CHROMIUM, _OPTIONS
+
+_CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+TOKEN = "sixteen-characters-or-more"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with live_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=[*_OPTIONS, *_CAMERA])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, server):
+    faults = []
+    with closing(browser.new_page(viewport={"width": 1280, "height": 960})) as page:
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda message: message.type == "error" and faults.append(message.text))
+        page.on("request", lambda request: request.url.startswith((server.url, "blob:")) or faults.append(request.url))
+        page.goto(f"{server.url}/live")
+        yield page
+    assert [fault for fault in faults if "WebSocket connection" not in fault] == []
+
+
+def start(page):
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#state")).to_have_text("Live: scripted", timeout=15_000)
+    expect(page.locator("#kept")).not_to_have_text("0", timeout=15_000)
+
+
+def counted(page, name):
+    return int(page.locator(f"#{name}").inner_text())
+
+
+def test_frames_of_the_camera_are_kept_and_a_question_about_them_is_answered(page, tmp_path):
+    page.locator("#fps").select_option("4")
+    start(page)
+    page.fill("#question", "Which frames?")
+    page.get_by_role("button", name="Ask", exact=True).click()
+
+    answer = page.locator("#answers li").first
+    expect(answer.locator(".note")).to_contain_text("First token after")
+    expect(answer.locator("h3")).to_have_text("Which frames?")
+    seen = answer.locator(".outcome").inner_text().split()
+    assert len(seen) == int(re.search(r"(\d+) frames", answer.locator(".note").inner_text())[1])
+    page.fill("#choices", "yes | no")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator("#answers li").first.locator(".bars .row")).to_have_count(2)
+    assert page.locator("#answers li").first.locator(".bars .share").all_inner_texts() == ["75.0%", "25.0%"]
+    expect(page.locator("#frames li").nth(2)).to_be_visible(timeout=15_000)
+    page.screenshot(path=str(tmp_path / "live.png"))
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#state")).to_have_text("Stopped.")
+    acked = sum(counted(page, name) for name in ("kept", "similar", "busy", "evicted"))
+    assert 0 <= counted(page, "sent") - acked <= 1  # exactly one acknowledgement a frame, but for the last
+    assert int(page.locator("#ack-ms").inner_text()) < 5_000
+
+
+def test_a_lost_connection_is_taken_up_again_and_the_session_goes_on(page, server):
+    start(page)
+    about = page.locator("#about").inner_text()
+
+    server.drop()
+
+    expect(page.locator("#state")).to_have_text("The connection was lost; connecting again.", timeout=10_000)
+    expect(page.locator("#state")).to_have_text("Live: scripted", timeout=15_000)
+    assert page.locator("#about").inner_text() == about
+    page.fill("#question", "Which frames?")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator("#answers li .note").first).to_contain_text("First token after")
+    page.get_by_role("button", name="Stop").click()
+
+
+def test_a_camera_that_is_not_allowed_is_told(browser, server):
+    with closing(browser.new_page()) as page:
+        page.add_init_script(
+            "navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', 'NotAllowedError'))"
+        )
+        page.goto(f"{server.url}/live")
+        page.get_by_role("button", name="Start").click()
+
+        expect(page.locator("#state")).to_have_text("The camera cannot be used: it was not allowed.")
+        expect(page.get_by_role("button", name="Start")).to_be_visible()
+
+
+def test_the_page_asks_for_the_token_and_holds_none(browser):
+    with (
+        live_server(settings=Settings(serve=ServeSettings(token=TOKEN))) as server,
+        closing(browser.new_page()) as page,
+    ):
+        page.goto(f"{server.url}/live")
+        assert TOKEN not in page.content()
+        page.fill("#token", "not-the-token-at-all")
+        page.get_by_role("button", name="Start").click()
+        expect(page.locator("#state")).to_have_text("The server refused the connection; check the token.")
+
+        page.fill("#token", TOKEN)
+        page.get_by_role("button", name="Start").click()
+
+        expect(page.locator("#state")).to_have_text("Live: scripted", timeout=15_000)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everyone_can_use_it(browser, server, theme):
+    with closing(browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=theme)) as page:
+        page.goto(f"{server.url}/live")
+
+        found = Axe().run(page).response["violations"]
+
+        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
