@@ -102,7 +102,7 @@ class Bench:
             case: What they are asked for.
             pythons: Their interpreters.
             ask: Returns what a script is asked, given a folder of its own.
-            on_run: Called with a description of each run.
+            on_run: Called with a description of each run, before and after it.
         """
         runs: dict[str, list[tuple[Run, Traffic]]] = {peer.name: [] for peer in peers}
         why = {peer.name: peer.lack(case) or _unavailable(pythons[peer.name]) for peer in peers}
@@ -115,6 +115,7 @@ class Bench:
                     run, traffic = self._run(python, f"{peer.script}_frames", ask)
                     runs[peer.name].append((run, traffic))
                     why[peer.name] = run.error
+                    on_run(f"{case.name}: {peer.name} has taken {run.wall_s:.2f} s{run.error and ': '}{run.error}")
         return [
             Outcome(
                 peer=peer,

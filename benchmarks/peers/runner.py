@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.status import Status
 
     from benchmarks.peers.cases import FrameCase
     from benchmarks.peers.measure import Outcome
@@ -51,11 +54,12 @@ class Comparison:
     def _frames(self, cases: Sequence[FrameCase]) -> list[Outcome]:
         peers = [OURS, *(peer for peer in PEERS if peer.script in self.names)]
         with self._bench() as (bench, videos), PROGRESS.status("Making environments, which takes minutes") as status:
+            show = partial(_show, status)
             pythons = pythons_of(peers, self.folder)
             return [
                 outcome
                 for case in cases
-                for outcome in bench.measure(peers, case, pythons, ask=videos.ask(case, bench), on_run=status.update)
+                for outcome in bench.measure(peers, case, pythons, ask=videos.ask(case, bench), on_run=show)
             ]
 
     @contextmanager
@@ -67,3 +71,10 @@ class Comparison:
             videos = FrameVideos(self.folder, ObjectStore(store), f"{store.uri}/peers")
             with CountingRelay(store.endpoint_url, store.ca_file) as relay:
                 yield Bench(store=store, relay=relay, logs=Path(logs), rounds=self.rounds, limit_s=self.limit_s), videos
+
+
+def _show(status: Status, text: str) -> None:
+    """Show progress: in place on a terminal, else line by line, so that a run that is cut short leaves something."""
+    status.update(text)
+    if not PROGRESS.is_terminal:
+        PROGRESS.print(text, soft_wrap=True)
