@@ -180,6 +180,8 @@ class _Connection:
         return _FAILED if self._session.is_current(self._number) else _REPLACED
 
     def _wake(self) -> None:
+        if self._changed.is_set():  # and cleared before the events are looked at
+            return
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._changed.set)
 
@@ -196,6 +198,7 @@ class _Connection:
                     session.receive(message)
             except MessageRefusedError as refused:
                 session.refuse(refused, message)
+            await asyncio.sleep(0)  # a client that sends without pause gives the others their turn
 
     async def _send_all(self) -> None:
         session, outbox = self._session, self._session.outbox

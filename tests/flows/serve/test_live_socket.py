@@ -152,11 +152,11 @@ def test_a_client_that_does_not_read_delays_no_other(url):
     thread = threading.Thread(target=shout, daemon=True)
     thread.start()
     time.sleep(1)
+    began_s = time.monotonic()
     with Client(url, {}) as client:
-        began_s = time.monotonic()
         send_frames(client, [0, 100])
         assert client.ask(choices=CHOICES)["frames_used"] == 2
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 5
         client.end()
     stop.set()
     deaf.socket.socket.shutdown(socket.SHUT_RDWR)
