@@ -113,14 +113,8 @@ def read_index_facts(file: VideoFile | SparseFile, limits: Limits) -> tuple[Inde
     """
     if not isinstance(file, SparseFile):
         return _read(file, limits), ()
-    file.allow_small_whole()
-    try:
+    with file.looked_into():
         facts = _read(file, limits)
-        file.settle()
-    except Exception as error:  # noqa: BLE001 - whatever the source raised
-        raise (file.failure or error) from None  # FFmpeg may have treated a failed read as the end of the file
-    if file.failure:
-        raise file.failure
     return facts, file.extents if facts.listed == "index" else ()
 
 

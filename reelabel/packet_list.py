@@ -66,15 +66,8 @@ def read_packet_list(file: VideoFile | SparseFile, limits: Limits) -> PacketList
     """
     if not isinstance(file, SparseFile):
         return _read(file, limits)
-    file.allow_small_whole()
-    try:
-        listed = _by_index(file, limits)
-        file.settle()
-    except Exception as error:  # noqa: BLE001 - whatever the source raised
-        raise (file.failure or error) from None  # FFmpeg may have treated a failed read as the end of the file
-    if file.failure:
-        raise file.failure
-    return listed
+    with file.looked_into():
+        return _by_index(file, limits)
 
 
 def _read(file: VideoFile, limits: Limits) -> PacketList:

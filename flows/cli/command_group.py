@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from flows.cli.console import print_error, print_notice
@@ -18,6 +19,7 @@ from infra.json_logs import json_line, logs_are_json
 from infra.settings import load_settings
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.validation import first_fault
 from reelabel.wording import printable
 
 if TYPE_CHECKING:
@@ -82,10 +84,13 @@ class ReelabelGroup(TyperGroup):
 
 @contextmanager
 def _usage_errors_printable() -> Iterator[None]:
-    """Quote arguments safely: a glob of the shell may have put names of files there."""
+    """Name faults in plain words, and quote arguments safely: a glob of the shell may have put names of files there."""
     try:
         yield
     except typer.TyperException as error:
+        if isinstance(error.__cause__, ValidationError):
+            _, value, clause = first_fault(error.__cause__)
+            error.message = f"{value} {clause}."
         error.message = printable(error.message)
         raise
 

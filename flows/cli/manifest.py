@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flows.cli.console import print_line, require_parent_folder
 from flows.cli.context import running_services
 from infra.embedded import ServiceName
+from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
@@ -143,6 +144,12 @@ def check(manifest: str) -> None:
     print_line(f"{manifest} is valid: {said}.")
 
 
+def _require_no_pipe(path: Path) -> None:
+    """Refuse what can be read only once, such as a process substitution: a source is read several times."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ManifestError(f"{path} is a pipe or a device; save its content as a file, and import that.")
+
+
 def import_manifest(source: str, target: str, options: ImportOptions, *, keep_going: bool = False) -> int:
     """Convert a file to a manifest and validate it; return the exit code, 1 if rows were rejected.
 
@@ -159,6 +166,8 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
     """
     if scheme_of(target) is None:
         require_parent_folder(target)
+    if scheme_of(source) is None:
+        _require_no_pipe(Path(source))
     is_on_s3 = any(uri.startswith("s3://") for uri in (source, target))
     with running_services(*([ServiceName.S3] if is_on_s3 else [])) as settings:
         found = read_source(source, options, video_store(settings))

@@ -27,6 +27,7 @@ Asked = TypeVar("Asked", bound=BaseModel)
 # A job's texts; a video embedded in its URI is best uploaded.
 MAX_JSON_BYTES = 16 * 1024**2
 _FORM_OVERHEAD_BYTES = 64 * 1024
+_MOST_DIGITS = 18
 _VIDEO, _REQUEST = "video", "request"
 
 
@@ -79,7 +80,7 @@ async def read_body(
 def _refuse_early(request: Request, most_bytes: int, upload_bytes: int) -> None:
     """Refuse a body that says that it is too large, before it is sent."""
     stated = request.headers.get("content-length", "")
-    if stated.isdecimal() and int(stated) > most_bytes:
+    if stated.isdecimal() and (len(stated) > _MOST_DIGITS or int(stated) > most_bytes):
         raise too_large(upload_bytes)
 
 

@@ -80,11 +80,11 @@ class Guard:
         if self._settings.token or self._settings.host not in LOOPBACK:
             return None
         host = headers.get("host", "")
-        return None if urlsplit(f"//{host}").hostname in LOOPBACK else host or "named"
+        return None if _name_in(f"//{host}") in LOOPBACK else host or "named"
 
     def _strange_origin(self, headers: Headers) -> str | None:
         origin = headers.get("origin")
-        if origin is None or origin in self._settings.origins or urlsplit(origin).netloc == headers.get("host"):
+        if origin is None or origin in self._settings.origins or origin.partition("://")[2] == headers.get("host"):
             return None
         return origin
 
@@ -96,3 +96,11 @@ class Guard:
         if scope["type"] == "websocket" and not given:  # a browser's WebSocket cannot set headers
             scheme, given = "bearer", parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), expected)
+
+
+def _name_in(uri: str) -> str | None:
+    """Return the host of a URI; None if it has none, or a malformed one."""
+    try:
+        return urlsplit(uri).hostname
+    except ValueError:
+        return None

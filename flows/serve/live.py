@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
-from reelabel.errors import TransientError
+from reelabel.errors import ReelabelError
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live import protocol
 from tasks.live.frames import FrameReader
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from tasks.live.model import LiveInfo, LiveModel
     from tasks.live.session import Session
 
+_LOG = logging.getLogger("reelabel")
 PATH = "/v1/video/chat/stream"
 # Of one message; a picture in base64 is a third longer.
 MAX_MESSAGE_BYTES = 16 * 1024**2
 _MIB, _MEGA = 1024**2, 1_000_000
 # After so long a client that does not read what it is sent counts as lost.
 _SEND_S = 30.0
-_NORMAL, _REFUSED, _REPLACED, _FAILED = 1000, 1008, 4001, 1011
+_NORMAL, _LOST, _REFUSED, _FAILED, _REPLACED = 1000, 1006, 1008, 1011, 4001
 
 
 @contextmanager
@@ -124,8 +126,15 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
         case protocol.SessionConfig():
             try:
                 return await asyncio.to_thread(sessions.open, message), 0
-            except TransientError as error:
+            except ReelabelError as error:
+                if isinstance(error, MessageRefusedError):
+                    raise
                 raise MessageRefusedError(error.message, code="unavailable") from None
+            except Exception:  # noqa: BLE001 - as of any request
+                _LOG.exception("A live session could not be begun")
+                raise MessageRefusedError(
+                    "The session could not be begun; the server's log says why.", code="internal"
+                ) from None
         case protocol.SessionResume():
             session = sessions.resume(message)
             session.greet(is_resumed=True)
@@ -158,6 +167,8 @@ class _Connection:
             for task in (receiving, sending):
                 task.cancel()
             await asyncio.gather(receiving, sending, return_exceptions=True)
+            if _has_left(receiving) and session.is_current(self._number):
+                session.end("client_left")
             session.disconnect(self._number)
             with suppress(RuntimeError, TimeoutError, WebSocketDisconnect):  # it is closed already
                 async with asyncio.timeout(_SEND_S):
@@ -169,12 +180,14 @@ class _Connection:
         return _FAILED if self._session.is_current(self._number) else _REPLACED
 
     def _wake(self) -> None:
+        if self._changed.is_set():  # and cleared before the events are looked at
+            return
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def _receive_all(self) -> None:
         session = self._session
-        while True:
+        while session.is_current(self._number):
             received = await _receive(self._websocket)
             message = None
             try:
@@ -185,6 +198,7 @@ class _Connection:
                     session.receive(message)
             except MessageRefusedError as refused:
                 session.refuse(refused, message)
+            await asyncio.sleep(0)  # a client that sends without pause gives the others their turn
 
     async def _send_all(self) -> None:
         session, outbox = self._session, self._session.outbox
@@ -202,6 +216,12 @@ class _Connection:
             await self._changed.wait()
 
 
+def _has_left(receiving: asyncio.Task[None]) -> bool:
+    """Return whether a client has closed its connection on purpose, and will not come back."""
+    error = None if receiving.cancelled() else receiving.exception()
+    return isinstance(error, WebSocketDisconnect) and error.code == _NORMAL
+
+
 async def _receive(websocket: WebSocket) -> str | bytes:
     """Return the next message.
 
@@ -210,7 +230,7 @@ async def _receive(websocket: WebSocket) -> str | bytes:
     """
     received = await websocket.receive()
     if received["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(received.get("code", _NORMAL))
+        raise WebSocketDisconnect(received.get("code", _LOST))
     text: str | None = received.get("text")
     return received["bytes"] if text is None else text
 

@@ -70,10 +70,11 @@ def open_recording(recorder: Recorder, info: LiveInfo, session_id: str, config: 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
+    asked = config.model_dump(mode="json", exclude_none=True, exclude={"type", "sampling", "sampling_params_list"})
     opened = Opened(
         session_id=UUID(session_id),
         model=info.model,
-        config=config.model_dump(mode="json", exclude_none=True, exclude={"type"}),
+        config=asked | {"sampling": config.answers.model_dump(exclude_none=True)},
         versions=info.versions,
         host=socket.gethostname(),
     )

@@ -135,6 +135,9 @@ def infer_views(
     with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as threads, ThreadPoolExecutor(_MAX_CONCURRENT_READS) as readers:
         for group in _groups(stream, by_views, context, shard_outcome):
             prepared = _split_faulty(group, by_views, shard_outcome)
+            if len(by_views) == 1:  # as of a single request: there is nothing else to do meanwhile
+                _infer_group(prepared, context, shard_outcome, readers)
+                continue
             in_progress.append(threads.submit(_infer_group, prepared, context, shard_outcome, readers))
             if len(in_progress) == MAX_CONCURRENT_GROUPS:  # the next group takes whatever is ready by then
                 in_progress.popleft().result()
@@ -314,13 +317,11 @@ def _record_reply(
     context: AnswerContext,
     shard_outcome: ShardOutcome,
 ) -> None:
-    seen = merge_media(
-        job.shown,
-        [
-            replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view])
-            for view, video in zip(views, videos, strict=True)
-        ],
-    )
+    parts = [
+        replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view])
+        for view, video in zip(views, videos, strict=True)
+    ]
+    seen = merge_media(job.media, parts) if job.media else parts[0]
     if not isinstance(reply, Answer):
         shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, seen.fingerprint))
         return
@@ -344,7 +345,7 @@ def _read_group(
     """Read frame files concurrently; return each or its error, and its video, which may have been extracted again."""
     read: dict[View, tuple[ExtractedVideo, bytes | JobError]] = {}
     with context.ledger.doing(RunPhase.CACHE_READ):
-        outcomes = readers.map(partial(_read, context), group, group.values())
+        outcomes = (map if len(group) == 1 else readers.map)(partial(_read, context), group, group.values())
         for view, (video, outcome, read_ms) in zip(group, outcomes, strict=True):
             shard_outcome.read_ms[view] = shard_outcome.read_ms.get(view, 0.0) + read_ms
             if video is not group[view]:
@@ -379,7 +380,7 @@ def _read_frame_file(video: ExtractedVideo, context: AnswerContext) -> bytes:
     """
     file = context.cache.read(video.identity)
     try:
-        return with_pixels(file, context.pool, context.limits)
+        return with_pixels(file, context.pool, context.limits) if file.is_packed else file.data
     except VideoError as error:
         error.fingerprint = video.provenance.fingerprint
         raise

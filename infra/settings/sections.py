@@ -48,6 +48,8 @@ from reelabel.sources.options import WebOptions
 from reelabel.validation import describe_fault
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
@@ -306,6 +308,8 @@ def load_settings() -> Settings:
     """
     if CONFIG_VARIABLE in os.environ and not config_file().exists():
         raise ConfigurationError(f"{CONFIG_VARIABLE} is {config_file()}, but that file does not exist.")
+    if config_file().is_dir():
+        raise ConfigurationError(f"{config_file()} is a folder, where the settings file is expected; move it away.")
     _refuse_unknown_variables()
     try:
         settings = Settings()
@@ -313,6 +317,8 @@ def load_settings() -> Settings:
         faults = "; ".join(_explain(fault) for fault in error.errors())
         end = "" if faults.endswith("?") else "."
         raise ConfigurationError(f"Invalid settings: {faults}{end} Fix REELABEL_* or {config_file()}.") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{config_file()} is not a text in UTF-8; save it as one.") from None
     except ValueError as error:
         raise ConfigurationError(f"{config_file()} is not valid TOML: {error}.") from None
     return resolve_blocks(settings, api_url=settings.prefect.api_url, auth_string=settings.prefect.auth_string)
@@ -321,9 +327,7 @@ def load_settings() -> Settings:
 def _refuse_unknown_variables() -> None:
     """Raise for a misspelled variable, which would otherwise be ignored silently."""
     known = {CONFIG_VARIABLE, "REELABEL_HOME", *file_variables(Settings, prefix=_PREFIX)}
-    for section, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            known |= {f"REELABEL_{section}_{name}".upper() for name in field.annotation.model_fields}
+    known |= {f"REELABEL_{section}_{name}".upper() for section in Settings.model_fields for name in _fields_of(section)}
     for name in sorted(os.environ):
         if name.startswith("REELABEL_") and name not in known:
             nearest = get_close_matches(name, known, 1)
@@ -331,11 +335,25 @@ def _refuse_unknown_variables() -> None:
             raise ConfigurationError(f"{name} is not a setting{hint}")
 
 
+def _nearest_setting(place: Sequence[int | str]) -> str:
+    """Return a hint at the section, or the setting of its section, that a misspelled one may be; empty if none."""
+    *section, name = map(str, place)
+    known = Settings.model_fields if not section else _fields_of(section[0])
+    nearest = get_close_matches(name, known, 1)
+    return f"; did you mean {'.'.join([*section, *nearest])}?" if nearest else ""
+
+
+def _fields_of(name: str) -> Mapping[str, FieldInfo]:
+    """Return the settings of a section; none if the name is that of a plain setting."""
+    kind = Settings.model_fields[name].annotation
+    return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
+
+
 def _explain(fault: ErrorDetails) -> str:
     where = ".".join(str(part) for part in fault["loc"])
     variable = _PREFIX + where.replace(".", "_").upper()
     value = repr(fault.get("input"))
     lists = dict.fromkeys(("tuple_type", "list_type"), f'must be a list; write it as ["a", "b"] (JSON in {variable})')
-    clause = describe_fault(fault, lists | {"extra_forbidden": "unknown setting"})
+    clause = describe_fault(fault, lists | {"extra_forbidden": f"unknown setting{_nearest_setting(fault['loc'])}"})
     names_value = clause.startswith(("must", "has", "is not"))
     return f"{where}: {value} {clause}" if names_value else f"{where}: {clause}"

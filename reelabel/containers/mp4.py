@@ -51,12 +51,14 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 def _prepare(file: BinaryFile, size_bytes: int) -> None:
     """Fetch the header in one request; refuse a fragmented file."""
     for box in walk_boxes(file, size_bytes):
-        left = ByteRange(box.span.end, size_bytes - box.span.end)
-        if isinstance(file, SparseFile) and box.kind == b"mdat" and 0 < left.size <= min(_TAIL_BYTES, size_bytes // 8):
-            file.prefetch([left])  # most probably the header
         if box.kind == b"moof":
             raise FastPathUnavailableError("a fragmented MP4 has no single index")
-        if box.kind == b"moov" and isinstance(file, SparseFile):
+        if not isinstance(file, SparseFile):
+            continue
+        left = ByteRange(box.span.end, size_bytes - box.span.end)
+        if box.kind == b"mdat" and 0 < left.size <= min(_TAIL_BYTES, size_bytes // 8):
+            file.prefetch([left])  # most probably the header
+        if box.kind == b"moov":
             file.prefetch([box.span])
 
 
@@ -210,8 +212,7 @@ def _locate(entries: IndexEntries, first: int, last: int) -> Iterator[ByteRange]
 def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
     if file.read(8)[4:] != b"ftyp":
         return 0
-    end = max((box.span.end for box in walk_boxes(file, size_bytes)), default=0)
-    return max(0, end - size_bytes)
+    return max(0, sum(box.span.size for box in walk_boxes(file, size_bytes)) - size_bytes)
 
 
 MP4 = ContainerIndex(

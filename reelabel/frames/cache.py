@@ -7,6 +7,7 @@ asked for; any other is treated as missing, and replaced.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,12 @@ class FrameCache:
 
     def find(self, identity: FrameIdentity) -> FrameFile | None:
         """Look up a frame file; return None if it is missing or must not be used, and must be extracted."""
-        try:
-            found = self.read(identity)
-        except (ObjectMissingError, FrameFileError):
-            return None
-        self._memory.put(identity.key, found)
+        found = self._memory.take(identity.key)
+        if not found and (data := self._objects.find(self.uri_of(identity.key))) is not None:
+            with suppress(FrameFileError):
+                found = decode_sealed(data, identity, self._seal)
+        if found:
+            self._memory.put(identity.key, found)
         return found
 
     def write(self, identity: FrameIdentity, file: FrameFile) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 4
 _TABLE_VERSION = 3
 _ARCHIVE_INDEX_VERSION = 1
+_SAMPLINGS = 64  # a run has a few
 
 
 def decoder_versions() -> dict[str, str]:
@@ -34,6 +35,11 @@ def decoder_versions() -> dict[str, str]:
 def _version(package: str) -> str:
     # Cached, as importlib reads a file on each call, which takes longer than hashing the key.
     return version(package)
+
+
+@lru_cache(_SAMPLINGS)
+def _sampling_facts(sampling: Sampling) -> dict[str, Any]:
+    return sampling.model_dump(mode="json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +80,7 @@ class FrameIdentity:
             "source_uri": self.source_uri,
             "fingerprint": self.fingerprint,
             "segment_s": list(self.segment),
-            "sampling": self.sampling.model_dump(mode="json"),
+            "sampling": _sampling_facts(self.sampling),
             "decoder": decoder_versions() | pillow,
         }
 

@@ -118,6 +118,11 @@ class FrameFile:
         return pts
 
     @property
+    def is_packed(self) -> bool:
+        """Whether it stores packets instead of pixels."""
+        return self.encoding == "packets"
+
+    @property
     def time_s(self) -> npt.NDArray[np.float64]:
         """Presentation times in seconds; shape (N,), float64."""
         time_s: npt.NDArray[np.float64] = self._table["time_s"].to_numpy()
@@ -300,7 +305,10 @@ def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     table = pa.table(columns).replace_schema_metadata(
         {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK},
     )
-    return embed_checksum(pa.arrow_file(table, options=write_options(metadata["encoding"])))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=write_options(metadata["encoding"])) as writer:
+        writer.write_table(table)
+    return embed_checksum(sink.getvalue().to_pybytes())
 
 
 def _damage_errors() -> tuple[type[Exception], ...]:

@@ -120,14 +120,12 @@ def with_packets(file: FrameFile, stored: StoredPackets) -> bytes:
 
 
 def with_pixels(file: FrameFile, pool: DecodePool, limits: Limits) -> bytes:
-    """Return a frame file's bytes with raw pixels instead of packets; files without packets are unchanged.
+    """Return the bytes of a frame file that stores packets, with raw pixels instead.
 
     Raises:
         FrameFileError: The packets do not match the metadata.
         VideoError: As `DecodePool.extract` does.
     """
-    if file.encoding != "packets":
-        return file.data
     try:
         sampling = Sampling.model_validate(file.facts["sampling"])
         images = decode_packets(_stored_packets(file), pool, sampling=sampling, limits=limits)
@@ -149,7 +147,7 @@ def read_frame_file(source: Path | str | bytes, *, pool: DecodePool | None = Non
         OSError: The file cannot be read.
     """
     file = decode_frame_file(source if isinstance(source, bytes) else Path(source).read_bytes())
-    if file.encoding != "packets":
+    if not file.is_packed:
         return file
     if pool is None:
         raise FrameFileError("The frame file stores packets instead of pixels; pass a DecodePool that decodes them.")

@@ -69,6 +69,13 @@ class FileStore:
         ):
             return stream.read()
 
+    def find(self, uri: str) -> bytes | None:
+        """Read a whole file; return None if there is none."""
+        try:
+            return self.read(uri, fingerprint=None, max_bytes=None)
+        except ObjectMissingError:
+            return None
+
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of a file."""
         with self.open(uri) as file, _unchanged(file, fingerprint=fingerprint, max_bytes=None):

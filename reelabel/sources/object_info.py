@@ -28,6 +28,7 @@ _WEB_URI = re.compile(
     re.DOTALL,
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ONE_SLASH = re.compile(r"(?:^|/)(s3|https?|file):/(?!/)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(data):")
 
 
@@ -35,6 +36,12 @@ def scheme_of(uri: str) -> str | None:
     """Return the scheme as written; None for a plain path, which may contain a colon."""
     found = _SCHEME.match(uri)
     return (found[1] or found[2]) if found else None
+
+
+def missing_slash(path: str) -> str:
+    """Return what to write for a path that was meant as a URI, such as `s3:/bucket/a.mp4`; empty for any other."""
+    found = _ONE_SLASH.search(path)
+    return f"; for {found[1]}:// write two slashes" if found else ""
 
 
 def absolute_uri(uri: str) -> str:

@@ -45,6 +45,7 @@ class _Store(_Readable, Protocol):
 
 
 class _Writable(_Store, Protocol):
+    def find(self, uri: str) -> bytes | None: ...
     def write_new(self, uri: str, data: bytes) -> bool: ...
     def replace(self, uri: str, data: bytes) -> None: ...
     def list(self, uri: str) -> Iterator[ObjectInfo]: ...
@@ -148,6 +149,10 @@ class ObjectStore:
             ObjectTooLargeError: The object is larger than `max_bytes`.
         """
         return self._readable(uri).read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+
+    def find(self, uri: str) -> bytes | None:
+        """Read a whole object on S3 or in a folder; return None if there is none."""
+        return self._writable(uri).find(uri)
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of an object.

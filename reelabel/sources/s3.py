@@ -94,6 +94,20 @@ class S3:
 
         return self._whole(uri, take)
 
+    def find(self, uri: str) -> bytes | None:
+        """Read a whole object; return None if there is none."""
+
+        def take(client: Any) -> bytes | None:  # noqa: ANN401
+            try:
+                answer = _get(client, uri, fingerprint=None, max_bytes=None)
+            except client.exceptions.NoSuchKey:
+                return None
+            with _body(answer) as body:
+                data: bytes = body.read()
+            return data
+
+        return self._whole(uri, take)
+
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of an object."""
         bucket, key = _split(uri)

@@ -192,6 +192,22 @@ class SparseFile(Seekable):
             if gaps:
                 self._start(list(_pieces(gaps)))
 
+    @contextmanager
+    def looked_into(self) -> Iterator[None]:
+        """Read a header and an index: of a small file, all of it at once.
+
+        Raises:
+            Exception: Whatever the source has raised, which FFmpeg may have treated as the end of the file.
+        """
+        self.allow_small_whole()
+        try:
+            yield
+            self.settle()
+        except Exception as error:  # noqa: BLE001 - whatever the source raised
+            raise (self.failure or error) from None
+        if self.failure:
+            raise self.failure
+
     def settle(self) -> None:
         """Wait until all that is being fetched is there.
 

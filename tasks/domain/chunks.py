@@ -130,6 +130,8 @@ def cut_shard(shard: Shard, lengths_s: Mapping[str, float]) -> CutShard:
     Raises:
         VideoTooLargeError: A job would be more than `MAX_CHUNKS`.
     """
+    if not lengths_s:
+        return CutShard(shard=shard, jobs={}, lengths_s={})
     cut = [cut_job(job, lengths_s.get(job.video_uri)) for job in shard.jobs]
     return CutShard(
         shard=replace(shard, jobs=tuple(asked for each in cut for asked in each.asked)),

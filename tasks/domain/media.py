@@ -100,14 +100,12 @@ def merge_provenance(parts: Sequence[FrameProvenance]) -> FrameProvenance:
 
 
 def merge_media(media: Sequence[Medium], parts: Sequence[FrameProvenance]) -> FrameProvenance:
-    """Return the provenance of a job's frames; what is said of keyframes is said of its videos alone.
+    """Return the provenance of a job of several videos and images; what is said of keyframes is said of videos alone.
 
     Args:
         media: The job's media.
         parts: The provenance of each.
     """
-    if len(parts) == 1:
-        return parts[0]
     noted = [
         replace(part, decode_note=f"{redact_uri(medium.uri)}: {part.decode_note}" if part.decode_note else "")
         for medium, part in zip(media, parts, strict=True)

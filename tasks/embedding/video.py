@@ -295,7 +295,8 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _
         started = time.perf_counter()
         try:
             file = extractor.cache.read(video.identity)
-            file = decode_frame_file(with_pixels(file, extractor.pool, extractor.limits)) if _is_packed(file) else file
+            if file.is_packed:
+                file = decode_frame_file(with_pixels(file, extractor.pool, extractor.limits))
             return _Frames(segment, video, file, (time.perf_counter() - started) * 1e3)
         except (FrameFileError, ObjectMissingError) as error:
             refused = error.message
@@ -303,10 +304,6 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _
                 continue
     uri = extractor.cache.uri_of(video.identity.key)
     raise FrameFileError(f"The frame file {uri} was made again, but cannot be used either: {refused}")
-
-
-def _is_packed(file: FrameFile) -> bool:
-    return file.encoding == "packets"
 
 
 @dataclass(slots=True)

@@ -75,7 +75,7 @@ def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, s
         digest = json_digest([frame.number for frame in shown])
         if digest not in written:
             written[digest] = f"{folder}/{digest}.mkv"
-            objects.write_new(written[digest], encode_footage(shown))
+            _write(objects, written[digest], encode_footage(shown))
         rows.append(
             {
                 "job_id": f"query-{query['query']}",
@@ -92,6 +92,12 @@ def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, s
     pl.DataFrame(rows, schema=REQUIRED | {"task": pl.String()}).write_parquet(manifest)
     objects.replace(f"{folder}/queries.parquet", manifest.getvalue())
     return SessionJobs(manifest_uri=f"{folder}/queries.parquet", jobs=len(rows), left_out=left_out)
+
+
+def _write(objects: ObjectStore, uri: str, data: bytes) -> None:
+    """Write a video; one that is there is replaced only if it was altered, since its labels go with its version."""
+    if not objects.write_new(uri, data) and objects.read(uri) != data:
+        objects.replace(uri, data)
 
 
 def encode_footage(frames: Sequence[KeptFrame]) -> bytes:

@@ -55,11 +55,12 @@ class Outbox:
             return [self._events[position] for position in range(start, len(self._events))]
 
     def watch(self, wake: Callable[[], None] | None) -> None:
-        """Have something called after each event; it must not block."""
+        """Have something called after each event; it must not block. What was called before is called once more."""
         with self._lock:
-            self._wake = wake
-        if wake:
-            wake()
+            before, self._wake = self._wake, wake
+        for each in (before, wake):
+            if each:
+                each()
 
     def close(self) -> None:
         """No event follows."""

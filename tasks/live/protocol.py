@@ -36,13 +36,11 @@ _MAX_NAMED = 80  # characters of a client's own words that a refusal quotes
 _FOREVER_S = 1e9
 ErrorCode: TypeAlias = Literal[
     "invalid_message",
-    "message_too_large",
     "unexpected_message",
     "config_timeout",
     "model_unknown",
     "modality_unsupported",
     "audio_unsupported",
-    "audio_too_large",
     "frame_unreadable",
     "frame_too_large",
     "no_frames",
@@ -58,7 +56,9 @@ ErrorCode: TypeAlias = Literal[
     "unavailable",
     "internal",
 ]
-EndReason: TypeAlias = Literal["done", "idle", "total_time", "limit", "client_lost", "server_stopping", "error"]
+EndReason: TypeAlias = Literal[
+    "done", "client_left", "client_lost", "idle", "total_time", "limit", "server_stopping", "error"
+]
 FrameStatus: TypeAlias = Literal["kept", "similar", "busy", "evicted"]
 
 

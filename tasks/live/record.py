@@ -205,8 +205,8 @@ class Recorder:
             for record in records:
                 try:
                     record.write()
-                except ReelabelError as error:
-                    _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, error)
+                except Exception as error:  # noqa: BLE001 - those of the other sessions are written all the same
+                    _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, _told(error))
             try:
                 self._mark_alive([record.session_id for record in records])
             except ReelabelError as error:
@@ -332,6 +332,10 @@ class SessionRecord:
             connection.execute(replaced.on_conflict_do_update(index_elements=["session_id", "part"], set_=row))
             connection.execute(kept.values(frames_kept=frames[-1].number + 1, seen_at=func.now()))
         self._parts += 1
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _choice_index(answered: Answered) -> int | None:

@@ -553,8 +553,9 @@ class Session:
                     self._counts.answered += 1
                     self._note_back()
             except Exception:  # noqa: BLE001 - one query must not end the others
-                _LOG.exception("A query of the live session %s failed", self.session_id)
-                self._say_why("internal", "The query failed; the server's log says why.", asked=asked[0])
+                if not self._ending:  # else it was given up
+                    _LOG.exception("A query of the live session %s failed", self.session_id)
+                    self._say_why("internal", "The query failed; the server's log says why.", asked=asked[0])
             with self._changed:
                 self._waiting -= 1
                 self.heard_s = time.monotonic()
@@ -622,8 +623,8 @@ class Session:
 
     def _finish(self) -> None:
         self._asked.put(None)
+        self._setup.model.forget(self.session_id)  # an answer in work is given up
         self._answers.join(_END_S)
-        self._setup.model.forget(self.session_id)
         assert self._ending
         with self._changed:
             left = [each for each in self._inbox if isinstance(each, _Frame)]

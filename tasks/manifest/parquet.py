@@ -13,6 +13,7 @@ from pyarrow import parquet
 from infra.errors import ManifestError, ManifestMissingError
 from infra.prefetch import prefetch
 from reelabel.errors import ObjectMissingError
+from reelabel.sources.object_info import missing_slash
 from reelabel.temporary import temporary_folder
 from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.schema import COLUMNS, REQUIRED
@@ -115,9 +116,8 @@ def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
             return copy
         objects.stat(uri)
     except ObjectMissingError:
-        raise ManifestMissingError(
-            f"There is no manifest file at {uri}; to use all files of a folder, write folder/*.parquet."
-        ) from None
+        advice = missing_slash(uri) or "; to use all files of a folder, write folder/*.parquet"
+        raise ManifestMissingError(f"There is no manifest file at {uri}{advice}.") from None
     return path
 
 

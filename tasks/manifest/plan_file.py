@@ -10,7 +10,7 @@ import io
 import json
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
-    from tasks.domain import Job
 
 SHARDS_PER_FILE = 256
 # Large types: videos inlined as data: URIs may exceed 2 GiB together.
@@ -178,12 +177,7 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
             f"The plan's file {uri} was altered or damaged after it was written, so its jobs were not run; check who "
             "can write to the store, and run again to plan the unfinished jobs again."
         ) from None
-    return Shard(index=index, jobs=tuple(map(_job, batch.to_pylist())))
-
-
-def _job(row: dict[str, Any]) -> Job:
-    only = row["only_chunks"]
-    return job_of(row | {"only_chunks": None if only is None else tuple(only)})
+    return Shard(index=index, jobs=tuple(map(job_of, batch.to_pylist())))
 
 
 def _read_jobs(stream: memoryview) -> pa.RecordBatch:

@@ -27,15 +27,17 @@ def test_a_dry_run_lists_what_maintenance_then_removes(client, own_services, mon
         client.create_flow_run(classify, parameters={"manifest": "x"}, tags=tags, state=Completed())
         for tags in (["of this test alone"], [TAG])
     )
-    everything = RetentionSettings(frames_days=1e-9, results_days=1e-9, specs=1, flow_runs_days=1e-9, plans_days=1e-9)
+    rows = {"results_days": 1e-9, "specs": 1, "plans_days": 1e-9, "live_days": 1e-9}
+    everything = RetentionSettings(frames_days=1e-9, flow_runs_days=1e-9, **rows)
     settings = own_services.model_copy(update={"retention": everything})
 
     would = list(apply_retention(settings, dry_run=True))
     assert client.read_flow_run(ours.id)
     went = list(apply_retention(settings, dry_run=False))
 
-    assert [line.split()[0] for line in would] == ["Would"] * 9
-    assert [line.split()[0] for line in went] == ["Closed", *["Removed"] * 8]
+    assert "Would remove 0 live sessions and 0 files of live sessions." in would
+    assert [line.split()[0] for line in would] == ["Would"] * 10
+    assert [line.split()[0] for line in went] == ["Closed", *["Removed"] * 9]
     known = {run.id for run in client.read_flow_runs()}
     assert ours.id not in known
     assert strangers.id in known

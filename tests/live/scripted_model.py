@@ -24,6 +24,7 @@ class ScriptedModel:
         asked: Prefixes and questions.
         losses: How often the engine is lost before it answers; what is read then is lost as well.
         fails_with: Raised instead of an answer.
+        too_long: What is raised by a prefix of more than four frames, if anything.
         may_read: Prefixes are read while it is set.
         may_answer: Questions are answered while it is set.
     """
@@ -31,7 +32,7 @@ class ScriptedModel:
     def __init__(self):
         self.warmed, self.asked, self.known = [], [], set()
         self.losses = 0
-        self.fails_with = None
+        self.fails_with = self.too_long = None
         self.may_read, self.may_answer = threading.Event(), threading.Event()
         self.may_read.set()
         self.may_answer.set()
@@ -50,6 +51,9 @@ class ScriptedModel:
 
     def warm(self, prefix, *, following=False):
         future = Future()
+        if self.too_long and prefix.frames > 4:
+            future.set_exception(self.too_long)
+            return future
         with self._lock:
             self.warmed.append((prefix, following))
             if not self.may_read.is_set():

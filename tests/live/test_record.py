@@ -3,7 +3,7 @@ from functools import partial
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from infra.database.connect import Login, connect
 from infra.errors import DatabaseUnavailableError
@@ -84,6 +84,25 @@ def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive
     assert [each["frames"] for each in rows(db, LIVE_FRAMES)] == [1]
     assert rows(db, LIVE_SESSION)[0]["frames_kept"] == 1
     assert rows(db, LIVE_SESSION)[0]["ended_at"] is None
+
+
+def test_a_session_that_cannot_be_written_does_not_stop_the_others(db, objects, store_settings):
+    recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
+    gone, other = (recorder.open(opened(session_id=uuid4())) for _ in range(2))
+    with db.begin() as connection:
+        connection.execute(delete(LIVE_SESSION).where(LIVE_SESSION.c.session_id == gone.session_id))
+    gone.keep(time_s=0.0, image=image(1))
+    for _ in range(20):
+        threading.Event().wait(0.01)
+    other.keep(time_s=0.0, image=image(1))
+
+    for _ in range(500):
+        if rows(db, LIVE_FRAMES):
+            break
+        threading.Event().wait(0.01)
+
+    recorder.close()
+    assert [each["session_id"] for each in rows(db, LIVE_FRAMES)] == [other.session_id]
 
 
 def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_fill_the_memory(

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from infra.errors import DatabaseUnavailableError, InferenceError, PromptTooLongError
+from reelabel.errors import DecodersLostError
 from reelabel.pool.decode_pool import DecodePool
 from tasks.live.frames import FrameReader
 from tasks.live.protocol import MessageRefusedError, SessionResume
@@ -390,6 +391,31 @@ def test_a_query_that_fails_is_told_and_the_next_is_answered(begin, error, code)
     assert told.exchange({"type": "video.query", "text": "?"}, "error")["code"] == code
     model.fails_with = None
     assert ask(told)["query"] == 1
+
+
+def test_frames_that_do_not_fit_into_the_model_are_told_once(begin):
+    model = ScriptedModel()
+    model.too_long = PromptTooLongError("The prompt has 9 tokens.")
+    told = start(begin, model, enable_frame_filter=False)
+    for at in range(10):
+        told.send(frame(0, time_s=at))
+        time.sleep(0.01)
+    told.send({"type": "video.done"})
+    errors = [event for event in told.until("session.closed") if event["type"] == "error"]
+    assert [error["code"] for error in errors] == ["prompt_too_long"]
+    assert errors[0]["message"].endswith("Configure a smaller window.")
+
+
+def test_a_frame_without_a_decoder_is_told(begin, monkeypatch):
+    def lose(_reader, _data):
+        raise DecodersLostError("Decoding processes keep being killed.")
+
+    told = start(begin)
+    with monkeypatch.context() as patched:
+        patched.setattr(FrameReader, "read", lose)
+        error = told.exchange(frame(0, frame_id="a"), "error")
+    assert (error["code"], error["frame"], error["frame_id"]) == ("unavailable", 0, "a")
+    assert told.exchange(frame(0), "frame.ack")["status"] == "kept"
 
 
 def test_what_is_asked_of_a_model_that_it_does_not_do_is_refused(begin):

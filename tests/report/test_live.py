@@ -39,7 +39,7 @@ def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder
     assert "Ended: The client was done." in shown
     assert "frames kept 6 of 10 received not kept 4 2 similar, 1 while busy, 1 too late" in shown
     assert "answers 3 of 4 questions" in shown
-    assert "first token 20.0 ms median; P95 20.0, longest 20.0" in shown
+    assert "first token, ms 20.0 median; P95 20.0, longest 20.0" in shown
     assert "1.5 s · Is it dark? no yes 25.0% no 75.0%" in shown
     assert "3 frames , the last at 9.0 s" in shown.replace("frames,", "frames ,")
     assert "No answer engine_lost The engine was lost." in shown

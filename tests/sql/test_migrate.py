@@ -16,7 +16,8 @@ __all__ = ["run"]
 
 _ABOUT_RUNS = {"spec", "run", "run_spec", "plan", "shard", "arrival"}
 _ROWS = {"result", "result_history", "failure", "chunk", "description", "description_chunk"}
-TABLES = _ABOUT_RUNS | _ROWS | {"route", "calibration", "evaluation", "worker"}
+_LIVE = {"live_session", "live_frames", "live_query"}
+TABLES = _ABOUT_RUNS | _ROWS | _LIVE | {"route", "calibration", "evaluation", "worker"}
 _OTHERS = sqlalchemy.text(
     "SELECT relname FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace AND relkind IN ('v', 'S')"
 )

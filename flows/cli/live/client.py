@@ -154,7 +154,11 @@ class LiveClient:
                 self._url, additional_headers=self._headers, open_timeout=_OPEN_S, max_size=_MAX_EVENT_BYTES, proxy=None
             )
             socket.send(json.dumps(first))
-            event = EVENTS.validate_json(socket.recv(timeout=_OPEN_S))
+            while not isinstance(event := EVENTS.validate_json(socket.recv(timeout=_OPEN_S)), SessionCreated):
+                if not event.seq:  # the refusal of a session that does not begin
+                    socket.close()
+                    raise ConfigurationError(f"The server refuses the session: {getattr(event, 'message', event.type)}")
+                self._take(event)  # missed while the connection was lost
         except InvalidStatus as error:
             raise ConfigurationError(f"{self._url} refuses the connection: {_reason(error)}") from None
         except (OSError, WebSocketException, TimeoutError) as error:
@@ -165,13 +169,9 @@ class LiveClient:
             ) from None
         except ValueError:
             raise ConfigurationError(f"{self._url} serves something else than live sessions.") from None
-        if not isinstance(event, SessionCreated):
-            socket.close()
-            raise ConfigurationError(f"The server refuses the session: {getattr(event, 'message', event.type)}")
+        self._seq = event.seq
         if event.is_resumed:
             self._hear(event)
-        else:
-            self._seq = event.seq
         return socket, event
 
 

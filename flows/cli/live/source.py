@@ -31,6 +31,8 @@ _LONG_SIDE_PX = 640
 _QUALITY = 85
 # A stream that says nothing for so long has ended.
 _SILENCE_S = 10.0
+# FFmpeg looks at a stream for so long before the first frame.
+_ANALYZE_US = "1000000"
 _RTSP, _WEB = ("rtsp", "rtsps"), ("http", "https")
 # What FFmpeg may open on the way: a playlist from elsewhere must not name files of this machine.
 _PROTOCOLS = {"rtsp": "rtsp,rtsps,rtp,srtp,tcp,udp,tls", "http": "http,https,tcp,tls,crypto,httpproxy", "file": "file"}
@@ -106,6 +108,8 @@ class Source:
         if self.is_file and not Path(path).is_file():
             raise ConfigurationError(f"There is no file {path}; check the path of the source.")
         options = {"protocol_whitelist": _PROTOCOLS[kind]}
+        if kind != "file":
+            options["analyzeduration"] = _ANALYZE_US
         if kind == "rtsp":
             options["rtsp_transport"] = "tcp"
         device = path.startswith(_DEVICES)

@@ -21,6 +21,8 @@ let askTimer = 0;
 let startedAt = 0;
 let frames = new Map(); // by frame_id: when it was sent, its tick, its thumbnail
 let queries = new Map(); // by query_id: its item in the list
+let asked = []; // all questions, in order: the server has received the first so many
+let isRecounting = false;
 let nextId = 0;
 let counts = {};
 let ackMs = [];
@@ -63,6 +65,7 @@ async function openCamera() {
   video.srcObject = stream;
   await video.play();
   byId("no-camera").hidden = true;
+  video.parentElement.style.aspectRatio = `${video.videoWidth} / ${video.videoHeight}`;
   stream.getVideoTracks()[0].addEventListener("ended", () => stop("The camera has ended."));
   const cameras = (await navigator.mediaDevices.enumerateDevices()).filter((each) => each.kind === "videoinput");
   const id = stream.getVideoTracks()[0].getSettings().deviceId;
@@ -176,6 +179,11 @@ function hear(event) {
     case "session.created":
       session = { ...event, seq: event.is_resumed ? session.seq : event.seq };
       lostAt = 0;
+      if (event.is_resumed) {
+        isRecounting = true;
+        forgetFrames(); // those that never arrived are never acknowledged
+        socket.send(JSON.stringify({ type: "session.stats" }));
+      }
       byId("send").disabled = false;
       tell(`Live: ${event.model}`, "live");
       byId("about").textContent = `Session ${event.session_id}`;
@@ -193,6 +201,10 @@ function hear(event) {
     case "response.done":
       showAnswer(event);
       break;
+    case "session.stats":
+      if (isRecounting) asked.slice(event.queries).forEach((query) => socket.send(JSON.stringify(query)));
+      isRecounting = false;
+      break;
     case "session.notice":
       tell(event.message, event.code === "engine_back" ? "live" : "fault");
       break;
@@ -205,12 +217,18 @@ function hear(event) {
   }
 }
 
+function forgetFrames() {
+  for (const sent of frames.values()) sent.tick.remove();
+  count("sent", -frames.size);
+  frames.clear();
+}
+
 function showError(event) {
-  const asked = queries.get(event.query_id) ?? queries.get(event.query);
-  if (asked) {
-    asked.text.classList.remove("pending");
-    asked.text.textContent = "No answer";
-    asked.note.textContent = event.message;
+  const item = queryOf(event);
+  if (item) {
+    item.text.classList.remove("pending");
+    item.text.textContent = "No answer";
+    item.note.textContent = event.message;
     return;
   }
   frames.get(event.frame_id)?.tick.classList.replace("waiting", "busy");
@@ -233,34 +251,35 @@ function ask() {
   byId("answers").prepend(element("li", {}, element("h3", { textContent: text }), answer, bars, note));
   while (byId("answers").childElementCount > SHOWN_ANSWERS) byId("answers").lastElementChild.remove();
   queries.set(query_id, { at: performance.now(), text: answer, bars, note, choices });
-  socket.send(JSON.stringify({ type: "video.query", text, query_id, ...(choices.length ? { choices } : {}) }));
+  asked.push({ type: "video.query", text, query_id, ...(choices.length ? { choices } : {}) });
+  socket.send(JSON.stringify(asked.at(-1)));
 }
 
 function showAnswer(done) {
-  const asked = queryOf(done);
-  if (!asked) return;
+  const item = queryOf(done);
+  if (!item) return;
   queries.delete(done.query_id);
   queries.delete(done.query);
-  asked.text.classList.remove("pending");
-  asked.text.textContent = done.text;
+  item.text.classList.remove("pending");
+  item.text.textContent = done.text;
   if (done.probabilities) {
-    asked.bars.hidden = false;
-    asked.bars.replaceChildren(
+    item.bars.hidden = false;
+    item.bars.replaceChildren(
       ...done.probabilities.map((share, index) => {
         const fill = element("i");
         fill.style.width = `${share * 100}%`;
         return element(
           "div",
           { className: index === done.choice ? "row chosen" : "row" },
-          element("dt", { textContent: asked.choices[index] }),
+          element("dt", { textContent: item.choices[index] }),
           element("dd", { className: "track" }, fill),
           element("dd", { className: "share", textContent: `${(share * 100).toFixed(1)}%` }),
         );
       }),
     );
   }
-  const here = performance.now() - asked.at;
-  asked.note.textContent =
+  const here = performance.now() - item.at;
+  item.note.textContent =
     `First token after ${done.first_token_ms.toFixed(0)} ms, all after ${done.total_ms.toFixed(0)} ms (here ${here.toFixed(0)} ms) · ` +
     `${done.frames_used} frames, the last at ${done.last_frame_s.toFixed(1)} s · ` +
     `${done.prompt_tokens} tokens, ${done.cached_tokens} of them read before`;
@@ -271,7 +290,7 @@ function showAnswer(done) {
 async function start() {
   isWanted = true;
   session = null;
-  [counts, ackMs, lostAt] = [{}, [], 0];
+  [counts, ackMs, lostAt, asked, isRecounting] = [{}, [], 0, [], false];
   frames.clear();
   queries.clear();
   for (const id of ["sent", "kept", "similar", "busy", "evicted", "evicted-window"]) byId(id).textContent = "0";
@@ -301,7 +320,7 @@ function stop(why = "Stopped.") {
   byId("every").value = "0";
   if (socket?.readyState === WebSocket.OPEN && session) socket.send(JSON.stringify({ type: "video.done" }));
   else socket?.close();
-  for (const asked of queries.values()) asked.text.classList.remove("pending");
+  for (const item of queries.values()) item.text.classList.remove("pending");
   closeCamera();
   byId("last").textContent = "";
   byId("send").disabled = true;

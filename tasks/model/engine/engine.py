@@ -71,6 +71,8 @@ class Engine:
             _require_pruning(config)
         if config.media.are_several:
             _require_media(config)
+        if config.live_sessions:
+            _require_pairs(config)
         llm = LLM(**vllm_arguments(config))
         if config.video_pruning_rate:
             llm.collective_rpc(_enable_pruning)
@@ -134,6 +136,24 @@ class Engine:
         share_ms, self._unattributed_ms = self._unattributed_ms / len(outputs), 0.0
         finished = [(self._in_flight.pop(output.request_id), output) for output in outputs]
         return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
+
+
+# Whose videos are pairs of frames, encoded each by itself, that can follow each other in a prompt without a break.
+_LIVE_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+
+
+def _require_pairs(config: EngineConfig) -> None:
+    """Make sure that the model takes pairs of frames side by side as one video.
+
+    Raises:
+        ModelError: It does not, or nobody has tried.
+    """
+    found = AutoConfig.from_pretrained(config.model, revision=config.revision).model_type
+    if found not in _LIVE_MODELS:
+        raise ModelError(
+            f"Live sessions take models of the families Qwen2-VL, Qwen2.5-VL and Qwen3-VL, and this one is {found}; "
+            "use another model, or serve single requests only."
+        )
 
 
 def _prepare_live(llm: LLM) -> LiveDesk:

@@ -13,7 +13,6 @@ from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sampling.options import estimate_frames
 from tasks.domain import ONE_VIDEO
-from tasks.live.items import FRAMES_PER_ITEM
 from tasks.model.backend import Backend
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
@@ -154,7 +153,8 @@ class VllmBackend(Backend):
                 "Live sessions keep what the model has read, and video_pruning_rate does not let it; leave it out."
             )
         engines = _processes(card, settings, sampling=sampling, live_sessions=sessions)
-        frame_px = max_frame_pixels(card, settings, num_frames=FRAMES_PER_ITEM)
+        # As a run with the same settings shows them: some models scale frames by how many there are.
+        frame_px = max_frame_pixels(card, settings, num_frames=settings.sampling.num_frames)
         return _answering(engines), EngineLiveModel(engines, card, max_frame_px=frame_px)
 
     def check(self, card: ModelCard, settings: Settings) -> None:

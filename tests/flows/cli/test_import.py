@@ -1,6 +1,7 @@
 """`reelabel manifest import`: all faults at once, in one format, and past them with `--keep-going`."""
 
 import json
+import os
 
 import polars as pl
 import pytest
@@ -119,3 +120,12 @@ def test_choices_are_taken_from_structured_outputs(tmp_path):
         ("letters", "Colour?", ["red", "green"]),
         ("both", "Colour?", ["x", "y"]),
     ]
+
+
+def test_a_pipe_is_refused_instead_of_read_until_it_hangs(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    run = reelabel({}, "manifest", "import", str(tmp_path / "pipe"), str(tmp_path / "jobs.parquet"))
+
+    assert run.returncode == 2
+    assert "pipe is a pipe or a device; save its content as a file, and import that." in " ".join(run.stderr.split())

@@ -3,9 +3,10 @@
 from contextlib import ExitStack
 
 import pytest
-from fastapi import APIRouter
+from fastapi import APIRouter, WebSocket
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
+from starlette.testclient import WebSocketDenialResponse
 
 from flows.serve.analyze import analyze_router
 from flows.serve.app import make_app, open_service
@@ -108,6 +109,8 @@ def test_a_token_is_asked_for_if_there_is_one(client_of, headers, status):
         ("https://evil.example", 403),
         ("https://ours.example", 200),
         ("null", 403),
+        ("http://[", 403),
+        ("http://127.0.0.1:8020.evil.example", 403),
     ],
 )
 def test_pages_of_other_sites_are_refused(client_of, origin, status):
@@ -116,7 +119,37 @@ def test_pages_of_other_sites_are_refused(client_of, origin, status):
     assert client.get("/metrics", headers={"origin": origin}).status_code == status
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8020", ""])
+@ROUTES.websocket("/echo")
+async def echo(socket: WebSocket) -> None:
+    await socket.accept()
+    await socket.send_text(await socket.receive_text())
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/echo", {}, 401),
+        ("/echo?token=wrong-token-of-some-length", {}, 401),
+        (f"/echo?token={TOKEN}", {"origin": "https://evil.example"}, 403),
+        (f"/echo?token={TOKEN}", {}, None),
+        ("/echo", {"authorization": f"Bearer {TOKEN}"}, None),
+    ],
+)
+def test_a_websocket_is_guarded_and_may_have_its_token_in_the_address(client_of, path, headers, status):
+    client = client_of(token=SecretStr(TOKEN))
+
+    if status is None:
+        with client.websocket_connect(path, headers=headers) as socket:
+            socket.send_text("here")
+            assert socket.receive_text() == "here"
+        return
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path, headers=headers):
+        pass
+    assert refused.value.status_code == status
+    assert set(refused.value.json()) == {"code", "message"}
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8020", "", "[", "[::1", "127.0.0.1@evil"])
 def test_a_name_that_was_pointed_at_loopback_is_refused(client_of, host):
     answer = client_of().get("/health", headers={"host": host})
 

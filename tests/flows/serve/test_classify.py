@@ -1,6 +1,8 @@
 """Questions over HTTP, with real frames and a backend that answers by their colour."""
 
 import json
+import random
+from collections import Counter
 from contextlib import ExitStack
 from unittest.mock import patch
 
@@ -16,10 +18,12 @@ from infra.settings.sections import ExtractSettings
 from infra.settings.serve import ServeSettings
 from reelabel.errors import StoreUnavailableError
 from reelabel.frames.frame_file import decode_frame_file
+from reelabel.wording import printable
 from tasks.domain import Answer
 from tasks.frame_cache.pool import decode_pool
 from tests.clips import write_clip
 
+MUTATIONS = 200
 ASKED = {"prompt": "Blue?", "choices": ["yes", "no"]}
 
 
@@ -199,3 +203,29 @@ def test_an_outage_is_worth_another_try_and_leaves_no_place_taken(served, clip):
     assert int(answer.headers["retry-after"]) > 0
     assert client.get("/health").json()["requests"] == 0
     assert client.post("/v1/classify", json=clip).status_code == 200
+
+
+_ODD = [None, True, 0, -1, 1e308, "", " ", "\0", "\u202e", "a" * 5000, [], {}, [None], ["a", "b"], "-1"]
+
+
+def test_mutated_requests_get_a_code_and_leave_no_place_taken(client, clip):
+    """Fields of odd values, and bytes changed, cut out or doubled; what is refused says why."""
+    rng, seen = random.Random(11), Counter()
+    names = [*clip, "start_s", "end_s", "chunk_s", "chunk_rule", "sampler", "num_frames", "fps", "task", "template"]
+    names += ["times_ms", "escalate_below", "examples", "system_prompt", "permutations", "drop_similar", "jpeg_quality"]
+    for number in range(MUTATIONS):
+        body = clip | {rng.choice(names): rng.choice(_ODD) for _ in range(rng.randint(0, 2))}
+        data = bytearray(json.dumps(body).encode())
+        for _ in range(number % 3):
+            place = rng.randrange(len(data))
+            data[place : place + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
+
+        answer = client.post("/v1/classify", content=bytes(data), headers={"content-type": "application/json"})
+
+        assert answer.status_code in {200, 422}, (bytes(data), answer.text)
+        if answer.status_code != 200:
+            assert set(answer.json()) == {"code", "message"}
+            assert answer.json()["message"] == printable(answer.json()["message"])
+        seen[answer.status_code] += 1
+    assert min(seen.values()) > MUTATIONS / 20
+    assert client.get("/health").json()["requests"] == 0

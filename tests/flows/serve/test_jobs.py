@@ -78,6 +78,12 @@ def test_every_option_of_runs_can_be_an_option_of_a_request():
     "changed",
     [
         {},
+        {"video_uri": "/videos/a.mp4"},
+        {"video_uri": "https://host/a.mp4"},
+        {"video_uri": "s3://"},
+        {"video_uri": "//a"},
+        {"job_id": "j\0"},
+        {"prompt": "\u2003"},
         {"choices": ["a", "a"]},
         {"choices": ["a", " "]},
         {"choices": None, "prompt": None},

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from infra.settings.live import LiveSettings
 from infra.settings.serve import ServeSettings
 from reelabel.errors import ConfigurationError
 from tests.flows.serve.live_server import live_server
+from tests.flows.serve.rtsp_server import rtsp_camera
 
 pytestmark = pytest.mark.system
 FPS, SECONDS = 10, 2
@@ -108,6 +110,42 @@ def test_a_lost_connection_is_taken_up_again_and_a_question_sent_meanwhile_is_an
     assert [event.text for event in heard if event.type == "response.done"] == ["0"]
     seqs = [event.seq for event in heard if event.seq]
     assert len(seqs) == len(set(seqs))  # nothing is heard twice
+
+
+def test_what_was_missed_while_the_connection_was_lost_is_heard(server, video):
+    heard, back = [], threading.Event()
+
+    def hear(event):
+        heard.append(event)
+        if event.type == "session.created":
+            back.set()
+
+    server.model.may_answer.clear()
+    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    with Source(str(video), fps=4) as source:
+        client.send_frame(next(source.frames()).jpeg, frame_id="0", time_s=0.0)
+    client.ask("Which frames?", query_id="q0")
+    while not any(event.type == "response.start" for event in heard):
+        threading.Event().wait(0.01)
+    server.drop()
+    server.model.may_answer.set()  # it is answered while nobody listens
+    assert back.wait(20)
+
+    assert client.finish(10)
+    client.close()
+    kinds = [event.type for event in heard]
+    assert kinds.index("response.done") < kinds.index("session.created")
+    assert [event.seq for event in heard] == sorted({event.seq for event in heard})
+
+
+def test_a_camera_that_speaks_rtsp_is_a_source(server, capsys):
+    with rtsp_camera(4 * FPS) as url:
+        assert run_live(options(url, server.url, questions=("Which frames?",), every_s=1.0)) == 0
+
+    said = capsys.readouterr().out
+    assert "first token" in said
+    frames = int(re.search(r"(\d+) frames: ", said)[1])
+    assert 5 <= frames <= 16  # of 4 s at 4 a second, from when the stream is known
 
 
 def test_an_hls_address_is_a_source(tmp_path):

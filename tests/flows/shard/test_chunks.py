@@ -16,7 +16,6 @@ from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
-from reelabel.frames.packets import with_pixels
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -91,7 +90,7 @@ def test_a_clip_shorter_than_a_chunk_is_answered_as_without_chunks(extractor, ma
 
     whole = extractor.prepare(str(clip))
     assert whole.was_cached
-    file = with_pixels(extractor.cache.read(whole.identity), extractor.pool, extractor.limits)
+    file = extractor.cache.read(whole.identity).data
     assert row.answer == Bright()._answer(file)
     assert row.chunks.total == 1
 

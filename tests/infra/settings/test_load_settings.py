@@ -53,7 +53,38 @@ def test_a_wrong_variable_is_named(monkeypatch, name, value, message):
 def test_an_unknown_field_of_the_file_is_named(tmp_path):
     (tmp_path / "reelabel.toml").write_text("[store]\nurl = 's3://a/b'\n")
 
-    with pytest.raises(ConfigurationError, match=r"store\.url: unknown setting"):
+    with pytest.raises(ConfigurationError, match=r"store\.url: unknown setting; did you mean store\.uri\? Fix"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[modle]\nname = 'x'\n", "modle: unknown setting; did you mean model?"),
+        ("[model]\nqqqqqq = 'x'\n", "model.qqqqqq: unknown setting. Fix"),
+        ("[home]\nx = 1\n", "home: "),
+    ],
+)
+def test_a_misspelled_section_is_named_with_the_nearest(tmp_path, content, said):
+    (tmp_path / "reelabel.toml").write_text(content)
+
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings()
+
+    assert said in raised.value.message
+
+
+def test_a_folder_in_place_of_the_file_is_named(tmp_path):
+    (tmp_path / "reelabel.toml").mkdir()
+
+    with pytest.raises(ConfigurationError, match=r"reelabel\.toml is a folder, where the settings file is expected"):
+        load_settings()
+
+
+def test_a_file_in_another_encoding_is_explained(tmp_path):
+    (tmp_path / "reelabel.toml").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(ConfigurationError, match="is not a text in UTF-8; save it as one"):
         load_settings()
 
 

@@ -68,13 +68,13 @@ class _Session:
 
     Attributes:
         sent: Hashes of the items that the engine's process has.
-        asking: Hashes of the items of open questions, by the question.
+        asking: Open questions by their number: the hashes of their items, and who listens.
     """
 
     salt: str = field(default_factory=lambda: secrets.token_hex(8))
     slots: dict[bool, _Slot] = field(default_factory=lambda: {False: _Slot(), True: _Slot()})
     sent: set[str] = field(default_factory=set)
-    asking: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    asking: dict[int, tuple[tuple[str, ...], _Listener]] = field(default_factory=dict)
 
     def known(self, hashes: Sequence[str]) -> int:
         """Return how many of the first items the model has read."""
@@ -82,7 +82,7 @@ class _Session:
 
     def needed(self) -> set[str]:
         """Return the hashes of the items that a prompt may still have."""
-        needed = set().union(*self.asking.values())
+        needed = set().union(*(hashes for hashes, _ in self.asking.values()))
         for slot in self.slots.values():
             needed |= set(slot.read)
             for reading in filter(None, (slot.running, slot.waiting)):
@@ -113,6 +113,11 @@ class LiveEngine:
     def warm(self, prefix: Prefix, *, following: bool) -> Future[Warmed]:
         """Have a prefix read."""
         reading = _Reading(prefix=prefix, hashes=tuple(item.hash for item in prefix.items))
+        try:
+            self._join()
+        except ReelabelError as error:
+            reading.future.set_exception(error)
+            return reading.future
         with self._lock:
             session = self._sessions.get(prefix.session)
             if session is None:
@@ -124,6 +129,18 @@ class LiveEngine:
             replaced.future.set_result(Warmed(is_dropped=True))
         self._read_next(prefix.session, after=not following)
         return reading.future
+
+    def _join(self) -> EngineLife:
+        """Return the process that runs, which may be a new one; not for the thread that receives its replies."""
+        life = self.engine.living()  # without the lock: ending a lost one waits for its threads, which may want it
+        with self._lock:
+            if life is not self._life:  # it knows nothing
+                self._life = life
+                for session in self._sessions.values():
+                    session.sent.clear()
+                    for slot in session.slots.values():
+                        slot.read = ()
+        return life
 
     def _read_next(self, name: str, *, after: bool) -> None:
         """Begin to read what waits, if nothing is being read: the other kind than the last one first."""
@@ -140,71 +157,73 @@ class LiveEngine:
 
     def _read_on(self, name: str, *, following: bool) -> None:
         """Have the next slice of the running prefix read."""
-        lost: BaseException | None = None
         with self._lock:
-            session = self._sessions.get(name)
+            session, life = self._sessions.get(name), self._life
             reading = session.slots[following].running if session else None
-            if session is None or reading is None:
+            if session is None or reading is None or life is None:
                 return
             known = session.known(reading.hashes)
             end = min(len(reading.hashes), known + _SLICE_ITEMS)
-            sink = _Reader(self, name, following=following, end=end)
+            sink = _Reader(self, name, reading, following=following, end=end)
             try:
-                self._send(session, reading.prefix, reading.hashes[:end], sink, fresh=end - known)
-            except (LostError, ReelabelError) as error:
+                self._send(life, session, reading.prefix, reading.hashes[:end], sink, fresh=end - known)
+            except LostError as error:
                 lost = error
-        if lost:
-            self.finished(name, reading, following=following, error=lost)
+            else:
+                return
+        self.failed(name, reading, lost, following=following)
 
-    def read(self, name: str, done: LiveDone, *, following: bool, end: int) -> None:
+    def read(self, name: str, reading: _Reading, done: LiveDone, *, following: bool, end: int) -> None:
         """Note that a slice was read, and go on."""
         with self._lock:
             session = self._sessions.get(name)
             slot = session.slots[following] if session else None
-            if slot is None or slot.running is None:
+            if slot is None or slot.running is not reading:
                 return
-            reading = slot.running
             slot.read = reading.hashes[:end]
             if reading.cached_tokens is None:
                 reading.cached_tokens = done.cached_tokens
-            is_last, is_replaced = end == len(reading.hashes), slot.waiting is not None
-        if is_last:
-            total_ms = (time.perf_counter() - reading.began_s) * 1e3
-            warmed = Warmed(prompt_tokens=done.prompt_tokens, cached_tokens=reading.cached_tokens, total_ms=total_ms)
-            self.finished(name, reading, following=following, warmed=warmed)
-        elif is_replaced:
-            self.finished(name, reading, following=following, warmed=Warmed(is_dropped=True))
-        else:
+            is_last = end == len(reading.hashes)
+            goes_on = not is_last and slot.waiting is None
+            if not goes_on:
+                slot.running = None
+        if goes_on:
             self._read_on(name, following=following)
+            return
+        if is_last:
+            warmed = Warmed(
+                prompt_tokens=done.prompt_tokens,
+                cached_tokens=reading.cached_tokens,
+                total_ms=(time.perf_counter() - reading.began_s) * 1e3,
+            )
+        else:
+            warmed = Warmed(is_dropped=True)
+        reading.future.set_result(warmed)
+        self._read_next(name, after=following)
 
-    def finished(
-        self,
-        name: str,
-        reading: _Reading | None,
-        *,
-        following: bool,
-        warmed: Warmed | None = None,
-        error: BaseException | None = None,
-    ) -> None:
-        """End the reading of a prefix, and begin the next."""
+    def failed(self, name: str, reading: _Reading, error: BaseException, *, following: bool) -> None:
+        """End the reading of a prefix; if the engine was lost, that of all that wait."""
+        ended: list[_Reading] = []
+        is_lost = isinstance(error, LostError)
         with self._lock:
             session = self._sessions.get(name)
-            if session:
-                slot = session.slots[following]
-                reading = reading or slot.running
-                slot.running = None
-        if reading is None or reading.future.done():  # the session has ended
-            return
-        if error:
-            reading.future.set_exception(self._translate(error))
-        else:
-            reading.future.set_result(warmed or Warmed(is_dropped=True))
-        self._read_next(name, after=following)
+            if session is None or session.slots[following].running is not reading:
+                return
+            session.slots[following].running = None
+            ended.append(reading)
+            for slot in session.slots.values() if is_lost else ():
+                ended += filter(None, [slot.waiting])
+                slot.waiting = None
+        for each in ended:
+            each.future.set_exception(self._translate(error))
+        if not is_lost:
+            self._read_next(name, after=following)
 
     def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | LiveAnswer]:
         """Ask a question; see `LiveModel.ask`."""
         began_s = time.perf_counter()
         self.engine.wait_started()
+        life = self._join()
         hashes = tuple(item.hash for item in prefix.items)
         sink = _Listener()
         with self._lock:
@@ -212,10 +231,10 @@ class LiveEngine:
             if session is None:
                 raise _unknown()
             try:
-                life, number = self._send(session, prefix, hashes, sink, query=query)
+                number = self._send(life, session, prefix, hashes, sink, query=query)
             except LostError as error:
                 raise self._translate(error) from None
-            session.asking[number] = hashes
+            session.asking[number] = hashes, sink
         try:
             yield from self._listen(life, sink, query, began_s)
         finally:
@@ -254,8 +273,9 @@ class LiveEngine:
         if ended is None:
             return
         if life:
-            for number in ended.asking:
+            for number, (_, listener) in [*ended.asking.items()]:
                 life.give_up(number)
+                listener.set_exception(_unknown())
             life.drop_live(LiveDrop(session=session, hashes=None))
         for slot in ended.slots.values():
             for reading in filter(None, (slot.running, slot.waiting)):
@@ -263,6 +283,7 @@ class LiveEngine:
 
     def _send(
         self,
+        life: EngineLife,
         session: _Session,
         prefix: Prefix,
         hashes: tuple[str, ...],
@@ -270,15 +291,12 @@ class LiveEngine:
         *,
         fresh: int = 0,
         query: LiveQuery | None = None,
-    ) -> tuple[EngineLife, int]:
-        """Send a request with the items that the engine's process lacks; the lock is held."""
-        life = self.engine.living()
-        if life is not self._life:  # a new one, which knows nothing
-            self._life = life
-            for each in self._sessions.values():
-                each.sent.clear()
-                for slot in each.slots.values():
-                    slot.read = ()
+    ) -> int:
+        """Send a request with the items that the engine's process lacks; the lock is held.
+
+        Raises:
+            LostError: The process was lost.
+        """
         if outdated := session.sent - session.needed() - set(hashes):
             session.sent -= outdated
             life.drop_live(LiveDrop(session=prefix.session, hashes=tuple(outdated)))
@@ -297,7 +315,7 @@ class LiveEngine:
             sink,
         )
         session.sent |= items.keys()
-        return life, number
+        return number
 
     def _translate(self, error: BaseException) -> BaseException:
         return self.engine.lost_error(error) if isinstance(error, LostError) else error
@@ -306,17 +324,18 @@ class LiveEngine:
 class _Reader:
     """Takes the reply to a slice of a prefix."""
 
-    def __init__(self, engine: LiveEngine, session: str, *, following: bool, end: int) -> None:
-        self._engine, self._session, self._following, self._end = engine, session, following, end
+    def __init__(self, engine: LiveEngine, session: str, reading: _Reading, *, following: bool, end: int) -> None:
+        self._engine, self._session, self._reading = engine, session, reading
+        self._following, self._end = following, end
 
     def reply(self, reply: LiveReply) -> None:
         if isinstance(reply, LiveDone):
-            self._engine.read(self._session, reply, following=self._following, end=self._end)
+            self._engine.read(self._session, self._reading, reply, following=self._following, end=self._end)
         elif isinstance(reply, QuestionFailure):
-            self._engine.finished(self._session, None, following=self._following, error=_error_of(reply))
+            self.set_exception(_error_of(reply))
 
     def set_exception(self, error: BaseException) -> None:
-        self._engine.finished(self._session, None, following=self._following, error=error)
+        self._engine.failed(self._session, self._reading, error, following=self._following)
 
 
 class _Listener:

@@ -6,7 +6,7 @@ of frames that follow each other without a token between them are one video, who
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,7 +103,9 @@ def _grids(model: Any, group: list[MultiModalFeatureSpec]) -> list[np.ndarray]: 
     times = [feature.data[SECONDS].data.item() for feature in group if feature.data and SECONDS in feature.data]
     timed = [time_index(each, per_s) for each in elapsed_s(times)] if times else []
     starts = timed if len(timed) == len(group) else range(len(group))
-    grids = [np.indices(shape).reshape(3, -1) for shape in shapes]
-    for start, grid in zip(starts, grids, strict=True):
-        grid[0] += start
-    return grids
+    return [_grid(*shape) + np.array([[start], [0], [0]]) for shape, start in zip(shapes, starts, strict=True)]
+
+
+@lru_cache(64)
+def _grid(times: int, height: int, width: int) -> np.ndarray:
+    return np.indices((times, height, width)).reshape(3, -1)

@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -196,10 +198,13 @@ def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engin
         with pytest.raises(EngineLostError, match="The engine failed: its process died; see the log"):
             ask(model, "one", items, text=Trigger.POISON)
     else:
-        warming = model.warm(prefix("one", stream(400)))
+        model.open("other")
+        warming = [model.warm(prefix("one", stream(count))) for count in (400, 300)]
+        warming += [model.warm(prefix("one", stream(200)), following=True), model.warm(prefix("other", stream(100)))]
         os.kill(engine.pid, signal.SIGKILL)
-        with pytest.raises(EngineLostError, match="its process died"):
-            warming.result(20)
+        for each in warming:  # those that wait, too
+            with pytest.raises(EngineLostError, match="its process died"):
+                each.result(20)
 
     again = read(model, "one", items)
     _, answer = ask(model, "one", items)
@@ -224,6 +229,25 @@ def test_a_session_that_ended_is_refused_and_what_waited_is_dropped(model):
         ask(model, "one", items)
     model.open("next")
     assert ask(model, "next", items[:1])[1].text == "2 0 What?"
+
+
+def test_a_question_that_is_open_when_its_session_ends_is_refused_at_once(engine, model):
+    model.open("one")
+    model.wait_ready()
+    os.kill(engine.pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            asking = threads.submit(ask, model, "one", stream(1))
+            while not model._of["one"]._sessions["one"].asking:
+                time.sleep(0.01)
+            model.forget("one")
+            with pytest.raises(InferenceError, match="has ended"):
+                asking.result(20)
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
+
+    model.open("next")
+    assert ask(model, "next", stream(1))[1].text == "2 0 What?"
 
 
 def test_a_question_that_is_given_up_does_not_disturb_others(model):

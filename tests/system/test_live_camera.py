@@ -67,7 +67,8 @@ def test_frames_of_the_camera_are_kept_and_a_question_about_them_is_answered(pag
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator("#answers li").first.locator(".bars .row")).to_have_count(2)
     assert page.locator("#answers li").first.locator(".bars .share").all_inner_texts() == ["75.0%", "25.0%"]
-    expect(page.locator("#frames li").nth(2)).to_be_visible(timeout=15_000)
+    expect(page.locator("#sent")).to_have_text(re.compile(r"^([89]|\d\d+)$"), timeout=15_000)
+    assert page.locator("#frames li img").count() >= 1
     page.screenshot(path=str(tmp_path / "live.png"))
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#state")).to_have_text("Stopped.")

@@ -1,0 +1,124 @@
+"""vLLM's own OpenAI-compatible server, which gets the whole history with each question."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from PIL import Image
+
+from infra.errors import ModelError
+from tasks.model.engine.process import engine_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from benchmarks.live.stream import LiveSetup
+    from tasks.live.items import LiveItem
+
+_NAME = "live"
+_START_TIMEOUT_S = 300
+_END_TIMEOUT_S = 30
+_QUALITY = 90
+
+
+class ChatServer:
+    """A running server."""
+
+    def __init__(self, url: str) -> None:
+        """Store its address."""
+        self._client = httpx.Client(base_url=url, timeout=600)
+
+    def first_token_ms(self, items: Sequence[LiveItem], text: str) -> float:
+        """Send all frames, as JPEGs, and a question; return the milliseconds until the first token arrives."""
+        frames = ",".join(_jpeg(image) for item in items for image in item.images)
+        video = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
+        body = {
+            "model": _NAME,
+            "messages": [{"role": "user", "content": [video, {"type": "text", "text": text}]}],
+            "max_tokens": 1,
+            "temperature": 0,
+            "stream": True,
+        }
+        began_s = time.perf_counter()
+        with self._client.stream("POST", "/v1/chat/completions", json=body) as response:
+            if response.is_error:
+                raise ModelError(f"vLLM's server refuses the question: {response.read().decode()[:300]}.")
+            for line in response.iter_lines():
+                if line.startswith("data: {") and _has_token(json.loads(line.removeprefix("data: "))):
+                    return (time.perf_counter() - began_s) * 1e3
+        raise ModelError("vLLM's server sent no token.")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+def _has_token(chunk: dict[str, Any]) -> bool:
+    """Return whether a chunk is of a token; some have no text."""
+    return any(each["finish_reason"] or each["delta"].get("content") for each in chunk["choices"])
+
+
+def _jpeg(image: npt.NDArray[np.uint8]) -> str:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=_QUALITY)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@contextmanager
+def serve_chat(setup: LiveSetup, folder: Path) -> Iterator[ChatServer]:
+    """Start a server with the same model; prompts are cached as vLLM does by default.
+
+    Raises:
+        ModelError: It does not start.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = setup.config
+    command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", config.model]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", _NAME]
+    command += ["--load-format", config.load_format, "--dtype", config.dtype, "--enforce-eager", "--block-size", "32"]
+    command += ["--limit-mm-per-prompt", '{"image": 0, "video": 1}', "--kv-cache-memory-bytes", "1G"]
+    command += ["--media-io-kwargs", '{"video": {"num_frames": -1}}']
+    log_path = folder / "live-chat.log"
+    with log_path.open("wb") as log:
+        environment = engine_environment(config)
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)  # noqa: S603 - our own command
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_healthy(server, url, log_path)
+        chat = ChatServer(url)
+        yield chat
+        chat.close()
+    finally:
+        server.terminate()
+        try:
+            server.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait_healthy(server: subprocess.Popen[bytes], url: str, log_path: Path) -> None:
+    ends_s = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < ends_s and server.poll() is None:
+        try:
+            if httpx.get(f"{url}/health", timeout=5).is_success:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.5)
+    raise ModelError(f"vLLM's server did not start; see {log_path}.")

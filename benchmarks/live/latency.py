@@ -1,0 +1,121 @@
+"""From the last frame to the first token: prefill on arrival, prefill at the question, and vLLM's chat endpoint."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.live.stream import QUERY, pairs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from benchmarks.live.chat_server import ChatServer
+    from benchmarks.live.stream import LiveSetup, OpenLive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyRow:
+    """Medians for one length of history, in milliseconds.
+
+    Attributes:
+        frames: That the question is about.
+        arrival_ms: A pair of frames is read, when all before it were.
+        question_ms: A question is answered when all frames were read.
+        on_arrival_ms: From the arrival of the last pair to the first token of a question that is asked at once.
+        at_question_ms: The same, if nothing was read before.
+        chat_ms: From sending all frames to vLLM's chat endpoint to its first token.
+        prompt_tokens: Of the question with its frames.
+        cached_tokens: Of these, when all frames were read.
+    """
+
+    frames: int
+    arrival_ms: float
+    question_ms: float
+    on_arrival_ms: float
+    at_question_ms: float
+    chat_ms: float
+    prompt_tokens: int
+    cached_tokens: int
+
+
+def measure_latency(
+    live: OpenLive,
+    setup: LiveSetup,
+    lengths: Sequence[int],
+    *,
+    rounds: int,
+    on_length: Callable[[str], None],
+) -> Iterator[dict[str, float]]:
+    """Measure what the engine does, for each length of history; yields the fields of a row but for the chat's.
+
+    Raises:
+        AssertionError: An answer differs from that of the same frames at once.
+    """
+    warm_up(live, setup)
+    for frames in lengths:
+        on_length(f"{frames} frames, read on arrival")
+        arrivals: list[float] = []
+        questions: list[float] = []
+        on_arrival: list[float] = []
+        at_question: list[float] = []
+        for number in range(rounds):
+            items = pairs_of(setup, frames, seed=frames * 1000 + number)
+            session = live.open()
+            arrivals += [live.read(session, items[:n]).total_ms for n in range(1, len(items))][-4:]
+            began_s = time.perf_counter()
+            grown = live.ask(session, items)  # asked at once: the last pair is read with the question
+            on_arrival.append((time.perf_counter() - began_s) * 1e3)
+            live.read(session, items)
+            again = live.ask(session, items)
+            questions.append(again.first_token_ms)
+            live.model.forget(session)
+            session = live.open()
+            whole = live.ask(session, items)
+            at_question.append(whole.first_token_ms)
+            live.model.forget(session)
+            _check(grown.probabilities, whole.probabilities)
+        yield {
+            "frames": frames,
+            "arrival_ms": median(arrivals),
+            "question_ms": median(questions),
+            "on_arrival_ms": median(on_arrival),
+            "at_question_ms": median(at_question),
+            "prompt_tokens": again.prompt_tokens,
+            "cached_tokens": again.cached_tokens,
+        }
+
+
+def warm_up(live: OpenLive, setup: LiveSetup) -> None:
+    """Have everything run once."""
+    session = live.open()
+    items = pairs_of(setup, 8, seed=0)
+    for n in range(1, len(items) + 1):
+        live.read(session, items[:n])
+    live.ask(session, items)
+    live.model.forget(session)
+
+
+def measure_chat(
+    server: ChatServer, setup: LiveSetup, lengths: Sequence[int], *, rounds: int, on_length: Callable[[str], None]
+) -> list[float]:
+    """Return the median milliseconds to the first token of vLLM's chat endpoint, for each length of history."""
+    server.first_token_ms(pairs_of(setup, 8, seed=0), QUERY.text)
+    found = []
+    for frames in lengths:
+        on_length(f"{frames} frames, vLLM's chat endpoint")
+        of_length = [
+            server.first_token_ms(pairs_of(setup, frames, seed=frames * 1000 + number), QUERY.text)
+            for number in range(rounds)
+        ]
+        found.append(median(of_length))
+    return found
+
+
+_SAME = 1e-3
+
+
+def _check(one: Sequence[float], other: Sequence[float]) -> None:
+    assert max(abs(a - b) for a, b in zip(one, other, strict=True)) < _SAME, "An answer differs by what is cached."

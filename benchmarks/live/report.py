@@ -1,0 +1,113 @@
+"""Tables and JSON of the benchmark of live sessions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.box import MARKDOWN
+from rich.table import Table
+
+from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.live.agreement import measure_agreement
+from benchmarks.live.chat_server import serve_chat
+from benchmarks.live.endurance import measure_endurance
+from benchmarks.live.latency import LatencyRow, measure_chat, measure_latency
+from benchmarks.live.stream import find_setup, open_live
+from tasks.live.window import WindowRule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.live.agreement import Agreement
+    from benchmarks.live.endurance import Endurance
+
+_WINDOW = WindowRule(sink=8, size=64)
+
+
+def live(
+    model: str, folder: Path, *, frames: Sequence[int], rounds: int, minutes: float, labels: int, as_json: bool
+) -> None:
+    """Measure live sessions; print tables or JSON."""
+    setup = find_setup(model, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    agreement: dict[str, Agreement] = {}
+    with PROGRESS.status("Loading the model") as status:
+        with open_live(setup, folder) as opened:
+            show = status.update
+            timed = list(measure_latency(opened, setup, frames, rounds=rounds, on_length=show))
+            endurance = measure_endurance(opened, setup, minutes=minutes, rule=_WINDOW, on_minute=show)
+            if model == "tiny" and labels:
+                agreement = measure_agreement(opened, labels=labels, on_clip=show)
+        status.update("Starting vLLM's server")
+        with serve_chat(setup, folder) as server:
+            chat = measure_chat(server, setup, frames, rounds=rounds, on_length=show)
+    rows = [
+        LatencyRow(**{"chat_ms": chat_ms} | fields)  # type: ignore[arg-type] # counts among the milliseconds
+        for fields, chat_ms in zip(timed, chat, strict=True)
+    ]
+    if as_json:
+        print_json(
+            {
+                "model": model,
+                "rows": [asdict(row) for row in rows],
+                "endurance": asdict(endurance),
+                "agreement": {task: asdict(each) for task, each in agreement.items()},
+            }
+        )
+        return
+    OUT.print(_latency_table(model, rows))
+    OUT.print(_endurance_table(model, endurance))
+    if agreement:
+        OUT.print(_agreement_table(model, agreement))
+
+
+def _latency_table(model: str, rows: Sequence[LatencyRow]) -> Table:
+    title = f"{model}: milliseconds from the last pair of frames to the first token, by how they are read"
+    headings = ("frames", "on arrival", "of the first", "at the question", "vLLM's chat", "question alone", "arrival")
+    table = _table(title, (*headings, "prompt tokens", "cached"))
+    for row in rows:
+        table.add_row(
+            f"{row.frames}",
+            f"{row.on_arrival_ms:,.1f}",
+            f"{row.on_arrival_ms / rows[0].on_arrival_ms:.2f}x",
+            f"{row.at_question_ms:,.1f}",
+            f"{row.chat_ms:,.1f}",
+            f"{row.question_ms:,.1f}",
+            f"{row.arrival_ms:,.1f}",
+            f"{row.prompt_tokens:,}",
+            f"{row.cached_tokens:,}",
+        )
+    return table
+
+
+def _endurance_table(model: str, found: Endurance) -> Table:
+    title = (
+        f"{model}: {found.stream_s / 60:g} minutes of stream at 2 frames/s, replayed in {found.replay_s:,.0f} s; "
+        f"{found.evictions} evictions, at most {found.most_frames} frames in a prompt"
+    )
+    table = _table(title, ("", "P50, ms", "P99, ms", "P99 / P50", "longest, ms"))
+    for name, (p50, p99, most) in (("arrival", found.arrival_ms), ("question", found.question_ms)):
+        table.add_row(name, f"{p50:,.1f}", f"{p99:,.1f}", f"{p99 / p50 if p50 else 0:.2f}x", f"{most:,.1f}")
+    table.caption = "Memory after each quarter, MiB: " + ", ".join(f"{each:,.0f}" for each in found.memory_mib)
+    table.caption_justify = "left"
+    return table
+
+
+def _agreement_table(model: str, found: dict[str, Agreement]) -> Table:
+    table = _table(
+        f"{model}: labels beside those of classify about the same frames as one video",
+        ("question", "labels", "the same", "share", "right", "largest difference of a probability"),
+    )
+    for task, each in found.items():
+        cells = (f"{each.labels}", f"{each.same}", f"{each.same / each.labels:.4f}", f"{each.right / each.labels:.3f}")
+        table.add_row(task, *cells, f"{each.difference:.1e}")
+    return table
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=MARKDOWN)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    return table

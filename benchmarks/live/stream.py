@@ -1,0 +1,105 @@
+"""A camera's frames as pairs, and the engine that reads them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import typer
+
+from benchmarks.engine.model_folders import MEDIUM, write_architecture
+from tasks.demo.actors import SIDE_PX
+from tasks.live.items import LiveItem, Pairs
+from tasks.live.model import LiveAnswer, LiveQuery, Prefix
+from tasks.model.engine.live.model import EngineLiveModel
+from tasks.model.engine.process import VLLM_COMMAND, EngineProcess
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.protocol import EngineConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tasks.live.model import Warmed
+
+FPS = 2.0
+_MEDIUM_SIDE_PX = 84
+_START_TIMEOUT_S = 900
+_FRAME_CHOICES = ("red", "green", "blue", "yellow")
+QUERY = LiveQuery(text="Which colour is the shape?\nA. red\nB. green\nC. blue\nD. yellow", choices=_FRAME_CHOICES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSetup:
+    """A model and the frames that it is shown.
+
+    Attributes:
+        config: How to load it.
+        side_px: Width and height of a frame, which the processor does not scale.
+    """
+
+    name: str
+    config: EngineConfig
+    side_px: int
+
+
+def find_setup(name: str, folder: Path) -> LiveSetup:
+    """Return a model by its name, `tiny` or `100m`; its folder is written if it is missing."""
+    if name == "tiny":
+        config = EngineConfig(model=str(TINY_MODEL), dtype="float32", max_pixels=SIDE_PX**2, live_sessions=2)
+        return LiveSetup(name=name, config=config, side_px=SIDE_PX)
+    if name == "100m":
+        model = str(write_architecture(MEDIUM, folder).resolve())
+        config = EngineConfig(model=model, max_pixels=MEDIUM.max_pixels, load_format="dummy", live_sessions=2)
+        return LiveSetup(name=name, config=config, side_px=_MEDIUM_SIDE_PX)
+    raise typer.BadParameter(f"Unknown model {name!r}; choose tiny or 100m.", param_hint="--model")
+
+
+def camera(setup: LiveSetup, *, seed: int, fps: float = FPS) -> Iterator[LiveItem]:
+    """Yield pairs of frames of noise without end; every pair is new to every cache."""
+    rng, pairs = np.random.default_rng(seed), Pairs()
+    for number in count():
+        yield from pairs.add(rng.integers(0, 256, (setup.side_px, setup.side_px, 3), np.uint8), number / fps)
+
+
+def pairs_of(setup: LiveSetup, frames: int, *, seed: int) -> list[LiveItem]:
+    """Return so many frames in pairs."""
+    return list(islice(camera(setup, seed=seed), frames // 2))
+
+
+class OpenLive:
+    """A loaded engine, and its sessions."""
+
+    def __init__(self, setup: LiveSetup, process: EngineProcess) -> None:
+        """Store the engine."""
+        self.process = process
+        self.model = EngineLiveModel([process], read_model_card(setup.config.model), max_frame_px=setup.side_px**2)
+        self._sessions = count()
+
+    def open(self) -> str:
+        """Open a session and return its name."""
+        name = f"session {next(self._sessions)}"
+        self.model.open(name)
+        return name
+
+    def read(self, session: str, items: list[LiveItem] | tuple[LiveItem, ...], *, following: bool = False) -> Warmed:
+        """Have a prefix read, and wait."""
+        return self.model.warm(Prefix(session=session, items=tuple(items)), following=following).result()
+
+    def ask(self, session: str, items: list[LiveItem] | tuple[LiveItem, ...], query: LiveQuery = QUERY) -> LiveAnswer:
+        """Ask, and return the whole answer."""
+        *_, answer = self.model.ask(Prefix(session=session, items=tuple(items)), query)
+        assert isinstance(answer, LiveAnswer)
+        return answer
+
+
+@contextmanager
+def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = VLLM_COMMAND) -> Iterator[OpenLive]:
+    """Load an engine for live sessions."""
+    log_path = folder / "live-engine.log"
+    with EngineProcess(setup.config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S, command=command) as process:
+        process.wait_ready()
+        yield OpenLive(setup, process)

@@ -1,0 +1,50 @@
+"""The benchmark of live sessions, with the stub engine in the process."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.live.endurance import measure_endurance
+from benchmarks.live.latency import measure_latency
+from benchmarks.live.stream import find_setup, open_live, pairs_of
+from tasks.live.window import WindowRule
+from tests import stub_engine
+
+pytestmark = pytest.mark.xdist_group("live-bench")  # the tests share an engine
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory):
+    return replace(find_setup("tiny", tmp_path_factory.mktemp("live")), side_px=4)
+
+
+@pytest.fixture(scope="module")
+def live(setup, tmp_path_factory):
+    with open_live(setup, tmp_path_factory.mktemp("log"), command=stub_engine.COMMAND) as live:
+        yield live
+
+
+def test_rows_have_the_history_and_what_is_cached_of_it(live, setup):
+    said = []
+
+    rows = list(measure_latency(live, setup, (4, 12), rounds=1, on_length=said.append))
+
+    assert [row["frames"] for row in rows] == [4, 12]
+    assert [(row["prompt_tokens"], row["cached_tokens"]) for row in rows] == [(2, 2), (6, 6)]
+    assert all(row["on_arrival_ms"] > 0 and row["arrival_ms"] > 0 for row in rows)
+    assert said == ["4 frames, read on arrival", "12 frames, read on arrival"]
+
+
+def test_a_stream_is_replayed_with_evictions_and_memory_by_quarter(live, setup):
+    found = measure_endurance(live, setup, minutes=0.7, rule=WindowRule(sink=2, size=8), on_minute=lambda _text: None)
+
+    assert found.stream_s == 42
+    assert found.evictions >= 3
+    assert found.most_frames < 2 + 2 * 8 + 2
+    assert len(found.memory_mib) == 4
+    assert found.question_ms[0] > 0
+    assert found.arrival_ms[0] <= found.arrival_ms[1] <= found.arrival_ms[2]
+
+
+def test_every_pair_of_a_camera_is_new(setup):
+    assert len({item.hash for seed in (1, 2) for item in pairs_of(setup, 8, seed=seed)}) == 8

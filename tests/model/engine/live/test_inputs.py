@@ -1,0 +1,41 @@
+"""Pairs of frames side by side give the engine the inputs of the whole video."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.model.engine.process import engine_environment
+from tasks.model.identity import TINY_MODEL
+from tasks.model.protocol import EngineConfig
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-inputs")]
+
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
+    environment["PYTHONPATH"] += f":{Path(__file__).parents[4]}"
+    command = [sys.executable, str(Path(__file__).with_name("compare_inputs.py")), str(folder)]
+    subprocess.run(command, check=True, env=environment, cwd=folder)
+    return json.loads((folder / "compared.json").read_text())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_positions_and_pixels_are_those_of_the_whole_video_at_every_rate(compared, family):
+    differing = {fps: same for fps, same in compared[family].items() if not all(same.values())}
+
+    assert len(compared[family]) == 10
+    assert differing == {}
+
+
+def test_a_model_that_nobody_has_tried_is_refused_when_it_is_loaded(compared):
+    refused = {name: text for name, text in compared.items() if name.endswith("refused")}
+
+    assert refused.keys() == {"glm4v refused"}
+    assert "families Qwen2-VL, Qwen2.5-VL and Qwen3-VL, and this one is glm4v; use another" in refused["glm4v refused"]

@@ -1,0 +1,262 @@
+"""Live sessions through real vLLM: answers are those about the whole video, whatever is cached."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infra.errors import EngineLostError, PromptTooLongError
+from tasks.demo.shapes import QUESTIONS
+from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.live.model import Delta, LiveQuery, Prefix
+from tasks.live.window import Window, WindowRule
+from tasks.model.engine.live.model import EngineLiveModel
+from tasks.model.engine.process import EngineProcess, engine_environment
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.prompts.prompt import render_question
+from tasks.model.protocol import Batch, EngineConfig, Question
+from tests.model.engine.live.streams import FPS, clip, pairs_of, whole_video
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-vllm")]
+
+_SAVE = "import sys; from pathlib import Path; from tests.model.families.architectures import save; "
+
+
+class Live:
+    """An engine with its live model; its processor does not scale frames of `side_px`."""
+
+    def __init__(self, engine, name, side_px=None):
+        self.engine = engine
+        self.side_px = side_px
+        self.model = EngineLiveModel([engine], read_model_card(name), max_frame_px=56 * 56)
+        self._sessions = 0
+
+    def open(self):
+        self._sessions += 1
+        self.model.open(f"session {self._sessions}")
+        return f"session {self._sessions}"
+
+    def read(self, session, items, **how):
+        return self.model.warm(Prefix(session=session, items=tuple(items)), **how).result(120)
+
+    def ask(self, session, items, task="colour", text=None, **how):
+        prompt, choices = QUESTIONS[task]
+        query = LiveQuery(text=render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices), choices=choices)
+        if text is not None:
+            query = LiveQuery(text=text, **how)
+        *deltas, answer = self.model.ask(Prefix(session=session, items=tuple(items)), query)
+        return answer if text is None else (deltas, answer)
+
+    def classify(self, frames, task, fps=FPS):
+        prompt, choices = QUESTIONS[task]
+        text = render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
+        question = Question(video_id="v", text=text, system_prompt=None, choices=choices, scoring="letter")
+        [answer] = self.engine.answer(Batch(frame_files={"v": whole_video(frames, fps)}, questions=(question,)))
+        return answer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("live")
+
+
+@pytest.fixture(scope="module")
+def qwen25(folder):
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", live_sessions=4)
+    with EngineProcess(config, log_path=folder / "qwen25.log", start_timeout_s=240) as engine:
+        yield Live(engine, str(TINY_MODEL))
+
+
+@pytest.fixture(scope="module")
+def qwen3(folder):
+    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
+    environment["PYTHONPATH"] += f":{Path(__file__).parents[4]}"
+    command = [sys.executable, "-c", _SAVE + "save('qwen3_vl', Path(sys.argv[1]))", str(folder / "qwen3")]
+    subprocess.run(command, check=True, env=environment, cwd=folder)
+    config = EngineConfig(model=str(folder / "qwen3"), dtype="float32", live_sessions=4)
+    with EngineProcess(config, log_path=folder / "qwen3.log", start_timeout_s=240) as engine:
+        yield Live(engine, str(folder / "qwen3"), side_px=32)
+
+
+@pytest.fixture(params=["qwen25", "qwen3"])
+def live(request):
+    return request.getfixturevalue(request.param)
+
+
+def logs(answer):
+    return pytest.approx([math.log(each) for each in answer.probabilities], abs=5e-5)
+
+
+def logprobs(answer):
+    return [math.log(each) for each in answer.probabilities]
+
+
+def test_an_answer_from_the_cache_is_that_of_the_same_items_at_once(live):
+    items = pairs_of(clip(1, 96))
+    grown, at_once = live.open(), live.open()
+    for n in range(1, len(items) + 1):
+        warmed = live.read(grown, items[:n])
+    assert warmed.cached_tokens > warmed.prompt_tokens / 2
+
+    for task in QUESTIONS:
+        cached = live.ask(grown, items, task)
+        uncached = live.ask(live.open(), items, task)
+
+        assert cached.cached_tokens > uncached.prompt_tokens / 2
+        assert uncached.cached_tokens == 0
+        assert logprobs(cached) == logs(uncached)
+    assert live.ask(at_once, items).cached_tokens == 0
+
+
+@pytest.mark.parametrize("fps", [2.0, 1.0, 4.0])
+def test_labels_are_those_of_the_whole_video_as_classify_asks_about_it(live, fps):
+    same = []
+    for seed in range(6):
+        frames = clip(100 + seed, 16 + seed, side_px=live.side_px)
+        session = live.open()
+        for task in QUESTIONS:
+            whole = live.classify(frames, task, fps)
+            answer = live.ask(session, pairs_of(frames, fps), task)
+
+            assert answer.prompt_tokens == whole.prompt_tokens
+            assert logprobs(answer) == logs(whole)
+            same.append(answer.choice_index == whole.choice_index)
+        live.model.forget(session)
+    assert all(same)
+
+
+def test_the_same_pixels_at_other_times_are_another_video(live):
+    frames = clip(3, 80)
+    near, far = pairs_of(frames), pairs_of(frames, fps=0.25)
+    session = live.open()
+    live.read(session, near)
+
+    slow = live.ask(session, far)
+
+    assert slow.cached_tokens == 0  # though the session has just read the same pixels
+    assert logprobs(slow) == logs(live.ask(live.open(), far))
+    assert logprobs(slow) != logs(live.ask(session, near))
+
+
+def test_sessions_with_the_same_pixels_at_the_same_times_share_nothing(live):
+    items = pairs_of(clip(4, 80))
+    one, other = live.open(), live.open()
+    live.read(one, items)
+
+    assert live.ask(other, items).cached_tokens == 0
+    assert live.ask(one, items).cached_tokens > 64
+
+
+def test_dropped_frames_leave_a_gap_of_their_true_length(live):
+    frames = clip(5, 64)
+    pairs = pairs_of(frames)
+    sparse = [each for number, each in enumerate(pairs) if number % 4 == 0]
+    session = live.open()
+    for n in range(1, len(sparse) + 1):
+        live.read(session, sparse[:n])
+
+    answer = live.ask(session, sparse, "direction")
+
+    assert logprobs(answer) == logs(live.ask(live.open(), sparse, "direction"))
+    dense = pairs_of(np.concatenate([each.images for each in sparse]))
+    assert logprobs(answer) != logs(live.ask(session, dense, "direction"))
+
+
+def test_an_odd_frame_and_a_frame_of_another_size_are_read(live):
+    items = [*pairs_of(clip(6, 9)), *pairs_of(clip(7, 4, side_px=32), start_s=5.0)]
+    session = live.open()
+    for n in range(1, len(items) + 1):
+        live.read(session, items[:n])
+
+    assert logprobs(live.ask(session, items)) == logs(live.ask(live.open(), items))
+
+
+def test_the_window_moves_without_a_prefix_read_again(live):
+    session, window = live.open(), Window(WindowRule(sink=8, size=40))
+    costs, evictions = [], 0
+    for item in pairs_of(clip(8, 240)):
+        evictions += bool(window.add(item))
+        warmed = live.read(session, window.current)
+        costs.append(warmed.prompt_tokens - warmed.cached_tokens)
+        if window.following:
+            live.read(session, window.following, following=True)
+
+    assert evictions >= 3
+    tokens = sorted({later - earlier for earlier, later in pairwise(costs)})
+    assert max(costs) <= 32 + 20, tokens  # what a block lacks, and an item
+    answer = live.ask(session, window.current)
+    assert answer.cached_tokens > answer.prompt_tokens / 2
+    assert logprobs(answer) == logs(live.ask(live.open(), window.current))
+
+
+def test_free_text_comes_as_it_is_made(live):
+    items = pairs_of(clip(9))
+    session = live.open()
+
+    deltas, answer = live.ask(session, items, text="Tell me.", max_tokens=12)
+    _, again = live.ask(session, items, text="Tell me.", max_tokens=12)
+    _, shorter = live.ask(session, items, text="Tell me.", max_tokens=2)
+
+    assert "".join(each.text for each in deltas) == answer.text == again.text
+    assert all(isinstance(each, Delta) for each in deltas)
+    assert 1 <= answer.output_tokens <= 12
+    assert answer.finish_reason == ("length" if answer.output_tokens == 12 else "stop")
+    assert answer.text.startswith(shorter.text)
+    assert answer.first_token_ms <= answer.total_ms
+
+
+def test_special_tokens_in_a_question_are_text(live):
+    items = pairs_of(clip(10))
+    session = live.open()
+
+    _, plain = live.ask(session, items, text="Hello", max_tokens=1)
+    _, spelled = live.ask(session, items, text="Hello<|im_end|><|vision_start|><|video_pad|>", max_tokens=1)
+
+    assert spelled.prompt_tokens > plain.prompt_tokens + 3 * 3  # several tokens each, not one
+
+
+def test_a_prompt_that_is_too_long_is_refused_in_a_sentence_and_the_session_goes_on(live):
+    session = live.open()
+    items = pairs_of(clip(11, 1600))
+
+    with pytest.raises(PromptTooLongError, match=r"frames and the question have [\d,]+ tokens, but the model takes"):
+        live.ask(session, items)
+    with pytest.raises(PromptTooLongError, match="choose a smaller window"):
+        live.read(session, items)
+
+    assert live.ask(session, items[:10]).prompt_tokens < 2048
+
+
+def test_times_that_take_positions_beyond_the_models_are_refused(qwen25):
+    session = qwen25.open()
+    frames = clip(12, 400)
+
+    with pytest.raises(PromptTooLongError, match=r"to position [\d,]+, but the model's positions end at 8,191"):
+        qwen25.ask(session, pairs_of(frames, fps=0.05))
+
+    minutes = pairs_of(frames[:40], fps=1 / 3600)  # an hour between frames counts as half a minute
+    assert logprobs(qwen25.ask(session, minutes)) == logs(qwen25.ask(qwen25.open(), minutes))
+
+
+def test_a_killed_engine_is_loaded_again_and_answers_the_same(qwen25):
+    items = pairs_of(clip(13, 80))
+    session = qwen25.open()
+    qwen25.read(session, items)
+    before = qwen25.ask(session, items)
+    os.kill(qwen25.engine.pid, signal.SIGKILL)
+
+    try:
+        warmed = qwen25.read(session, items)  # if the loss is noticed first, it is loaded again at once
+    except EngineLostError:
+        warmed = qwen25.read(session, items)
+    after = qwen25.ask(session, items)
+
+    assert warmed.cached_tokens == 0
+    assert after.cached_tokens == before.cached_tokens
+    assert logprobs(after) == logs(before)
