@@ -449,6 +449,43 @@ def search(
     raise typer.Exit(run(folder, counts, dimensions=dimensions, queries=queries, peers=wanted, as_json=json))
 
 
+@app.command(epilog="Example: python -m benchmarks peers --brief --peers daft --plot peers.svg")
+def peers(  # noqa: PLR0913 - a command's options
+    peers: Annotated[
+        str, typer.Option(help="What to compare with, comma-separated; each is installed in an environment of its own.")
+    ] = "plain,url,daft,pixeltable,ray_data,datachain,nemo_curator",
+    folder: ClipFolder = _FOLDER,
+    clips: Annotated[
+        str, typer.Option(help="How many clips of 32 s, of 600 s and of an hour; 0 leaves a length out.")
+    ] = "200,20,2",
+    rounds: Rounds = 3,
+    limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which a run is ended.")] = 600,
+    *,
+    brief: Annotated[bool, typer.Option("--brief", help="8 clips of 32 s, 2 of 600 s and one of an hour.")] = False,
+    dirty: Annotated[
+        int | None,
+        typer.Option(min=8, max=10_000, help="Instead, ask for frames of so many clips, of which some cannot be read."),
+    ] = None,
+    json: AsJson = False,
+    plot: Plot = None,
+) -> None:
+    """Compare with other tools on the same videos of one S3 server: time, bytes, memory, rows that are lost.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.peers.cases import PEERS  # noqa: PLC0415
+    from benchmarks.peers.report import print_report  # noqa: PLC0415
+    from benchmarks.peers.runner import Comparison  # noqa: PLC0415
+
+    names = _names(peers, [peer.script for peer in PEERS], "--peers")
+    comparison = Comparison(names=names, folder=folder, rounds=rounds, limit_s=limit)
+    if dirty:
+        outcomes = comparison.dirty_frames(dirty)
+    else:
+        outcomes = comparison.frames(_lengths("8,2,1" if brief else clips, "--clips"))
+    raise typer.Exit(print_report(outcomes, rounds=rounds, as_json=json, plot=plot))
+
+
 @app.command(epilog="Example: python -m benchmarks fuzz --count 5000 --seed 7")
 def fuzz(
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,
@@ -514,6 +551,14 @@ def _number(text: str, option: str) -> float:
     if not 0 < number <= _MOST_HOURS:
         raise typer.BadParameter(f"{text!r} is not a number above 0, such as 0.5.", param_hint=option)
     return number
+
+
+def _lengths(text: str, option: str) -> tuple[int, int, int]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != len(("short", "long", "film")) or not all(part.isdecimal() for part in parts):
+        raise typer.BadParameter(f"{text!r} is not three whole numbers, such as 200,20,2.", param_hint=option)
+    shorts, longs, films = map(int, parts)
+    return shorts, longs, films
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

@@ -21,13 +21,13 @@ _SERVICES = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT
 
 
 @contextmanager
-def own_services() -> Iterator[Settings]:
-    """Run Postgres, S3 and Prefect for this benchmark alone, on the host's cores."""
+def own_services(wanted: frozenset[ServiceName] = _SERVICES) -> Iterator[Settings]:
+    """Run Postgres, S3 and Prefect, or those that are wanted, for this benchmark alone, on the host's cores."""
     user = load_settings()
     ours = {name: type(getattr(user, name))() for name in ("database", "store", "prefect")}
     with TemporaryDirectory(prefix="reelabel-") as home:
         settings = user.model_copy(update=ours | {"home": Path(home)})
-        with PROGRESS.status("Starting services"), running(settings, wanted=_SERVICES) as started:
+        with PROGRESS.status("Starting services"), running(settings, wanted=wanted) as started:
             yield started
 
 

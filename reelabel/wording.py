@@ -33,3 +33,10 @@ def _picture(code: int) -> str:
     if code < ord(" "):
         return chr(_CONTROL_PICTURES + code)
     return _DELETE_PICTURE if code == _DELETE else f"<U+{code:04X}>"
+
+
+def why_unreadable(error: Exception) -> str:
+    """Return why a file of text cannot be read, in a clause without its name."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not a text in UTF-8"
+    return getattr(error, "strerror", None) or str(error)

@@ -13,7 +13,7 @@ import typer
 from benchmarks.engine.model_folders import MEDIUM, write_architecture
 from tasks.demo.actors import SIDE_PX
 from tasks.live.items import LiveItem, Pairs
-from tasks.live.model import LiveQuery, Prefix
+from tasks.live.model import LiveAnswer, LiveQuery, Prefix
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import VLLM_COMMAND, EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tasks.live.model import Delta, LiveAnswer, Warmed
+    from tasks.live.model import Warmed
 
 FPS = 2.0
 _MEDIUM_SIDE_PX = 84
@@ -91,10 +91,9 @@ class OpenLive:
 
     def ask(self, session: str, items: list[LiveItem] | tuple[LiveItem, ...], query: LiveQuery = QUERY) -> LiveAnswer:
         """Ask, and return the whole answer."""
-        events: list[Delta | LiveAnswer] = list(self.model.ask(Prefix(session=session, items=tuple(items)), query))
-        answer = events[-1]
-        assert not hasattr(answer, "is_dropped")
-        return answer  # type: ignore[return-value] # the last event is the answer
+        *_, answer = self.model.ask(Prefix(session=session, items=tuple(items)), query)
+        assert isinstance(answer, LiveAnswer)
+        return answer
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from benchmarks.scale.process import run_in_process
 from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
 from reelabel.sources.object_store import ObjectStore
 from tasks.search.build import update_index
-from tasks.search.catalogue import COLUMNS
+from tasks.search.catalogue import FILES
 from tasks.search.index_store import IndexStore
 from tasks.search.opened_index import OpenedIndex
 from tasks.search.searcher import Searcher
@@ -173,11 +173,8 @@ def search_step(case: Case) -> dict[str, Any]:
 
 
 def _searcher(case: Case) -> Searcher:
-    keys = case.made.keys(0, case.files)
-    jobs = pl.DataFrame({"key": keys}).select(
-        *(pl.col("key").alias(name) if name != "key" else pl.col(name) for name in COLUMNS)
-    )
-    return Searcher(jobs, cast("EmbeddingCache", case.made), case.store)
+    files = pl.DataFrame({"key": case.made.keys(0, case.files), "video": range(case.files)}, schema=FILES)
+    return Searcher(files, cast("EmbeddingCache", case.made), case.store)
 
 
 def time_queries(case: Case, search: Callable[[npt.NDArray[np.float32]], object]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from infra.embedded import ServiceName, export, is_kept, missing_services
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, why_unreadable
 from tasks.domain.chunks import split_chunk_id
 from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import find_run, newest_run
@@ -119,7 +119,7 @@ def _read_ids(options: BackfillOptions) -> list[str]:
         elif options.ids_file:
             lines = Path(options.ids_file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"Cannot read {options.ids_file}: {error}.") from None
+        raise ConfigurationError(f"Cannot read {options.ids_file}: {why_unreadable(error)}.") from None
     found = (text.strip() for text in (*options.ids.split(","), *lines))
     named = list(dict.fromkeys(text for text in found if text))
     if not named and options.selection.is_empty:

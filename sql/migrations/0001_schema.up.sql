@@ -269,6 +269,8 @@ CREATE TABLE reelabel.description (
     CHECK ((caption IS NULL) = (caption_score IS NULL))
 );
 CREATE INDEX description_by_run ON reelabel.description (run_id);
+-- For the jobs of what a search has found.
+CREATE INDEX description_by_embedding ON reelabel.description USING hash (embedding_key);
 
 -- The chunks of a described video. changes are the times at which scenes change in it; a chunk without frames has no
 -- tags and no caption.

@@ -94,5 +94,5 @@ def _refuse_unknown(found: str | None) -> None:
         raise ConfigurationError(
             f"The database has schema {found}, which is unknown to this version, whose schema is {head()}; upgrade "
             "Reelabel, or, if the database was created before the first release, recreate it: the embedded one by "
-            "`reelabel down` and removing the folder .reelabel."
+            "`reelabel down` and removing its home folder (.reelabel, unless REELABEL_HOME is set)."
         )

@@ -33,7 +33,7 @@ _DEATHS_PER_REQUEST = 2
 _LOG = logging.getLogger(__name__)
 
 
-class TowersProcess(ModelProcess["_TowersLife"]):
+class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
     """The towers of a model in their own process; a context manager that shuts it down.
 
     `start` returns at once; all else blocks, and is thread-safe. Requests of several threads are queued in the process,
@@ -45,34 +45,8 @@ class TowersProcess(ModelProcess["_TowersLife"]):
     """
 
     closed = "The towers were closed; the run is ending."
-
-    def __init__(
-        self,
-        config: TowersConfig,
-        *,
-        log_path: Path,
-        log_as_json: bool = False,
-        start_timeout_s: float,
-        answer_timeout_s: float = 600.0,
-        command: Sequence[str] = TOWERS_COMMAND,
-    ) -> None:
-        """Store the configuration; nothing is started yet.
-
-        Args:
-            config: What to load.
-            log_path: File that receives the process's output.
-            log_as_json: Write each line of it as JSON.
-            start_timeout_s: Seconds allowed for loading.
-            answer_timeout_s: Seconds without a reply, while requests are pending, after which it counts as hung.
-            command: Starts the process; the descriptors of its connection and its lifeline are appended.
-        """
-        super().__init__(
-            config.model, log_path=log_path, start_timeout_s=start_timeout_s, answer_timeout_s=answer_timeout_s
-        )
-        self.images_embedded = 0
-        self._config = config
-        self._log_as_json = log_as_json
-        self._command = tuple(command)
+    default_command = TOWERS_COMMAND
+    images_embedded = 0
 
     def _begin(self) -> _TowersLife:
         return _TowersLife(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from infra.errors import ManifestError
+from reelabel.wording import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,6 @@ def _opened(path: Path) -> Iterator[csv.DictReader[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             yield csv.DictReader(file, strict=True)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ManifestError(f"Cannot read {path} as CSV: {error}.") from None
+        raise ManifestError(f"Cannot read {path} as CSV: {why_unreadable(error)}.") from None
     finally:
         csv.field_size_limit(before)

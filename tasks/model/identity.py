@@ -14,7 +14,7 @@ from infra.errors import ModelError
 from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
-from reelabel.wording import printable
+from reelabel.wording import printable, why_unreadable
 from tasks.domain import ModelIdentity
 from tasks.model.written_folders import written_folders
 
@@ -201,7 +201,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ModelError(f"Model folder {path.parent} has no {path.name}; is it a Hugging Face model folder?") from None
     except (OSError, ValueError) as error:
-        raise ModelError(f"Cannot read {path}: {error}.") from None
+        raise ModelError(f"Cannot read {path}: {why_unreadable(error)}.") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not contain a JSON object.")
     return value

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import Future, wait
 from multiprocessing import Pipe
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from infra.errors import EngineClosedError, ModelError
 from reelabel.disk import full_disk, temporary_root
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+
+class Loadable(Protocol):
+    """What to load."""
+
+    @property
+    def model(self) -> str:
+        """Folder or hub name."""
+        ...
+
+
+Config = TypeVar("Config", bound=Loadable)
 Info = TypeVar("Info")
 Answered = TypeVar("Answered")
 _END_TIMEOUT_S = 10
@@ -167,27 +178,42 @@ class Incarnation(ABC, Generic[Info]):
 Life = TypeVar("Life", bound=Incarnation[Any])
 
 
-class ModelProcess(Lifetime, Generic[Life]):
+class ModelProcess(Lifetime, Generic[Config, Life]):
     """A model in its own process; a context manager that shuts it down.
 
     Attributes:
         closed: What to say of requests to a process that was closed.
+        default_command: Starts the process.
         starts: Number of times it was started.
     """
 
     closed: ClassVar[str]
+    default_command: ClassVar[tuple[str, ...]]
 
-    def __init__(self, model: str, *, log_path: Path, start_timeout_s: float, answer_timeout_s: float) -> None:
-        """Store what every start needs; nothing is started yet.
+    def __init__(
+        self,
+        config: Config,
+        *,
+        log_path: Path,
+        log_as_json: bool = False,
+        start_timeout_s: float,
+        answer_timeout_s: float = 600.0,
+        command: Sequence[str] = (),
+    ) -> None:
+        """Store the configuration; nothing is started yet.
 
         Args:
-            model: The model's name, for messages.
+            config: What to load.
             log_path: File that receives the process's output.
+            log_as_json: Write each line of it as JSON.
             start_timeout_s: Seconds allowed for loading.
             answer_timeout_s: Seconds without a reply, while requests are pending, after which it counts as hung.
+            command: Starts the process in place of `default_command`; the descriptors of its connection and its
+                lifeline are appended.
         """
         self.starts = 0
-        self._model, self._log_path = model, log_path
+        self._config, self._log_path, self._log_as_json = config, log_path, log_as_json
+        self._command = tuple(command) or self.default_command
         self._start_timeout_s, self._answer_timeout_s = start_timeout_s, answer_timeout_s
         self._lock = threading.Lock()
         self._life: Life | None = None
@@ -229,14 +255,14 @@ class ModelProcess(Lifetime, Generic[Life]):
         except TimeoutError:
             full = full_disk(life.folders)
             fault = (
-                f"Model {self._model} did not load within {self._start_timeout_s:g} s; "
+                f"Model {self._config.model} did not load within {self._start_timeout_s:g} s; "
                 f"raise model.start_timeout_s, or check the log {self._log_path}."
             )
         except LostError as error:
             if self._is_closed:
                 raise EngineClosedError(self.closed) from None
             full = error.full
-            fault = f"Cannot load model {self._model}: {str(error).rstrip('.')}; see the log {self._log_path}."
+            fault = f"Cannot load model {self._config.model}: {str(error).rstrip('.')}; see the log {self._log_path}."
         self._end(life, "the model did not load")
         raise full or ModelError(fault)
 

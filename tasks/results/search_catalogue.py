@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +13,14 @@ from infra.database.connect import database_errors
 from infra.database.copy_out import copy_query
 from tasks.database.tables import DESCRIPTION, SPEC
 from tasks.domain import ModelIdentity
-from tasks.search.catalogue import VectorSpace
+from tasks.search.catalogue import COLUMNS, VectorSpace
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from collections.abc import Mapping, Sequence
 
-_SOURCES: dict[str, Any] = {
-    "dataset": DESCRIPTION.c.dataset,
-    "job_id": DESCRIPTION.c.job_id,
-    "task": DESCRIPTION.c.task,
-    "video_uri": DESCRIPTION.c.video_uri,
-    "fingerprint": DESCRIPTION.c.source_fingerprint,
-    "key": DESCRIPTION.c.embedding_key,
-}
+    from sqlalchemy import ColumnElement, Engine
+
+_KEY = DESCRIPTION.c.embedding_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +33,33 @@ class DatabaseCatalogue:
     engine: Engine
 
     def spaces(self) -> dict[VectorSpace, int]:
-        """Count the embedding files of each space."""
-        files = func.count(DESCRIPTION.c.embedding_key.distinct())
-        model = SPEC.c.body["model"].label("model_body")
-        query = (
-            select(model, DESCRIPTION.c.dimensions, files)
-            .join(SPEC, SPEC.c.spec_id == DESCRIPTION.c.spec_id)
-            .group_by("model_body", DESCRIPTION.c.dimensions)
+        """Count the videos of each space, by the spec by which most of them are described."""
+        described = (
+            select(DESCRIPTION.c.spec_id, DESCRIPTION.c.dimensions, func.count().label("videos"))
+            .group_by(DESCRIPTION.c.spec_id, DESCRIPTION.c.dimensions)
+            .subquery()
         )
-        counts: Counter[VectorSpace] = Counter()
+        query = select(SPEC.c.body["model"], described.c.dimensions, described.c.videos).join(
+            described, SPEC.c.spec_id == described.c.spec_id
+        )
+        counts: dict[VectorSpace, int] = {}
         with database_errors(), self.engine.connect() as connection:
             for body, dimensions, count in connection.execute(query):
-                counts[VectorSpace(model=ModelIdentity.model_validate(body), dimensions=dimensions)] += count
-        return dict(counts)
+                space = VectorSpace(model=ModelIdentity.model_validate(body), dimensions=dimensions)
+                counts[space] = max(count, counts.get(space, 0))
+        return counts
 
     def keys(self, space: VectorSpace) -> pl.Series:
         """Return the keys of the embedding files of a space, each once."""
-        return self._select(space, {"key": DESCRIPTION.c.embedding_key}, {})["key"]
+        return self._select(space, {"key": _KEY}, {"key": pa.string()})["key"].unique()
+
+    def files(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
+        """Return the embedding files of a space, all or some, each once, with the columns of `FILES`."""
+        # 64 bits tell videos apart: that any two of ten million are taken for one has odds of one in 400,000.
+        name = func.concat_ws("\n", DESCRIPTION.c.video_uri, DESCRIPTION.c.source_fingerprint)
+        columns = {"key": _KEY, "video": func.hashtextextended(name, 0)}
+        kinds = {"key": pa.string(), "video": pa.int64()}
+        return self._select(space, columns, kinds, dataset=dataset, task=task).unique("key", maintain_order=True)
 
     def read(
         self,
@@ -64,22 +68,41 @@ class DatabaseCatalogue:
         dataset: str | None = None,
         task: str | None = None,
         job_id: str | None = None,
+        keys: Sequence[str] | None = None,
     ) -> pl.DataFrame:
-        """Return the jobs of a space, all or some, with the columns of `COLUMNS`, in the order of dataset and id."""
-        wanted = {"dataset": dataset, "task": task, "job_id": job_id}
-        return self._select(space, _SOURCES, wanted).sort("dataset", "job_id", "key")
+        """Return jobs of a space, with the columns of `COLUMNS`, in the order of dataset and id.
 
-    def _select(self, space: VectorSpace, sources: dict[str, Any], wanted: dict[str, str | None]) -> pl.DataFrame:
-        """Return some columns of the descriptions of a space, equal rows once."""
+        Args:
+            space: The space.
+            dataset: Only jobs of it.
+            task: Only jobs of it.
+            job_id: Only this job.
+            keys: Only jobs that have these embedding files.
+        """
+        columns = {name: _KEY if name == "key" else DESCRIPTION.c[name] for name in COLUMNS}
+        kinds = dict.fromkeys(COLUMNS, pa.string())
+        found = self._select(space, columns, kinds, dataset=dataset, task=task, job_id=job_id, keys=keys)
+        return found.unique().sort("dataset", "job_id", "key")
+
+    def _select(
+        self,
+        space: VectorSpace,
+        columns: Mapping[str, ColumnElement[Any]],
+        kinds: dict[str, pa.DataType],
+        *,
+        dataset: str | None = None,
+        task: str | None = None,
+        job_id: str | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> pl.DataFrame:
+        """Return some columns of the descriptions of a space; those by several specs may be equal."""
         specs = select(SPEC.c.spec_id).where(SPEC.c.body["model"] == space.model.model_dump(mode="json"))
+        wanted = {"dataset": dataset, "task": task, "job_id": job_id}
         with database_errors(), self.engine.connect() as connection:
-            query = (
-                select(*(source.label(name) for name, source in sources.items()))
-                .distinct()
-                .where(
-                    DESCRIPTION.c.spec_id.in_(connection.execute(specs).scalars().all()),
-                    DESCRIPTION.c.dimensions == space.dimensions,
-                    *(_SOURCES[name] == value for name, value in wanted.items() if value is not None),
-                )
+            query = select(*(column.label(name) for name, column in columns.items())).where(
+                DESCRIPTION.c.spec_id.in_(connection.execute(specs).scalars().all()),
+                DESCRIPTION.c.dimensions == space.dimensions,
+                *(DESCRIPTION.c[name] == value for name, value in wanted.items() if value is not None),
+                *([] if keys is None else [_KEY.in_(keys)]),
             )
-            return pl.concat(copy_query(connection, query, dict.fromkeys(sources, pa.string())))
+            return pl.concat(copy_query(connection, query, kinds))

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
     from tasks.domain import ModelIdentity
 
-# One row per job: `video_uri` may be shown, and so may lack what `redact_uri` leaves out; with `fingerprint`, it tells
-# videos apart. `key` is that of the embedding file, which jobs may share.
+# One row per job: `video_uri` may be shown, and so may lack what `redact_uri` leaves out. `key` is that of the
+# embedding file, which jobs may share.
 COLUMNS: dict[str, Any] = {
     "dataset": pl.String,
     "job_id": pl.String,
     "task": pl.String,
     "video_uri": pl.String,
-    "fingerprint": pl.String,
     "key": pl.String,
 }
+# One row per embedding file: its key, and a hash that tells versions of videos apart.
+FILES: dict[str, Any] = {"key": pl.String, "video": pl.Int64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +61,15 @@ class Catalogue(Protocol):
     """Knows the embedding files that are in use, of all spaces."""
 
     def spaces(self) -> Mapping[VectorSpace, int]:
-        """Return the number of embedding files of each space."""
+        """Return the number of videos of each space."""
         ...
 
     def keys(self, space: VectorSpace) -> pl.Series:
         """Return the keys of the embedding files of a space, each once."""
         ...
 
-    def read(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
-        """Return the jobs of a space, all or those of a dataset or task, with the columns of `COLUMNS`."""
+    def files(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
+        """Return the embedding files of a space, all or those of a dataset or task, with the columns of `FILES`."""
         ...
 
 

@@ -49,21 +49,20 @@ class Searcher:
     """Searches the videos of a selection; a context manager.
 
     Attributes:
-        files: The embedding files of the selection, by number: `key`, `video_uri` and `fingerprint`.
+        files: The embedding files of the selection, by number, with the columns of `FILES`.
     """
 
-    def __init__(self, jobs: pl.DataFrame, cache: EmbeddingCache, store: IndexStore, *, exact: bool = False) -> None:
+    def __init__(self, files: pl.DataFrame, cache: EmbeddingCache, store: IndexStore, *, exact: bool = False) -> None:
         """Open the index.
 
         Args:
-            jobs: The selection, as `Catalogue.read` returns it.
+            files: The selection, as `Catalogue.files` returns it.
             cache: Reads embedding files.
             store: The index of their space.
             exact: Do without the index.
         """
-        self.files = jobs.unique("key", maintain_order=True).select("key", "video_uri", "fingerprint")
-        names = self.files.select(pl.concat_str("video_uri", "fingerprint", separator="\n", ignore_nulls=True))
-        self._videos = names.to_series().rank("dense").to_numpy().astype(np.int64)
+        self.files = files
+        self._videos = files["video"].to_numpy()
         self._cache = cache
         self._space = store.space
         self._index = OpenedIndex(store, self.files["key"] if not exact else pl.Series([], dtype=pl.String))

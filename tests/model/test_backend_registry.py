@@ -11,6 +11,7 @@ from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.database.connect import connect
 from infra.embedded import export
+from infra.errors import EngineClosedError
 from infra.settings import Settings, backends
 from reelabel.errors import ConfigurationError
 from reelabel.frames.frame_file import decode_frame_file
@@ -250,3 +251,26 @@ def test_an_engine_makes_room_for_the_frames_of_the_run(tmp_path):
 
     assert (config.num_frames, config.max_pixels) == (64, spec.sampling.max_pixels)
     assert engine_config(card, settings).num_frames == settings.sampling.num_frames == 16
+
+
+def test_a_backend_takes_live_sessions_only_if_it_says_how():
+    with pytest.raises(ConfigurationError, match=r"openai takes no live sessions; set model\.backend to vllm"):
+        OPENAI.open_live(read_model_card(None), Settings(), sessions=1)
+
+
+def test_live_sessions_share_the_engine_of_questions(tmp_path):
+    settings = Settings(home=tmp_path, model={"max_model_len": 1024})
+
+    backend, live = VLLM.open_live(read_model_card(None), settings, sessions=3)
+
+    live.open("one")
+    backend.close()
+    with pytest.raises(EngineClosedError):
+        live.wait_ready()
+
+
+def test_pruned_videos_and_live_sessions_exclude_each_other(tmp_path):
+    settings = Settings(home=tmp_path, model={"video_pruning_rate": 0.5})
+
+    with pytest.raises(ConfigurationError, match="video_pruning_rate does not let it; leave it out"):
+        VLLM.open_live(read_model_card(None), settings, sessions=1)

@@ -4,7 +4,7 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.errors import ReelabelError, VideoMissingError
-from reelabel.wording import printable
+from reelabel.wording import printable, why_unreadable
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 
@@ -36,3 +36,17 @@ def test_each_fault_of_a_manifest_is_one_line():
 
     assert made.message.splitlines() == ["m.parquet is not valid:", "  - one", f"  - {SHOWN}"]
     assert hidden_in(str(made)) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"\xff\xfe", "it is not a text in UTF-8"), (None, "No such file or directory")]
+)
+def test_a_file_that_cannot_be_read_is_explained_without_the_words_of_python(tmp_path, content, said):
+    path = tmp_path / "ids.txt"
+    if content:
+        path.write_bytes(content)
+
+    with pytest.raises((OSError, ValueError)) as raised:
+        path.read_text(encoding="utf-8")
+
+    assert why_unreadable(raised.value) == said

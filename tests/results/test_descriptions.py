@@ -265,12 +265,18 @@ def test_searches_know_the_embedding_files_of_described_videos(db, run):
 
     assert catalogue.spaces() == {space: 3, VectorSpace(model=SPEC.model, dimensions=64): 1}
     assert sorted(catalogue.keys(space)) == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
+    files = catalogue.files(space).sort("key")
+    assert files["key"].to_list() == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
+    assert files["video"].n_unique() == 3
+    assert catalogue.files(space, task="dogs")["key"].to_list() == ["v1/a.arrow"]
     rows = catalogue.read(space)
-    assert rows.select("job_id", "task", "fingerprint", "key").rows() == [
-        ("a", "dogs", "e1", "v1/a.arrow"),
-        ("b", None, "e1", "v1/b.arrow"),
-        ("c", None, "e1", "v1/c.arrow"),
+    assert rows.select("job_id", "task", "key").rows() == [
+        ("a", "dogs", "v1/a.arrow"),
+        ("b", None, "v1/b.arrow"),
+        ("c", None, "v1/c.arrow"),
     ]
+    assert catalogue.read(space, keys=["v1/c.arrow", "v1/gone.arrow"])["job_id"].to_list() == ["c"]
+    assert catalogue.read(space, keys=[]).is_empty()
     assert rows["video_uri"][2] == "https://videos.example/c.mp4?..."
     assert catalogue.read(space, task="dogs")["job_id"].to_list() == ["a"]
     assert catalogue.read(space, dataset="e").is_empty()

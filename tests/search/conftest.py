@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +18,7 @@ from tasks.domain import ModelIdentity
 from tasks.embedding.embedding_file import EmbeddingCache, EmbeddingIdentity
 from tasks.search import build, fragment, opened_index
 from tasks.search.build import update_index
-from tasks.search.catalogue import COLUMNS, VectorSpace
+from tasks.search.catalogue import FILES, VectorSpace
 from tasks.search.index_store import IndexStore
 from tasks.search.searcher import Searcher
 
@@ -65,14 +66,14 @@ class World:
 
     def list(self, video, key, *, dataset="films", task=""):
         job = {"dataset": dataset, "job_id": f"job-{video}", "task": task}
-        self.jobs.append(job | {"video_uri": f"s3://videos/{video}", "fingerprint": "1", "key": key})
+        self.jobs.append(job | {"key": key, "video": zlib.crc32(video.encode())})
 
     def add_random(self, count, *, frames=20, seed=0):
         rng = np.random.default_rng(seed)
         return [self.add(f"{seed}-{number}.mp4", rng.normal(size=(frames, self.size))) for number in range(count)]
 
     def table(self):
-        return pl.DataFrame(self.jobs, schema=COLUMNS)
+        return pl.DataFrame(self.jobs, schema=FILES)
 
     def store(self, machine="here"):
         return IndexStore(self.objects, self.root, self.space, folder=self.folder / machine, seal=self.seal)

@@ -136,13 +136,15 @@ class _Search:
         """Search; return what was found, also with the jobs of each moment."""
         options = self._options
         space, query, without = self._find_like() if options.like else self._embed()
-        jobs = self._catalogue.read(space, dataset=options.dataset, task=options.task)
-        if jobs.is_empty():
+        of = {"dataset": options.dataset, "task": options.task}
+        files = self._catalogue.files(space, **of)
+        if files.is_empty():
             raise ConfigurationError(f"No described video{_selection(options)} has embeddings of {space}.")
         store = index_store(self._settings, space)
-        with ERRORS.status("Searching"), Searcher(jobs, self._cache, store, exact=options.exact) as searcher:
+        with ERRORS.status("Searching"), Searcher(files, self._cache, store, exact=options.exact) as searcher:
             result = searcher.search(query, top=options.top, min_score=options.min_score, without=without)
-            return result, _rows(result, jobs, searcher.files["key"])
+        keys = [files["key"][moment.file] for moment in result.moments]
+        return result, _rows(result, keys, self._catalogue.read(space, keys=list(dict.fromkeys(keys)), **of))
 
     def _embed(self) -> tuple[VectorSpace, npt.NDArray[np.float32], None]:
         options, describe = self._options, self._settings.describe
@@ -187,14 +189,14 @@ def _selection(options: SearchOptions) -> str:
     return f" of {' and '.join(parts)}" if parts else ""
 
 
-def _rows(result: SearchResult, jobs: pl.DataFrame, keys: pl.Series) -> pl.DataFrame:
+def _rows(result: SearchResult, keys: list[str], jobs: pl.DataFrame) -> pl.DataFrame:
     """Return a row per moment, with the first job on its video and how many there are."""
     moments = pl.DataFrame(
         {
             "rank": range(1, len(result.moments) + 1),
             "score": [each.score for each in result.moments],
             "time_s": [each.time_ms / 1000 for each in result.moments],
-            "key": [keys[each.file] for each in result.moments],
+            "key": keys,
         },
         schema={"rank": pl.Int64, "score": pl.Float64, "time_s": pl.Float64, "key": pl.String},
     )

@@ -52,7 +52,7 @@ def merge_shots(
         return ()
     if len(borders) == 2:  # noqa: PLR2004 - of one shot, as most short videos have
         return (Scene(start_ms, end_ms, 1),)
-    vectors, times = _joined(chunks)
+    vectors, times = join_chunks(chunks)
     scenes: list[Scene] = []
     total: npt.NDArray[np.float64] | None = None
     for start, end in pairwise(borders):
@@ -67,7 +67,8 @@ def merge_shots(
     return tuple(scenes)
 
 
-def _joined(chunks: Sequence[EmbeddedChunk]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def join_chunks(chunks: Sequence[EmbeddedChunk]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Return the vectors of consecutive chunks, and their times."""
     if not chunks:
         return np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
     return np.concatenate([chunk.vectors for chunk in chunks]), np.concatenate([chunk.pts_ms for chunk in chunks])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +72,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     except RecursionError:
         raise ManifestError(f"Cannot read {path} as JSON: it is nested too deeply.") from None
     except (OSError, ValueError) as error:
-        raise ManifestError(f"Cannot read {path} as JSON: {error}.") from None
+        raise ManifestError(f"Cannot read {path} as JSON: {why_unreadable(error)}.") from None
 
 
 def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str], *, layout: str) -> None:

@@ -28,7 +28,7 @@ VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.engine.engine_main")
 CPU_SITE = Path(__file__).parent / "cpu_site"
 
 
-class EngineProcess(ModelProcess["EngineLife"]):
+class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
     """An engine in its own process; a context manager that shuts it down.
 
     `start` returns at once, so that loading overlaps the extraction of the first shards; `wait_ready`
@@ -41,35 +41,8 @@ class EngineProcess(ModelProcess["EngineLife"]):
     """
 
     closed = "The engine was closed; the run is ending."
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        *,
-        log_path: Path,
-        log_as_json: bool = False,
-        start_timeout_s: float,
-        answer_timeout_s: float = 600.0,
-        command: Sequence[str] = VLLM_COMMAND,
-    ) -> None:
-        """Store the configuration; nothing is started yet.
-
-        Args:
-            config: What to load.
-            log_path: File that receives the process's output.
-            log_as_json: Write each line of it as JSON.
-            start_timeout_s: Seconds allowed for loading.
-            answer_timeout_s: Seconds without a reply, while questions are pending, after which the engine counts
-                as hung.
-            command: Starts the process; the descriptors of its connection and its lifeline are appended.
-        """
-        super().__init__(
-            config.model, log_path=log_path, start_timeout_s=start_timeout_s, answer_timeout_s=answer_timeout_s
-        )
-        self.times = EngineTimes()
-        self._config = config
-        self._log_as_json = log_as_json
-        self._command = tuple(command)
+    default_command = VLLM_COMMAND
+    times = EngineTimes()
 
     def _begin(self) -> EngineLife:
         return EngineLife(

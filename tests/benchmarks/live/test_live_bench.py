@@ -10,16 +10,17 @@ from benchmarks.live.stream import find_setup, open_live, pairs_of
 from tasks.live.window import WindowRule
 from tests import stub_engine
 
-
-@pytest.fixture
-def setup(tmp_path):
-    setup = find_setup("tiny", tmp_path)
-    return replace(setup, side_px=4)
+pytestmark = pytest.mark.xdist_group("live-bench")  # the tests share an engine
 
 
-@pytest.fixture
-def live(setup, tmp_path):
-    with open_live(setup, tmp_path, command=stub_engine.COMMAND) as live:
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory):
+    return replace(find_setup("tiny", tmp_path_factory.mktemp("live")), side_px=4)
+
+
+@pytest.fixture(scope="module")
+def live(setup, tmp_path_factory):
+    with open_live(setup, tmp_path_factory.mktemp("log"), command=stub_engine.COMMAND) as live:
         yield live
 
 

@@ -84,6 +84,7 @@ def test_a_wrong_password_is_explained(environment, manifest):
     ("arguments", "code", "said"),
     [
         (["classify", ""], 2, "No manifest given"),
+        (["backfill", "--ids-file", "/no/ids.txt"], 2, "Cannot read /no/ids.txt: No such file or directory."),
         (["demo", "--clips", "5"], 2, "Invalid value for '--clips': 5 must be at least 24."),
         (["demo", "--clips", "many"], 2, "Invalid value for '--clips': many must be a whole number."),
         (["classify", "/no/[/red]m.parquet"], 2, "/no/[/red]m.parquet"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reelabel.errors import ConfigurationError
@@ -44,6 +46,14 @@ def test_the_kv_cache_takes_at_most_a_quarter_of_free_main_memory():
 
 def test_the_model_keeps_its_own_prompt_limit_if_memory_allows():
     assert chosen(shape=SMALL)["max_model_len"] == 2048
+
+
+def test_on_a_cpu_live_sessions_get_room_for_two_prompts_each_if_memory_allows():
+    live = replace(SEVEN_B, live_sessions=64)
+
+    assert chosen(live, shape=SMALL)["kv_cache_memory_bytes"] == 2 * 64 * 2048 * 4096
+    assert chosen(live, shape=SMALL)["max_model_len"] == 2048
+    assert chosen(live, shape=LARGE)["kv_cache_memory_bytes"] == 4 * GIB
 
 
 def test_on_a_gpu_a_step_holds_a_whole_video():

@@ -1,5 +1,10 @@
 """Videos on a web server of ours, and what prepares them."""
 
+import secrets
+import shutil
+import tempfile
+from contextlib import contextmanager
+
 import pytest
 
 from reelabel import PrepareVideo
@@ -9,6 +14,29 @@ from tests.reelabel.sources.web_server import serving
 __all__ = ["make_clip"]
 
 WEB = {"allow_private": True}
+
+
+@contextmanager
+def starting_ray(*, cpus):
+    """Start a Ray that believes in so many CPUs."""
+    import ray  # noqa: PLC0415 - takes seconds, also where tests that need it are left out
+
+    with pytest.MonkeyPatch.context() as environment:
+        # Without a token of ours Ray would write one into the home folder.
+        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        folder = tempfile.mkdtemp(prefix="ray-")  # pytest's own are too long for the names of sockets
+        ray.init(
+            num_cpus=cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=100_000_000,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        yield ray
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

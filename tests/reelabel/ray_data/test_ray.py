@@ -1,8 +1,5 @@
 """`PrepareVideo` on a real Ray on this machine."""
 
-import secrets
-import shutil
-import tempfile
 import time
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from reelabel.integrations.ray_data.options import parse_sampling
 from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
-from tests.reelabel.ray_data.conftest import WEB
+from tests.reelabel.ray_data.conftest import WEB, starting_ray
 from tests.reelabel.ray_data.test_prepare import LOOK, WHOLE
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
@@ -26,24 +23,8 @@ OPTIONS = {"sampling": {"num_frames": 4}, "web": WEB}
 
 @pytest.fixture(scope="module")
 def ray():
-    import ray  # noqa: PLC0415 - takes seconds, also where these tests are left out
-
-    with pytest.MonkeyPatch.context() as environment:
-        # Without a token of ours Ray would write one into the home folder.
-        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        folder = tempfile.mkdtemp(prefix="ray-")  # pytest's own are too long for the names of sockets
-        ray.init(
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=100_000_000,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-        )
+    with starting_ray(cpus=2) as ray:
         yield ray
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_actors_yield_arrays_and_download_one_address_once(ray, make_clip, server):

@@ -68,13 +68,13 @@ class _Session:
 
     Attributes:
         sent: Hashes of the items that the engine's process has.
-        asking: Hashes of the items of open questions, by the question.
+        asking: Open questions by their number: the hashes of their items, and who listens.
     """
 
     salt: str = field(default_factory=lambda: secrets.token_hex(8))
     slots: dict[bool, _Slot] = field(default_factory=lambda: {False: _Slot(), True: _Slot()})
     sent: set[str] = field(default_factory=set)
-    asking: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    asking: dict[int, tuple[tuple[str, ...], _Listener]] = field(default_factory=dict)
 
     def known(self, hashes: Sequence[str]) -> int:
         """Return how many of the first items the model has read."""
@@ -82,7 +82,7 @@ class _Session:
 
     def needed(self) -> set[str]:
         """Return the hashes of the items that a prompt may still have."""
-        needed = set().union(*self.asking.values())
+        needed = set().union(*(hashes for hashes, _ in self.asking.values()))
         for slot in self.slots.values():
             needed |= set(slot.read)
             for reading in filter(None, (slot.running, slot.waiting)):
@@ -234,7 +234,7 @@ class LiveEngine:
                 number = self._send(life, session, prefix, hashes, sink, query=query)
             except LostError as error:
                 raise self._translate(error) from None
-            session.asking[number] = hashes
+            session.asking[number] = hashes, sink
         try:
             yield from self._listen(life, sink, query, began_s)
         finally:
@@ -273,8 +273,9 @@ class LiveEngine:
         if ended is None:
             return
         if life:
-            for number in ended.asking:
+            for number, (_, listener) in [*ended.asking.items()]:
                 life.give_up(number)
+                listener.set_exception(_unknown())
             life.drop_live(LiveDrop(session=session, hashes=None))
         for slot in ended.slots.values():
             for reading in filter(None, (slot.running, slot.waiting)):

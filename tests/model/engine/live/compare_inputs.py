@@ -11,7 +11,9 @@ from types import SimpleNamespace
 
 import torch
 
+from infra.errors import ModelError
 from tasks.live.model import LiveQuery
+from tasks.model.engine.engine import _require_pairs
 from tasks.model.engine.live.desk import LiveDesk, _Waiting
 from tasks.model.engine.live.messages import LiveRequest
 from tasks.model.engine.live.positions import merged_positions
@@ -76,6 +78,12 @@ def main(folder):
         live = LiveRenderer(renderer)
         frames = clip(1, count, side_px=side_px)
         found[family] = {f"{fps:g}": compare(renderer, live, frames, fps) for fps in RATES}
+    save("glm4v", folder / "glm4v")
+    for family in (*FRAMES, "glm4v"):
+        try:
+            _require_pairs(EngineConfig(model=str(folder / family)))
+        except ModelError as error:
+            found[f"{family} refused"] = str(error)
     (folder / "compared.json").write_text(json.dumps(found))
 
 

@@ -32,3 +32,10 @@ def test_tokens_positions_and_pixels_are_those_of_the_whole_video_at_every_rate(
 
     assert len(compared[family]) == 10
     assert differing == {}
+
+
+def test_a_model_that_nobody_has_tried_is_refused_when_it_is_loaded(compared):
+    refused = {name: text for name, text in compared.items() if name.endswith("refused")}
+
+    assert refused.keys() == {"glm4v refused"}
+    assert "families Qwen2-VL, Qwen2.5-VL and Qwen3-VL, and this one is glm4v; use another" in refused["glm4v refused"]

@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -227,6 +229,25 @@ def test_a_session_that_ended_is_refused_and_what_waited_is_dropped(model):
         ask(model, "one", items)
     model.open("next")
     assert ask(model, "next", items[:1])[1].text == "2 0 What?"
+
+
+def test_a_question_that_is_open_when_its_session_ends_is_refused_at_once(engine, model):
+    model.open("one")
+    model.wait_ready()
+    os.kill(engine.pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            asking = threads.submit(ask, model, "one", stream(1))
+            while not model._of["one"]._sessions["one"].asking:
+                time.sleep(0.01)
+            model.forget("one")
+            with pytest.raises(InferenceError, match="has ended"):
+                asking.result(20)
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
+
+    model.open("next")
+    assert ask(model, "next", stream(1))[1].text == "2 0 What?"
 
 
 def test_a_question_that_is_given_up_does_not_disturb_others(model):

@@ -117,7 +117,7 @@ def test_an_answer_from_the_cache_is_that_of_the_same_items_at_once(live):
 @pytest.mark.parametrize("fps", [2.0, 1.0, 4.0])
 def test_labels_are_those_of_the_whole_video_as_classify_asks_about_it(live, fps):
     same = []
-    for seed in range(12):
+    for seed in range(6):
         frames = clip(100 + seed, 16 + seed, side_px=live.side_px)
         session = live.open()
         for task in QUESTIONS:
@@ -178,9 +178,9 @@ def test_an_odd_frame_and_a_frame_of_another_size_are_read(live):
 
 
 def test_the_window_moves_without_a_prefix_read_again(live):
-    session, window = live.open(), Window(WindowRule(sink=8, size=64))
+    session, window = live.open(), Window(WindowRule(sink=8, size=40))
     costs, evictions = [], 0
-    for item in pairs_of(clip(8, 400)):
+    for item in pairs_of(clip(8, 240)):
         evictions += bool(window.add(item))
         warmed = live.read(session, window.current)
         costs.append(warmed.prompt_tokens - warmed.cached_tokens)

@@ -1,0 +1,203 @@
+"""What every peer is asked for, and the peers."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.media.clips import FPS, BenchClip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_SCRIPTS = Path(__file__).with_name("scripts")
+FRAMES = 16
+SHORT_S, LONG_S, FILM_S = 32, 600, 3600  # the shortest has 16 keyframes
+_SEGMENT_S = 30
+_DIRTY_EVERY, _DIRTY_FIRST = 50, 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameCase:
+    """Sixteen frames of each of some copies of a clip.
+
+    Attributes:
+        name: Name in tables.
+        clip: The clip.
+        copies: How many videos; each has an object of its own on the store.
+        choice: `keyframes` or `uniform`.
+        start_s: Start of the part that is asked about; in seconds.
+        end_s: Its end.
+        is_dirty: Whether some of the videos cannot be read.
+    """
+
+    name: str
+    clip: BenchClip
+    copies: int
+    choice: str
+    start_s: float
+    end_s: float
+    is_dirty: bool = False
+
+    @property
+    def length_s(self) -> int:
+        """Length of each video, if all of it is asked about and can be read; else 0."""
+        return self.clip.length_s if self.is_whole and not self.is_dirty else 0
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the folder on the store; each case of videos of its own has one."""
+        return f"{self.clip.name}-{self.copies}{'-dirty' * self.is_dirty}"
+
+    @property
+    def file_names(self) -> list[str]:
+        """Names of the videos; one of a dirty case in fifty is broken, one stalls, and one is gone."""
+        names = [f"{number:05d}" for number in range(self.copies)]
+        if self.is_dirty:
+            names = [
+                f"{name}-broken" if number % _DIRTY_EVERY == _DIRTY_FIRST else name for number, name in enumerate(names)
+            ]
+            names[1], names[2] = f"{names[1]}-stalls", f"{names[2]}-gone"
+        return [f"{name}.mp4" for name in names]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of each video is asked about."""
+        return self.end_s - self.start_s == self.clip.length_s
+
+    @property
+    def fps(self) -> float:
+        """Frames per second of the clip."""
+        return FPS
+
+    def faults(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Count rows that were lost, told twice, failed though their video is whole, or have other numbers of frames.
+
+        A video that is broken, gone or stalls should fail.
+        """
+        counts = count_faults(rows, self.copies)
+        bad = [row for row in rows if any(word in row["uri"] for word in ("-broken", "-gone", "-stalls"))]
+        short = sum(not row["error"] and row["frames"] != FRAMES for row in rows if row not in bad)
+        silent = sum(not row["error"] for row in bad)
+        return counts | {"failed": counts["failed"] - len(bad) + silent, "short": short, "silent": silent}
+
+
+def count_faults(rows: Sequence[Mapping[str, Any]], wanted: int) -> dict[str, int]:
+    """Count what is wrong with the rows of one run about `wanted` videos."""
+    told = Counter(row["uri"] for row in rows)
+    return {
+        "lost": wanted - len(told),
+        "doubled": sum(number - 1 for number in told.values()),
+        "failed": sum(bool(row["error"]) for row in rows),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A tool that does the same jobs.
+
+    Attributes:
+        name: Name in tables.
+        script: Beginning of the names of its scripts.
+        environment: Name of its environment; None uses ours.
+        lacks: Why it has no row of a kind, by the case's choice.
+    """
+
+    name: str
+    script: str
+    environment: str | None = None
+    lacks: tuple[tuple[str, str], ...] = ()
+
+    def lack(self, case: FrameCase) -> str:
+        """Return why it cannot do a case; empty if it can."""
+        return dict(self.lacks).get(case.choice, "")
+
+    @property
+    def lines(self) -> int:
+        """Return the lines of its script that hold code: no comments, docstrings or blank lines."""
+        return count_lines((_SCRIPTS / f"{self.script}_frames.py").read_text())
+
+
+_TRANSCODES = "its frames are of clips that it has encoded anew"
+OURS = Peer(name="reelabel", script="ours")
+PLAIN = (Peer(name="plain script", script="plain"), Peer(name="plain, by URL", script="url"))
+PEERS = (
+    *PLAIN,
+    Peer(name="Daft", script="daft", environment="daft"),
+    Peer(name="Pixeltable", script="pixeltable", environment="pixeltable"),
+    Peer(
+        name="Ray Data",
+        script="ray_data",
+        environment="ray_data",
+        lacks=(("keyframes", "its reader chooses frames by their rate alone"),),
+    ),
+    Peer(
+        name="DataChain",
+        script="datachain",
+        environment="datachain",
+        lacks=(("keyframes", "it finds frames by their number alone"),),
+    ),
+    # https://docs.nvidia.com/nemo/curator/latest/curate-video/process-data/index.html, and its ClipTranscodingStage
+    Peer(name="NeMo Curator", script="nemo_curator", lacks=(("keyframes", _TRANSCODES), ("uniform", _TRANSCODES))),
+)
+
+
+def frame_cases(shorts: int, longs: int, films: int) -> list[FrameCase]:
+    """Return the cases, for numbers of clips of 32 s, of 600 s and of an hour."""
+    clips = {length_s: BenchClip(width_px=640, height_px=360, gop=60, length_s=length_s) for length_s in _LENGTHS_S}
+    lengths = zip(_LENGTHS_S, (shorts, longs, films), ("32 s", "600 s", "1 h"), strict=True)
+    whole = [(clips[length_s], copies, name) for length_s, copies, name in lengths if copies]
+    cases = [
+        FrameCase(
+            name=f"{choice}, {copies} of {name}",
+            clip=clip,
+            copies=copies,
+            choice=choice,
+            start_s=0,
+            end_s=clip.length_s,
+        )
+        for choice in ("keyframes", "uniform")
+        for clip, copies, name in whole
+    ]
+    if films:
+        name = f"uniform, 30 s out of {films} of 1 h"
+        start_s, clip = FILM_S / 2, clips[FILM_S]
+        end_s = start_s + _SEGMENT_S
+        cases.append(FrameCase(name=name, clip=clip, copies=films, choice="uniform", start_s=start_s, end_s=end_s))
+    return cases
+
+
+def dirty_case(shorts: int) -> FrameCase:
+    """Return the case of clips of which one in fifty is broken, one is missing, and one stops in the middle."""
+    return FrameCase(
+        name=f"uniform, {shorts} of 32 s, some broken",
+        clip=BenchClip(width_px=640, height_px=360, gop=60, length_s=SHORT_S),
+        copies=shorts,
+        choice="uniform",
+        start_s=0,
+        end_s=SHORT_S,
+        is_dirty=True,
+    )
+
+
+_LENGTHS_S = (SHORT_S, LONG_S, FILM_S)
+
+
+def count_lines(code: str) -> int:
+    """Return the number of lines that hold code: no comments, docstrings or blank lines."""
+    return len(set(_code_lines(code)))
+
+
+def _code_lines(code: str) -> Iterator[int]:
+    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    is_statement_start = True
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        is_docstring = token.type == tokenize.STRING and is_statement_start
+        if token.type not in silent and not is_docstring:
+            yield from range(token.start[0], token.end[0] + 1)
+        if token.type not in {tokenize.COMMENT, tokenize.NL}:
+            is_statement_start = token.type in {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}

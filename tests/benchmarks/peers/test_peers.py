@@ -1,0 +1,182 @@
+"""The comparison with other tools: its arithmetic, and its smallest size with the plain script alone."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
+from benchmarks.peers import environment
+from benchmarks.peers.cases import LONG_S, OURS, PEERS, PLAIN, count_lines, dirty_case, frame_cases
+from benchmarks.peers.counter import Traffic
+from benchmarks.peers.measure import Outcome, pythons_of
+from benchmarks.peers.report import panels, peer_table, record, target_is_met
+from benchmarks.peers.scripts.job import FrameJob, pick_evenly
+from benchmarks.peers.watch import Run, last_words, run_script
+from reelabel.errors import ReelabelError
+
+CASES = {case.name: case for case in frame_cases(0, 2, 1)}
+KEYFRAMES, UNIFORM = CASES["keyframes, 2 of 600 s"], CASES["uniform, 2 of 600 s"]
+DAFT = next(peer for peer in PEERS if peer.script == "daft")
+ROWS = tuple({"uri": f"s3://b/{number}.mp4", "frames": 16, "given": 300, "error": ""} for number in range(2))
+
+
+def outcome(peer, wall_s, *, case=KEYFRAMES, rows=ROWS, why="", start_s=0.5):
+    runs = [
+        Run(wall_s=each, start_s=start_s, cpu_s=3, peak_bytes=10**8, rows=rows, error=why)
+        for each in ((wall_s,) if isinstance(wall_s, int | float) else wall_s)
+    ]
+    traffic = tuple(Traffic(5 * 10**6, 7) for _ in runs)
+    return Outcome(peer=peer, case=case, runs=tuple(runs), traffic=traffic, why=why)
+
+
+def shown(table):
+    console = Console(file=StringIO(), width=200)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_rows_that_are_lost_doubled_failed_or_short_are_counted():
+    rows = [
+        *ROWS,
+        ROWS[0],
+        {**ROWS[1], "uri": "c", "frames": 15},
+        {**ROWS[1], "uri": "d", "frames": 0, "error": "gone"},
+    ]
+
+    case = replace(KEYFRAMES, copies=6)
+
+    assert case.faults(rows) == {"lost": 2, "doubled": 1, "failed": 1, "short": 1, "silent": 0}
+    assert not any(KEYFRAMES.faults(ROWS).values())
+
+
+def test_a_video_that_cannot_be_read_should_fail():
+    case = dirty_case(60)
+    names = case.file_names
+    rows = [
+        {"uri": name, "frames": 16 * (len(name) == 9), "given": 0, "error": "no" * (len(name) > 9)} for name in names
+    ]
+
+    assert sorted(name[6:] for name in names if "-" in name) == ["broken.mp4", "broken.mp4", "gone.mp4", "stalls.mp4"]
+    assert not any(case.faults(rows).values())
+    assert case.faults([row | {"error": ""} for row in rows])["silent"] == 4
+    assert case.faults([row | {"error": "no"} for row in rows])["failed"] == 56
+
+
+@pytest.mark.parametrize(
+    ("case", "outcomes", "is_met"),
+    [
+        pytest.param(KEYFRAMES, [outcome(OURS, 2), outcome(DAFT, 6)], True, id="three times as fast"),
+        pytest.param(KEYFRAMES, [outcome(OURS, 2), outcome(DAFT, 5.9)], False, id="less than three times"),
+        pytest.param(UNIFORM, [outcome(OURS, 2, case=UNIFORM), outcome(DAFT, 2.1, case=UNIFORM)], True, id="first"),
+        pytest.param(KEYFRAMES, [outcome(OURS, 2), outcome(PLAIN[0], 1.5)], True, id="behind by our start"),
+        pytest.param(KEYFRAMES, [outcome(OURS, 2), outcome(PLAIN[1], 1.4)], False, id="behind by more"),
+        pytest.param(KEYFRAMES, [outcome(OURS, 2), outcome(DAFT, 1, why="died")], True, id="a peer that fails"),
+        pytest.param(KEYFRAMES, [outcome(OURS, 2, rows=ROWS[:1]), outcome(DAFT, 9)], False, id="we lose a row"),
+    ],
+)
+def test_the_target_is_to_be_first(case, outcomes, is_met):
+    assert target_is_met(outcomes, case) == is_met
+
+
+def test_the_table_tells_medians_and_why_a_peer_has_none():
+    outcomes = [outcome(OURS, (1, 2, 9)), outcome(DAFT, (8, 7, 20)), outcome(PLAIN[0], (), why="cannot be installed")]
+
+    lines = shown(peer_table(outcomes)).splitlines()
+
+    assert any("reelabel" in line and " 2.00 " in line and "1.00x" in line for line in lines)
+    assert any("Daft" in line and " 8.00 " in line and "4.00x" in line and "600" in line for line in lines)
+    assert any("plain script" in line and "cannot be installed" in line for line in lines)
+    assert record(outcomes[1])["runs"][2]["wall_s"] == 20
+    assert [panel.lines["Daft"] for panel in panels(outcomes)] == [[(LONG_S, 4)]]
+
+
+def test_a_peer_that_lacks_a_kind_of_frames_says_so():
+    ray, nemo = (next(peer for peer in PEERS if peer.script == name) for name in ("ray_data", "nemo_curator"))
+
+    assert "rate" in ray.lack(KEYFRAMES)
+    assert "encoded anew" in nemo.lack(UNIFORM)
+    assert not ray.lack(UNIFORM)
+    assert not DAFT.lack(KEYFRAMES)
+
+
+def test_lines_are_those_that_hold_code():
+    code = '"""What it\n\nis."""\n\n# why\nimport os  # this\n\n\ndef f():\n    """Say."""\n    return """a\nb"""\n'
+
+    assert count_lines(code) == 4
+    assert all(0 < peer.lines <= 60 for peer in (OURS, *PEERS) if not peer.lack(UNIFORM))
+
+
+def test_frames_are_picked_evenly():
+    assert pick_evenly(range(300), 4) == [0, 100, 199, 299]
+    assert pick_evenly(range(3), 16) == [0, 1, 2]
+    job = FrameJob(
+        **dict.fromkeys(("uris", "choice", "endpoint", "key", "secret", "folder", "cores"), ""),
+        frames=3,
+        start_s=10,
+        end_s=40,
+        fps=30,
+        is_whole=False,
+    )
+    assert job.indices() == [450, 750, 1050]
+
+
+def test_the_last_words_of_a_script_are_its_error(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("start\nValueError:   no\n  such codec\nbye\n\n")
+
+    assert last_words(log) == "ValueError: no"
+
+
+def test_an_environment_that_cannot_be_made_is_a_row_that_says_why(monkeypatch, tmp_path):
+    refused = subprocess.CompletedProcess([], 1, "", "ERROR: no matching distribution\n")
+    monkeypatch.setattr(environment.subprocess, "run", lambda *_, **__: refused)
+    monkeypatch.setattr(environment.venv, "create", lambda home, **_: _site_packages(home).mkdir(parents=True))
+
+    pythons = pythons_of([OURS, DAFT], tmp_path)
+
+    assert pythons["reelabel"] == sys.executable
+    assert isinstance(pythons["Daft"], ReelabelError)
+    assert "no matching distribution" in str(pythons["Daft"])
+
+
+def _site_packages(home):
+    return home / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
+@pytest.mark.system
+def test_a_script_that_does_not_end_is_ended_with_what_it_started(tmp_path):
+    script = tmp_path / "python"  # plays the interpreter, whatever it is told to run
+    script.write_text('#!/bin/sh\necho \'{"event": "began"}\'\nsleep 977 &\nsleep 977\n')
+    script.chmod(0o700)
+
+    run = run_script(script, "none", "{}", limit_s=1, log_path=tmp_path / "log")
+
+    assert run.error == "ended after the limit of 1 s"
+    assert 1 <= run.wall_s < 3
+    assert run.start_s > 0
+    assert subprocess.run(["pgrep", "-f", "sleep 977"], check=False).returncode == 1
+
+
+@pytest.mark.system
+def test_the_smallest_size_with_the_plain_script_alone(tmp_path):
+    asked = ["peers", "--peers", "plain", "--clips", "2,0,0", "--rounds", "1", "--folder", str(tmp_path), "--json"]
+
+    got = CliRunner().invoke(app, [*asked, "--plot", str(tmp_path / "peers.svg")])
+
+    rows = json.loads(got.stdout)
+    assert [(row["peer"], row["why"]) for row in rows] == [("reelabel", ""), ("plain script", "")] * 2
+    size_bytes = (tmp_path / "640x360-gop60-32s.mp4").stat().st_size
+    for row in rows:
+        assert not any(row["faults"].values())
+        assert row["given"] == 32
+        [run] = row["runs"]
+        assert run["wall_s"] > run["start_s"] > 0
+        assert min(run["cpu_s"], run["peak_bytes"], run["requests"]) > 0
+        assert run["read_bytes"] >= 2 * size_bytes
+    assert "plain script" in (tmp_path / "peers.svg").read_text()

@@ -1,0 +1,73 @@
+"""Ray's own LLM processor asks vLLM about the frames that `PrepareVideo` has packed."""
+
+import numpy as np
+import pytest
+
+from reelabel import PrepareVideo
+from tasks.demo.clips import Encoding, draw_clip, write_clip
+from tasks.demo.shapes import QUESTIONS
+from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.model.identity import TINY_MODEL
+from tasks.model.prompts.prompt import render_question
+from tests.reelabel.ray_data.conftest import starting_ray
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
+
+CLIPS = 3
+PROMPT, CHOICES = QUESTIONS["colour"]
+TEXT = render_question(DEFAULT_TEMPLATE, prompt=PROMPT, choices=CHOICES)
+SAMPLING = {"sampler": "keyframes", "num_frames": 6, "size_multiple_px": 28, "max_pixels": 3136}
+
+
+@pytest.fixture(scope="module")
+def ray():
+    # One CPU for each stage: with fewer, the stages would wait for each other for ever.
+    with starting_ray(cpus=6) as ray:
+        yield ray
+
+
+def ask(row):
+    content = [{"type": "video"}, {"type": "text", "text": TEXT}]
+    return {
+        "messages": [{"role": "user", "content": content}],
+        "multimodal_data": {"video": [row["video"]]},
+        "sampling_params": {"max_tokens": 1, "temperature": 0.0},
+    }
+
+
+def test_packed_videos_are_answered_by_rays_llm_processor(ray, tmp_path, monkeypatch):
+    from ray.data.llm import build_processor, vLLMEngineProcessorConfig  # noqa: PLC0415 - imports vLLM
+
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    rng, rows = np.random.default_rng(3), [{"video_uri": "/gone.mp4", "truth": ""}]
+    for number in range(CLIPS):
+        shape, frames = draw_clip(rng)
+        path = tmp_path / f"{number}.mp4"
+        write_clip(path, frames, Encoding(container="mp4", codec="libx264", gop=8))
+        rows.append({"video_uri": str(path), "truth": shape.colour})
+    config = vLLMEngineProcessorConfig(
+        model_source=str(TINY_MODEL),
+        engine_kwargs={
+            "enforce_eager": True,
+            "block_size": 32,
+            "max_model_len": 2048,
+            "limit_mm_per_prompt": {"image": 0, "video": 1},
+        },
+        placement_group_config={"bundles": [{"CPU": 1}]},  # no GPU
+        batch_size=CLIPS,
+        tokenize_stage=False,
+        detokenize_stage=False,
+        log_engine_metrics=False,
+        runtime_env={"env_vars": {"VLLM_CPU_KVCACHE_SPACE": "1"}},
+    )
+    processor = build_processor(
+        config,
+        preprocess=ask,
+        postprocess=lambda row: {"answer": row["generated_text"].strip(), "truth": row["truth"]},
+    )
+
+    prepared = ray.data.from_items(rows).map_batches(PrepareVideo(sampling=SAMPLING, pack_for_model=True))
+    answered = processor(prepared.filter(lambda row: not row["video_meta"]["failed"])).take_all()
+
+    assert len(answered) == CLIPS
+    assert [row["answer"] for row in answered] == ["ABCD"[CHOICES.index(row["truth"])] for row in answered]
