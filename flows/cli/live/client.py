@@ -27,6 +27,8 @@ _PATH = "/v1/video/chat/stream"
 _OPEN_S = 10.0
 _RETRY_S = 0.5
 _MAX_EVENT_BYTES = 2**20
+# What a server answers that has no such WebSocket.
+_NO_ROUTE = {403, 404}
 
 
 class LiveClient:
@@ -191,4 +193,7 @@ def _reason(error: InvalidStatus) -> str:
     body = error.response.body or b""
     with suppress(ValueError, KeyError, TypeError):
         return printable(str(json.loads(body)["message"]))
-    return f"it answers with {error.response.status_code}."
+    status = error.response.status_code
+    if status in _NO_ROUTE:
+        return f"it serves no live sessions ({status}); name live in serve.load, or check --url."
+    return f"it answers with {status}."

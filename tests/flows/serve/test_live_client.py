@@ -184,7 +184,7 @@ def test_a_server_that_is_not_there_or_something_else_is_told_in_a_sentence(vide
         run_live(options(video, "http://127.0.0.1:1"))
     with (
         served(tmp_path) as url,
-        pytest.raises(ConfigurationError, match="did not receive a valid HTTP response"),
+        pytest.raises(ConfigurationError, match=r"serves no live sessions \(404\); name live in serve\.load"),
     ):
         run_live(options(video, url))
     with pytest.raises(ConfigurationError, match="nonsense:// is no address of a server"):
@@ -246,5 +246,7 @@ def served(folder):
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def log_message(self, *_):
         """Say nothing."""
