@@ -107,6 +107,13 @@ def not_extracted(engine, dataset):
         return set(connection.execute(of_it).scalars()) == {"planned"}
 
 
+def plan_files(engine, dataset, store):
+    with engine.connect() as connection:
+        plans = connection.execute(select(PLAN.c.plan_id).where(PLAN.c.dataset == dataset)).scalars().all()
+    assert plans
+    return [each.uri for plan in plans for each in ObjectStore(store).list(f"{store.uri}/plans/{plan}")]
+
+
 def asked_by_run(engine, dataset):
     query = select(RUN.c.jobs_labelled + RUN.c.jobs_failed).where(RUN.c.dataset == dataset).order_by(RUN.c.started_at)
     with engine.connect() as connection:
@@ -144,8 +151,7 @@ def test_a_killed_and_restarted_run_asks_only_what_had_not_ended(start, engine, 
     with engine.connect() as connection:
         lost = select(func.count()).join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id).where(SHARD.c.attempts > 0)
         assert connection.execute(lost.where(PLAN.c.dataset == "killed-once")).scalar_one() > 0
-    left = ObjectStore(prefect_services.store).list(f"{prefect_services.store.uri}/plans")
-    assert not list(left)
+    assert not plan_files(engine, "killed-once", prefect_services.store)
 
 
 def chunk_labels(engine, dataset):
@@ -213,7 +219,7 @@ def test_a_ray_cluster_extracts_and_another_process_answers(start, engine, manif
     extracted = int(re.search(r"Extracted (\d+) shard", said[0])[1])
     assert extracted > 4
     assert asked_by_run(engine, "staged") == [JOBS]
-    assert not list(ObjectStore(prefect_services.store).list(f"{prefect_services.store.uri}/plans"))
+    assert not plan_files(engine, "staged", prefect_services.store)
 
 
 def test_a_run_starts_flows_in_both_pools_and_remote_workers_execute_them(start, engine, manifest, tmp_path):
