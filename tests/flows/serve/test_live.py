@@ -57,7 +57,6 @@ def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
             assert free["output_tokens"] <= 8
             assert chosen["text"] == CHOICES[chosen["choice"]]
             assert sum(chosen["probabilities"]) == pytest.approx(1)
-            assert chosen["cached_tokens"] > 0
         assert client.end()["reason"] == "done"
         with pytest.raises(ConnectionClosed) as closed:
             client.next()
