@@ -29,6 +29,7 @@ from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, RUN
 from tasks.domain import DescribeSpec, Job, RunPhase
+from tasks.embedding.batches import EmbeddedFrames
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.opened import open_towers
 from tasks.embedding.pack_file import PackFiles
@@ -153,9 +154,9 @@ class _Instant:
         self.frames: list[npt.NDArray[np.uint8]] = []
         self._vector = np.full(dimensions, dimensions**-0.5, np.float32)
 
-    def embed(self, frames: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    def embed(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
         self.frames.append(frames)
-        return np.tile(self._vector, (len(frames), 1))
+        return EmbeddedFrames(np.tile(self._vector, (len(frames), 1)), 0.0)
 
 
 def _extract(clips: Sequence[Path], settings: Settings, model: str) -> tuple[list[npt.NDArray[np.uint8]], float]:

@@ -66,7 +66,7 @@ class World:
 
     def list(self, video, key, *, dataset="films", task=""):
         job = {"dataset": dataset, "job_id": f"job-{video}", "task": task}
-        self.jobs.append(job | {"key": key, "video": zlib.crc32(video.encode())})
+        self.jobs.append(job | {"key": key, "video_uri": f"s3://videos/{video}", "video": zlib.crc32(video.encode())})
 
     def add_random(self, count, *, frames=20, seed=0):
         rng = np.random.default_rng(seed)

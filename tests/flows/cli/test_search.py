@@ -70,8 +70,8 @@ def describe(db, world):
         )  # fmt: skip
         connection.execute(insert(RUN_SPEC).values(run_id=run_id, spec_id=spec.spec_id))
         for job in world.jobs:
-            renamed = {"source_fingerprint": job["fingerprint"], "embedding_key": job["key"]}
-            values = {name: value for name, value in job.items() if name not in {"fingerprint", "key"}}
+            renamed = {"source_fingerprint": "1", "embedding_key": job["key"]}
+            values = {name: value for name, value in job.items() if name not in {"key", "video"}}
             connection.execute(insert(DESCRIPTION).values(**row, **values, **renamed))
 
 

@@ -14,6 +14,7 @@ from tests.reelabel.sources.web_server import serving
 __all__ = ["make_clip"]
 
 WEB = {"allow_private": True}
+_TOKEN = secrets.token_hex(32)  # a process of Ray's reads it once, whatever it starts later
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def starting_ray(*, cpus):
 
     with pytest.MonkeyPatch.context() as environment:
         # Without a token of ours Ray would write one into the home folder.
-        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        environment.setenv("RAY_AUTH_TOKEN", _TOKEN)
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
         folder = tempfile.mkdtemp(prefix="ray-")  # pytest's own are too long for the names of sockets
         ray.init(
