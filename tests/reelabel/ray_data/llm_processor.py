@@ -1,7 +1,11 @@
-"""Ray's own LLM processor asks vLLM about the frames that `PrepareVideo` has packed."""
+"""Ask Ray's LLM processor about frames that `PrepareVideo` has packed, in a process that starts no other Ray."""
+
+import json
+import os
+import sys
+from pathlib import Path
 
 import numpy as np
-import pytest
 
 from reelabel import PrepareVideo
 from tasks.demo.clips import Encoding, draw_clip, write_clip
@@ -11,19 +15,10 @@ from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.prompt import render_question
 from tests.reelabel.ray_data.conftest import starting_ray
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
-
 CLIPS = 3
 PROMPT, CHOICES = QUESTIONS["colour"]
 TEXT = render_question(DEFAULT_TEMPLATE, prompt=PROMPT, choices=CHOICES)
 SAMPLING = {"sampler": "keyframes", "num_frames": 6, "size_multiple_px": 28, "max_pixels": 3136}
-
-
-@pytest.fixture(scope="module")
-def ray():
-    # One CPU for each stage: with fewer, the stages would wait for each other for ever.
-    with starting_ray(cpus=6) as ray:
-        yield ray
 
 
 def ask(row):
@@ -35,14 +30,14 @@ def ask(row):
     }
 
 
-def test_packed_videos_are_answered_by_rays_llm_processor(ray, tmp_path, monkeypatch):
+def answer(ray, folder):
+    """Return what the processor answers about clips in a folder, and the truth; the first video is not there."""
     from ray.data.llm import build_processor, vLLMEngineProcessorConfig  # noqa: PLC0415 - imports vLLM
 
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     rng, rows = np.random.default_rng(3), [{"video_uri": "/gone.mp4", "truth": ""}]
     for number in range(CLIPS):
         shape, frames = draw_clip(rng)
-        path = tmp_path / f"{number}.mp4"
+        path = folder / f"{number}.mp4"
         write_clip(path, frames, Encoding(container="mp4", codec="libx264", gop=8))
         rows.append({"video_uri": str(path), "truth": shape.colour})
     config = vLLMEngineProcessorConfig(
@@ -67,7 +62,11 @@ def test_packed_videos_are_answered_by_rays_llm_processor(ray, tmp_path, monkeyp
     )
 
     prepared = ray.data.from_items(rows).map_batches(PrepareVideo(sampling=SAMPLING, pack_for_model=True))
-    answered = processor(prepared.filter(lambda row: not row["video_meta"]["failed"])).take_all()
+    return processor(prepared.filter(lambda row: not row["video_meta"]["failed"])).take_all()
 
-    assert len(answered) == CLIPS
-    assert [row["answer"] for row in answered] == ["ABCD"[CHOICES.index(row["truth"])] for row in answered]
+
+if __name__ == "__main__":
+    os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
+    # One CPU for each stage: with fewer, the stages would wait for each other for ever.
+    with starting_ray(cpus=6) as started:
+        sys.stdout.write(json.dumps(answer(started, Path(sys.argv[1]))))
