@@ -2,6 +2,8 @@
 
 import json
 import random
+import socket
+from itertools import islice
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_socket
@@ -11,6 +13,7 @@ from tests.live.client import frame, picture
 
 TOKEN = "a-token-of-some-length"
 _WAIT_S = 60
+_A_CONNECTION = 200  # mutated messages
 
 
 class Client:
@@ -24,7 +27,7 @@ class Client:
     def __init__(self, url, first=None, *, token=TOKEN, **how):
         url = url.replace("http", "ws") + "/v1/video/chat/stream"
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.socket = connect_socket(url, additional_headers=headers, max_size=None, **how)
+        self.socket = connect_socket(url, additional_headers=headers, max_size=None, **{"max_queue": None} | how)
         self.events = []
         self.created = None
         if first is not None:
@@ -36,6 +39,10 @@ class Client:
 
     def __exit__(self, *_raised):
         self.socket.close()
+
+    def vanish(self):
+        """Break the connection without a word."""
+        self.socket.socket.shutdown(socket.SHUT_RDWR)
 
     def send(self, message):
         self.socket.send(message if isinstance(message, bytes | str) else json.dumps(message))
@@ -126,15 +133,17 @@ def _messages(random_):
 
 
 def send_nonsense(url, *, messages, seed):
-    """Send mutated messages; return how many connections that took."""
+    """Send mutated messages, the first of every other connection among them; return how many connections that took."""
     random_, connections, sent = random.Random(seed), 0, 0
     source = _messages(random_)
     while sent < messages:
         connections += 1
         try:
-            with Client(url, {"window": 4, "sampling": {"max_tokens": 4}}) as client:
-                while sent < messages:
-                    client.send(next(source))
+            with Client(url) as client:
+                config = {"type": "session.config", "window": 4, "sampling": {"max_tokens": 4}}
+                client.send(_mutate(random_, config) if connections % 2 else config)
+                for message in islice(source, min(_A_CONNECTION, messages - sent)):
+                    client.send(message)
                     sent += 1
                     while _has_event(client):
                         pass

@@ -1,6 +1,7 @@
 """Live sessions over the WebSocket of a real service, with the demo's tiny model."""
 
 import base64
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +11,7 @@ from sqlalchemy import select
 from websockets.exceptions import ConnectionClosed
 
 from infra.database.connect import connect
+from infra.interrupts import EXIT_CODE
 from tasks.database.tables import LIVE_QUERY, LIVE_SESSION
 from tests.flows.serve.live_client import TOKEN, Client, send_frames, send_nonsense
 from tests.flows.serve.served import serving
@@ -24,12 +26,17 @@ def served(own_environment):
     settings = {
         "REELABEL_SERVE_LOAD": '["live"]',
         "REELABEL_SERVE_TOKEN": TOKEN,
-        "REELABEL_LIVE_MAX_SESSIONS": "6",
         "REELABEL_LIVE_CONFIG_TIMEOUT_S": "2",
         "REELABEL_LIVE_RESUME_S": "4",
+        "REELABEL_LIVE_IDLE_TIMEOUT_S": "300",
     }
     with serving(own_environment | settings) as served:
         yield served
+        began_s = time.monotonic()
+        with Client(served.url, {}) as client:  # is there to the end
+            send_frames(client, [0, 100])
+            assert served.end(signal.SIGINT) == EXIT_CODE
+        assert time.monotonic() - began_s < 15
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +55,7 @@ def rows(own_services):
 
 
 def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
-    with Client(served.url, {"sampling": {"max_tokens": 8}}) as client:
+    with Client(served.url, {"sampling": {"max_tokens": 8}, "window": 64}) as client:
         for turn in range(4):
             send_frames(client, [20 + 50 * turn, 40 + 50 * turn], first_s=2 * turn)
             free = client.ask("What is there?")
@@ -57,6 +64,9 @@ def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
             assert free["output_tokens"] <= 8
             assert chosen["text"] == CHOICES[chosen["choice"]]
             assert sum(chosen["probabilities"]) == pytest.approx(1)
+        send_frames(client, [0, 120] * 20, first_s=8)
+        chosen = client.ask(choices=CHOICES)
+        assert chosen["cached_tokens"] > chosen["prompt_tokens"] / 2, "the frames were read as they came"
         assert client.end()["reason"] == "done"
         with pytest.raises(ConnectionClosed) as closed:
             client.next()
@@ -65,7 +75,7 @@ def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
     session, queries = rows(client.created["session_id"])
     done = [event for event in client.events if event["type"] == "response.done"]
     assert [row["answer"] for row in queries] == [event["text"] for event in done]
-    assert (session["frames_kept"], session["reason"]) == (8, "done")
+    assert (session["frames_kept"], session["reason"]) == (48, "done")
 
 
 def test_a_published_client_works_unchanged(served):
@@ -104,7 +114,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(served):
     client = Client(served.url, {})
     send_frames(client, [0, 100])
     client.send({"type": "video.query", "text": "What is there?", "choices": CHOICES})
-    client.socket.socket.close()  # vanishes, without a word
+    client.vanish()  # vanishes, without a word
     last_seq, created = client.events[-1]["seq"], client.created
     time.sleep(1)
     with Client(served.url) as again:
@@ -127,7 +137,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(served):
 def test_a_client_that_does_not_come_back_is_recorded_as_lost(served, rows):
     client = Client(served.url, {})
     send_frames(client, [0])
-    client.socket.socket.close()
+    client.vanish()
     deadline = time.monotonic() + 30
     while (session := rows(client.created["session_id"])[0])["ended_at"] is None:
         assert time.monotonic() < deadline
@@ -136,12 +146,9 @@ def test_a_client_that_does_not_come_back_is_recorded_as_lost(served, rows):
 
 
 def engine_processes(served):
-    def is_engine(process):
-        return "engine_main" in " ".join(process.cmdline())
-
-    children = psutil.Process(served.process.pid).children(recursive=True)
-    # Its renderers are forks of it, with the same command line.
-    return [child for child in children if is_engine(child) and not is_engine(child.parent())]
+    """Return the engines, without the renderers that they fork."""
+    children = psutil.Process(served.process.pid).children()
+    return [child for child in children if "engine_main" in " ".join(child.cmdline())]
 
 
 def test_a_killed_engine_is_replaced_and_the_query_answered(served):
@@ -167,7 +174,7 @@ def test_ten_thousand_mutated_messages_harm_nobody(served):
         engines = [engine.pid for engine in engine_processes(served)]
         with ThreadPoolExecutor(4) as threads:
             connections = sum(threads.map(lambda seed: send_nonsense(served.url, messages=2500, seed=seed), range(4)))
-        assert bystander.ask(choices=CHOICES)["probabilities"] == pytest.approx(before, abs=1e-6)
+        assert bystander.ask(choices=CHOICES)["probabilities"] == pytest.approx(before, abs=1e-4)
         bystander.end()
     assert served.process.poll() is None
     assert connections < 2500, "most messages are refused without the end of a session"

@@ -141,7 +141,7 @@ def test_a_connection_that_resumes_a_session_replaces_the_one_before(url):
 
 
 def test_a_client_that_does_not_read_delays_no_other(url):
-    deaf = Client(url, {})
+    deaf = Client(url, {}, max_queue=4)
     stop = threading.Event()
 
     def shout():
@@ -159,7 +159,7 @@ def test_a_client_that_does_not_read_delays_no_other(url):
         assert time.monotonic() - began_s < 5
         client.end()
     stop.set()
-    deaf.socket.socket.shutdown(socket.SHUT_RDWR)
+    deaf.vanish()
     thread.join(10)
 
 
@@ -169,7 +169,7 @@ def test_events_that_are_no_longer_kept_are_told_as_lost(url, monkeypatch):
     for _ in range(20):
         client.send({"type": "ping"})
         client.last("pong")
-    client.socket.socket.close()
+    client.vanish()
     with Client(url) as again:
         resume = {name: client.created[name] for name in ("session_id", "resume_token")}
         again.send({"type": "session.resume", "last_seq": client.created["seq"], **resume})
