@@ -24,7 +24,7 @@ from infra.errors import InferenceError, ModelError, PromptTooLongError
 from tasks.domain import Answer
 from tasks.model.engine.engine_main import Implementation, main
 from tasks.model.engine.live.item_store import ItemStore
-from tasks.model.engine.live.messages import LiveDone, LiveRef, LiveText
+from tasks.model.engine.live.messages import LiveDone, LiveText
 from tasks.model.protocol import EngineInfo, Question, QuestionFailure
 
 COMMAND = (sys.executable, "-P", __file__)
@@ -114,7 +114,7 @@ class StubDesk:
                 found = self.items.find(each.session, each.hashes)
             except InferenceError as error:
                 self._waiting.remove(each)
-                self._replies.append((LiveRef(each.number), QuestionFailure.of(error)))
+                self._replies.append((each.number, QuestionFailure.of(error)))
                 continue
             if found is not None:
                 self._waiting.remove(each)
@@ -131,12 +131,12 @@ class StubDesk:
         request, items = (self._questions or self._prefixes).pop(0)
         read = self._read.setdefault(request.salt, [])
         cached = max((common(each, request.hashes) for each in read), default=0)
-        query, reference = request.query, LiveRef(request.number)
+        query, number = request.query, request.number
         if query and Trigger.POISON in query.text:
             os.kill(os.getpid(), signal.SIGKILL)
         if query and Trigger.REFUSED in query.text:
             failure = QuestionFailure.of(PromptTooLongError("The prompt is too long."))
-            self._replies.append((reference, failure))
+            self._replies.append((number, failure))
             return
         read.append(request.hashes)
         done = {"prompt_tokens": len(items), "cached_tokens": cached}
@@ -147,9 +147,9 @@ class StubDesk:
             done["probabilities"] = tuple(2 * (n + 1) / (count * (count + 1)) for n in range(count))
         else:
             for word in (f"{sum(each.frames for each in items)} ", f"{items[0].times_s[0]:g} ", query.text):
-                self._replies.append((reference, LiveText(text=word)))
+                self._replies.append((number, LiveText(text=word)))
             done["output_tokens"] = 3
-        self._replies.append((reference, LiveDone(**done)))
+        self._replies.append((number, LiveDone(**done)))
 
 
 def common(one, other):

@@ -77,7 +77,7 @@ def _keep_known_side_data(frame: VideoFrame) -> VideoFrame:
     return cast("VideoFrame", graph.pull())
 
 
-# FFmpeg 8.1 has five types of side data that PyAV 18.1 does not know.
+# FFmpeg 8.1 has five types of side data that PyAV 18.1 does not know; later ones may have more.
 _NEWER_TYPES = 16
 # Exact rounding, so that every CPU's SIMD code gives the same pixels.
 _SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT

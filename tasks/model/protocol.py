@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from reelabel.errors import JobError
     from tasks.domain.media import MediumKind
-    from tasks.model.engine.live.messages import LiveRef, LiveReply
+    from tasks.model.engine.live.messages import LiveReply
 
 
 class Lifetime(ABC):
@@ -235,4 +235,4 @@ class StepReplies:
 
     replies: Sequence[tuple[QuestionRef, Reply]]
     times: EngineTimes
-    live: Sequence[tuple[LiveRef, LiveReply]] = ()
+    live: Sequence[tuple[int, LiveReply]] = ()

@@ -21,7 +21,7 @@ from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tasks.model.engine.live.messages import LiveDrop, LiveRef, LiveReply, LiveRequest
+    from tasks.model.engine.live.messages import LiveDrop, LiveReply, LiveRequest
     from tasks.model.protocol import Batch, EngineConfig, Reply, StepReplies
 
 VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.engine.engine_main")
@@ -150,7 +150,7 @@ class EngineLife(Incarnation[EngineInfo]):
     ) -> None:
         """Start the process; see `Incarnation`."""
         self._add_times, self._is_first = add_times, is_first
-        self._batch_numbers = count()
+        self._numbers = count()
         self._asked: dict[int, _PendingBatch] = {}
         self._live: dict[int, LiveSink] = {}
         super().__init__(
@@ -165,11 +165,7 @@ class EngineLife(Incarnation[EngineInfo]):
         """Queue a batch; the future is done once all its questions have ended."""
         asked = _PendingBatch(missing=len(batch.questions), replies=[None] * len(batch.questions))
         with self._lock:
-            if self._lost:
-                raise self._lost
-            number = next(self._batch_numbers)
-            if not self._asked and not self._live:
-                self.touch()
+            number = self._next_number()
             self._asked[number] = asked
         self._outbox.put((number, batch))
         return asked.future
@@ -186,14 +182,18 @@ class EngineLife(Incarnation[EngineInfo]):
             LostError: The process was lost.
         """
         with self._lock:
-            if self._lost:
-                raise self._lost
-            number = next(self._batch_numbers)
-            if not self._asked and not self._live:
-                self.touch()
+            number = self._next_number()
             self._live[number] = sink
             self._outbox.put(build(number))
         return number
+
+    def _next_number(self) -> int:
+        """Return the number of a batch or request that is about to be queued; the lock is held."""
+        if self._lost:
+            raise self._lost
+        if not self._asked and not self._live:
+            self.touch()
+        return next(self._numbers)
 
     def give_up(self, number: int) -> None:
         """Have a request ended, if it has not; its sink gets nothing more."""
@@ -229,20 +229,16 @@ class EngineLife(Incarnation[EngineInfo]):
             if isinstance(message, EngineInfo):
                 self.info.set_result(message)
                 return
-            for reference, live_reply in message.live:
-                replied += self._live_reply(reference, live_reply)
+            for number, live_reply in message.live:
+                more = isinstance(live_reply, LiveText)
+                if sink := self._live.get(number) if more else self._live.pop(number, None):
+                    replied.append((sink, live_reply))
             for ticket, reply in message.replies:
                 asked = self._asked[ticket.batch]
                 if asked.add_reply(ticket.place, reply):
                     del self._asked[ticket.batch]
         for sink, live_reply in replied:  # without the lock: some send the next request
             sink.reply(live_reply)
-
-    def _live_reply(self, reference: LiveRef, reply: LiveReply) -> list[tuple[LiveSink, LiveReply]]:
-        sink = self._live.get(reference.number)
-        if not isinstance(reply, LiveText):
-            self._live.pop(reference.number, None)
-        return [(sink, reply)] if sink else []
 
     def _abandon(self) -> list[Any]:
         pending, self._asked = self._asked, {}

@@ -16,7 +16,7 @@ from vllm.sampling_params import RequestOutputKind
 from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import JobError
 from tasks.model.engine.live.item_store import ItemStore
-from tasks.model.engine.live.messages import LiveDone, LiveRef, LiveText
+from tasks.model.engine.live.messages import LiveDone, LiveText
 from tasks.model.engine.live.positions import SECONDS, elapsed_s, time_index
 from tasks.model.engine.live.renderer import RenderedItem
 from tasks.model.engine.renderer import translate_vllm_error
@@ -71,7 +71,7 @@ class LiveDesk:
         self._unrendered: list[_Waiting] = []
         self._prefixes: deque[_Waiting] = deque()
         self._in_flight: dict[str, _InFlight] = {}
-        self._replies: list[tuple[LiveRef, LiveReply]] = []
+        self._replies: list[tuple[int, LiveReply]] = []
         self._given_up: set[int] = set()  # before their parts were rendered
 
     @property
@@ -125,9 +125,9 @@ class LiveDesk:
             self._reply(ready.request, QuestionFailure.of(error))
 
     def _reply(self, request: LiveRequest, reply: LiveReply) -> None:
-        self._replies.append((LiveRef(request.number), reply))
+        self._replies.append((request.number, reply))
 
-    def replies(self) -> list[tuple[LiveRef, LiveReply]]:
+    def replies(self) -> list[tuple[int, LiveReply]]:
         """Return the replies since the last call."""
         replies, self._replies = self._replies, []
         return replies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from tasks.model.protocol import QuestionFailure
 
@@ -48,12 +48,6 @@ class LiveDrop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveGiveUp:
     """A question whose answer nobody waits for any more."""
-
-    number: int
-
-
-class LiveRef(NamedTuple):
-    """Identifies a request."""
 
     number: int
 
