@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from flows.run.forecast import Forecast
     from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
     from tasks.results.selection import Selection
@@ -83,11 +84,12 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
             from flows.run.forecast import forecast  # noqa: PLC0415 - Prefect reads its environment
 
             host = None if options.submit else socket.gethostname()
-            failing = _print(
+            found = _print(
                 forecast(choosing, manifest=manifest, overrides=options.overrides, force=options.force, host=host)
             )
-            print_line(f"To answer them: {_command(options, selection, manifest, earlier.dataset)}")
-            return 1 if failing else 0
+            if found.jobs:
+                print_line(f"To answer them: {_command(options, selection, manifest, earlier.dataset)}")
+            return 1 if found.failing else 0
         parameters = {
             "manifest": manifest,
             "dataset": earlier.dataset if earlier.spec else options.dataset,
@@ -101,13 +103,14 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
         return run_locally("backfill", parameters)
 
 
-def _print(lines: Generator[str, None, int]) -> int:
+def _print(lines: Generator[str, None, Forecast]) -> Forecast:
     """Print lines; return what the generator returns."""
     while True:
         try:
             line = next(lines)
         except StopIteration as end:
-            return int(end.value)
+            found: Forecast = end.value
+            return found
         print_line(line)
 
 

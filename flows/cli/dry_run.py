@@ -85,7 +85,8 @@ def forecast_classify(
     if survey:
         _print(survey)
     given = {"dataset": dataset, "overrides": overrides, "force": force, "keep_going": keep_going}
-    print_line(f"To answer them: {command('classify', manifest, **given)}")
+    if drawn:
+        print_line(f"To answer them: {command('classify', manifest, **given)}")
     return 1 if survey and survey.failed else 0
 
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -38,9 +38,21 @@ _MB = 10**6
 _WEB_S = 30.0  # in which a dry run asks web servers
 
 
+class Forecast(NamedTuple):
+    """What a backfill would come to.
+
+    Attributes:
+        jobs: How many jobs would be answered.
+        failing: How many of them will certainly fail, as far as a look at their videos tells.
+    """
+
+    jobs: int
+    failing: int
+
+
 def forecast(
     choosing: JobSelector, *, manifest: str, overrides: SpecOverrides, force: bool, host: str | None
-) -> Generator[str, None, int]:
+) -> Generator[str, None, Forecast]:
     """Yield sentences on how many jobs would be answered, why they were selected, and an estimate from past runs.
 
     Args:
@@ -50,9 +62,6 @@ def forecast(
         force: Whether jobs that have a valid label would be answered, too.
         host: Machine whose past runs tell how long it takes; None is any, which may not see the videos that this one
             sees.
-
-    Returns:
-        How many of the jobs will certainly fail, as far as a look at their videos tells.
 
     Raises:
         ManifestError: The manifest cannot be used.
@@ -89,7 +98,7 @@ def forecast(
         yield f"Will fail, so that the run ends with exit code 1: {causes}."
     elif amount.jobs and host:
         yield "The run ends with exit code 1 if a job fails; which videos can be decoded shows only then."
-    return faults.total()
+    return Forecast(jobs=amount.jobs, failing=faults.total())
 
 
 def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:

@@ -46,6 +46,14 @@ def test_ids_are_found_in_the_dataset_that_contains_them(backfill, folder):
     assert shown.stdout.splitlines()[-1] == f"To answer them: {again}"
 
 
+def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
+    shown = backfill("--dataset", "birds", "--failed", "--since", "2999-01-01", "--dry-run")
+
+    assert shown.returncode == 0, shown.stderr
+    assert "Would answer 0 jobs on 0 videos of birds." in shown.stdout
+    assert "To answer them" not in shown.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
