@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -16,11 +17,55 @@ from flows.cli.context import running_services
 from infra.embedded import ServiceName
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from benchmarks.scale.measure import ScaleRow
 
 _MIB = 1024**2
+
+
+def _count(attribute: str) -> Callable[[object], str]:
+    return lambda row: f"{attrgetter(attribute)(row):,.0f}"
+
+
+def _seconds(attribute: str) -> Callable[[object], str]:
+    return lambda row: f"{attrgetter(attribute)(row):,.1f}"
+
+
+def _mib(attribute: str) -> Callable[[object], str]:
+    return lambda row: f"{attrgetter(attribute)(row) / _MIB:,.0f}"
+
+
+def _step(title: str, name: str) -> dict[str, Callable[[object], str]]:
+    return {f"{title}, s": _seconds(f"{name}_s"), f"{title}, peak MiB": _mib(f"{name}_peak_bytes")}
+
+
+_BACKFILLS = _step("pending of a tenth", "pending") | _step("backfill of a tenth", "backfill")
+_BY_JOBS = (
+    _step("plan", "plan")
+    | {"shards": _count("shards"), "shards leased per second": _count("leased_per_s")}
+    | _step("audit", "audit")
+    | _BACKFILLS
+    | {
+        "results written per second": _count("written_per_s"),
+        "descriptions written per second": _count("described_per_s"),
+    }
+)
+_DRAWN = {"plan": "plan", "audit": "audit", "pending of a tenth": "pending", "backfill of a tenth": "backfill"}
+_BY_VIDEOS = {"shards": _count("shards")} | _step("plan", "plan") | _step("answer", "answer")
+_BY_DESCRIPTIONS = (
+    _step("plan", "plan")
+    | {
+        "shards": _count("shards"),
+        "files of the plan": _count("plan_files"),
+        "their MiB": _mib("plan_file_bytes"),
+        "rows in Postgres, MiB": _mib("table_bytes"),
+    }
+    | _step("audit", "audit")
+    | _BACKFILLS
+    | _step("keys for the search index", "keys")
+    | _step("catalogue of a search", "catalogue")
+)
 
 
 def scale(counts: Sequence[int], *, as_json: bool, plot: str | None) -> None:
@@ -38,7 +83,7 @@ def scale(counts: Sequence[int], *, as_json: bool, plot: str | None) -> None:
     if as_json:
         print_json([asdict(row) for row in rows])
     else:
-        OUT.print(_table(rows))
+        OUT.print(_table("By the number of jobs in the manifest", rows, "rows", _BY_JOBS))
 
 
 def scale_of_videos(count: int, videos: Sequence[int], *, as_json: bool) -> None:
@@ -54,18 +99,7 @@ def scale_of_videos(count: int, videos: Sequence[int], *, as_json: bool) -> None
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    table = Table("", title=f"{count:,} jobs, by the number of videos", title_justify="left")
-    for row in rows:
-        table.add_column(f"{row.videos:,}", justify="right")
-    for name, values in (
-        ("shards", [f"{row.shards:,}" for row in rows]),
-        ("plan, s", [f"{row.plan_s:,.1f}" for row in rows]),
-        ("plan, peak MiB", [f"{row.plan_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("answer, s", [f"{row.answer_s:,.1f}" for row in rows]),
-        ("answer, peak MiB", [f"{row.answer_peak_bytes / _MIB:,.0f}" for row in rows]),
-    ):
-        table.add_row(name, *values)
-    OUT.print(table)
+    OUT.print(_table(f"{count:,} jobs, by the number of videos", rows, "videos", _BY_VIDEOS))
 
 
 def scale_of_descriptions(counts: Sequence[int], *, as_json: bool) -> None:
@@ -81,68 +115,26 @@ def scale_of_descriptions(counts: Sequence[int], *, as_json: bool) -> None:
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    table = Table("", title="By the number of videos to describe", title_justify="left")
-    for row in rows:
-        table.add_column(f"{row.videos:,}", justify="right")
-    for name, values in (
-        ("plan, s", [f"{row.plan_s:,.1f}" for row in rows]),
-        ("plan, peak MiB", [f"{row.plan_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("shards", [f"{row.shards:,}" for row in rows]),
-        ("files of the plan", [f"{row.plan_files:,}" for row in rows]),
-        ("their MiB", [f"{row.plan_file_bytes / _MIB:,.0f}" for row in rows]),
-        ("rows in Postgres, MiB", [f"{row.table_bytes / _MIB:,.0f}" for row in rows]),
-        ("audit, s", [f"{row.audit_s:,.1f}" for row in rows]),
-        ("audit, peak MiB", [f"{row.audit_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("pending of a tenth, s", [f"{row.pending_s:,.1f}" for row in rows]),
-        ("pending of a tenth, peak MiB", [f"{row.pending_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("backfill of a tenth, s", [f"{row.backfill_s:,.1f}" for row in rows]),
-        ("backfill of a tenth, peak MiB", [f"{row.backfill_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("keys for the search index, s", [f"{row.keys_s:,.1f}" for row in rows]),
-        ("keys for the search index, peak MiB", [f"{row.keys_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("catalogue of a search, s", [f"{row.catalogue_s:,.1f}" for row in rows]),
-        ("catalogue of a search, peak MiB", [f"{row.catalogue_peak_bytes / _MIB:,.0f}" for row in rows]),
-    ):
-        table.add_row(name, *values)
-    OUT.print(table)
+    OUT.print(_table("By the number of videos to describe", rows, "videos", _BY_DESCRIPTIONS))
 
 
-def _table(rows: Sequence[ScaleRow]) -> Table:
-    table = Table("", title="By the number of jobs in the manifest", title_justify="left")
+def _table(title: str, rows: Sequence[Any], head: str, cells: Mapping[str, Callable[[object], str]]) -> Table:
+    table = Table("", title=title, title_justify="left")
     for row in rows:
-        table.add_column(f"{row.rows:,}", justify="right")
-    for name, values in (
-        ("plan, s", [f"{row.plan_s:,.1f}" for row in rows]),
-        ("plan, peak MiB", [f"{row.plan_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("shards", [f"{row.shards:,}" for row in rows]),
-        ("shards leased per second", [f"{row.leased_per_s:,.0f}" for row in rows]),
-        ("audit, s", [f"{row.audit_s:,.1f}" for row in rows]),
-        ("audit, peak MiB", [f"{row.audit_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("pending of a tenth, s", [f"{row.pending_s:,.1f}" for row in rows]),
-        ("pending of a tenth, peak MiB", [f"{row.pending_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("backfill of a tenth, s", [f"{row.backfill_s:,.1f}" for row in rows]),
-        ("backfill of a tenth, peak MiB", [f"{row.backfill_peak_bytes / _MIB:,.0f}" for row in rows]),
-        ("results written per second", [f"{row.written_per_s:,.0f}" for row in rows]),
-        ("descriptions written per second", [f"{row.described_per_s:,.0f}" for row in rows]),
-    ):
-        table.add_row(name, *values)
+        table.add_column(f"{getattr(row, head):,}", justify="right")
+    for name, cell in cells.items():
+        table.add_row(name, *map(cell, rows))
     return table
 
 
 def _times(rows: Sequence[ScaleRow]) -> Panel:
-    lines = {
-        "plan": [(row.rows, row.plan_s) for row in rows],
-        "audit": [(row.rows, row.audit_s) for row in rows],
-        "pending of a tenth": [(row.rows, row.pending_s) for row in rows],
-        "backfill of a tenth": [(row.rows, row.backfill_s) for row in rows],
-    }
-    return Panel("Seconds", lines, "jobs")
+    return Panel("Seconds", {title: _line(rows, f"{name}_s", 1) for title, name in _DRAWN.items()}, "jobs")
 
 
 def _memory(rows: Sequence[ScaleRow]) -> Panel:
-    lines = {
-        "plan": [(row.rows, row.plan_peak_bytes / _MIB) for row in rows],
-        "audit": [(row.rows, row.audit_peak_bytes / _MIB) for row in rows],
-        "pending of a tenth": [(row.rows, row.pending_peak_bytes / _MIB) for row in rows],
-        "backfill of a tenth": [(row.rows, row.backfill_peak_bytes / _MIB) for row in rows],
-    }
+    lines = {title: _line(rows, f"{name}_peak_bytes", _MIB) for title, name in _DRAWN.items()}
     return Panel("Peak memory, MiB", lines, "jobs")
+
+
+def _line(rows: Sequence[ScaleRow], attribute: str, unit: int) -> list[tuple[float, float]]:
+    return [(row.rows, getattr(row, attribute) / unit) for row in rows]
