@@ -1,32 +1,48 @@
-"""Take the pictures of docs/ui.md from the services that `reelabel demo --keep` leaves running."""
+"""Take the pictures of docs/ui.md and docs/live.md from running services."""
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import av
 import httpx
 from playwright.sync_api import sync_playwright
+
+from tasks.demo.clips import make_demo
+from tasks.demo.shapes import QUESTIONS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _CHROMIUM = "/usr/bin/chromium"
+_OPTIONS = ("--no-sandbox", "--disable-gpu")
+_CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 _SETTLED_MS = 4_000
 
 
 def main() -> None:
-    """Log in to the Prefect UI, and write one picture for each part of docs/ui.md."""
+    """Write one picture for each part of docs/ui.md, or that of docs/live.md."""
     parser = argparse.ArgumentParser(prog="python -m tools.screenshots", description=__doc__)
-    parser.add_argument("url", help="address of the Prefect UI, as `reelabel up` prints it")
-    parser.add_argument("login", type=Path, help="file with its login, prefect-login.secret in the home folder")
+    parts = parser.add_subparsers(required=True)
+    ui = parts.add_parser("ui", help="the Prefect UI that `reelabel demo --keep` leaves running")
+    ui.add_argument("url", help="its address, as `reelabel up` prints it")
+    ui.add_argument("login", type=Path, help="file with its login, prefect-login.secret in the home folder")
+    ui.set_defaults(take=lambda given: _take_ui(given.url.rstrip("/"), given.login.read_text().strip()))
+    live = parts.add_parser("live", help="the page /live of `reelabel serve`, with a demo clip as its camera")
+    live.add_argument("url", help="address of the server")
+    live.set_defaults(take=lambda given: _take_live(given.url.rstrip("/")))
     arguments = parser.parse_args()
-    url, login = arguments.url.rstrip("/"), arguments.login.read_text().strip()
+    arguments.take(arguments)
+
+
+def _take_ui(url: str, login: str) -> None:
     user, _, password = login.partition(":")
     with httpx.Client(base_url=f"{url}/api", auth=(user, password)) as api, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS)
         page = browser.new_page()
         page.goto(url)
         page.get_by_placeholder("admin:pass").fill(login)
@@ -34,6 +50,38 @@ def main() -> None:
         page.wait_for_timeout(_SETTLED_MS)
         _take_all(page, url, api)
         browser.close()
+
+
+def _take_live(url: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        make_demo(Path(folder), seed=5, clips=1, uri_prefix=folder)
+        camera = Path(folder, "camera.mjpeg")
+        _write_camera(next(Path(folder).glob("clip-*")), camera)
+        shown = [*_OPTIONS, *_CAMERA, f"--use-file-for-fake-video-capture={camera}"]
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=shown)
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(f"{url}/live")
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_timeout(2 * _SETTLED_MS)
+        for question, choices in QUESTIONS.values():
+            page.fill("#question", question)
+            page.fill("#choices", " | ".join(choices))
+            page.get_by_role("button", name="Ask", exact=True).click()
+            page.wait_for_timeout(_SETTLED_MS)
+        _write(page, "live.png")
+        browser.close()
+
+
+def _write_camera(clip: Path, camera: Path) -> None:
+    """Write a clip as the one file of moving JPEGs that Chromium takes for a camera; it starts over at the end."""
+    with av.open(str(clip)) as source, av.open(str(camera), "w", format="mjpeg") as target:
+        stream = target.add_stream("mjpeg", rate=30, options={"q": "2"})
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuvj420p"
+        for frame in source.decode(video=0):
+            shown = frame.reformat(width=320, height=240, format="yuvj420p")
+            shown.pts = None
+            target.mux(stream.encode(shown))
+        target.mux(stream.encode(None))
 
 
 def _take_all(page: Page, url: str, api: httpx.Client) -> None:
@@ -61,6 +109,10 @@ def _take(page: Page, url: str, name: str, *, height: int, tab: str | None = Non
     if tab:
         page.get_by_text(tab, exact=True).last.click()
         page.wait_for_timeout(_SETTLED_MS)
+    _write(page, name)
+
+
+def _write(page: Page, name: str) -> None:
     page.screenshot(path=_DOCS / name)
     print(f"Wrote docs/{name}.")  # noqa: T201
 

@@ -18,7 +18,6 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import CHUNK, PLAN, RESULT, RUN, SHARD
 from tasks.demo.clips import make_demo
 from tasks.model.identity import TINY_MODEL
-from tests.held_writes import only_first_rows_of
 from tests.vllm_server import KEY
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prefect")]
@@ -132,28 +131,6 @@ def test_two_simultaneous_runs_of_one_manifest_ask_each_job_once(start, engine, 
     assert count(engine, "both", PLAN) == 1
 
 
-def test_a_killed_and_restarted_run_asks_only_what_had_not_ended(start, engine, manifest, prefect_services):
-    with only_first_rows_of("killed-once", prefect_services.database):
-        killed = start("classify", manifest, "--dataset", "killed-once")
-        while not count(engine, "killed-once") and killed.poll() is None:
-            time.sleep(0.1)
-        os.kill(killed.pid, signal.SIGKILL)
-        killed.wait()
-    before = count(engine, "killed-once")
-    assert 0 < before < JOBS
-
-    again = start("classify", manifest, "--dataset", "killed-once")
-    printed = again.communicate(timeout=TIMEOUT_S)[0]
-
-    assert again.returncode == 0, printed
-    assert f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in printed
-    assert asked_by_run(engine, "killed-once")[1] == JOBS - before
-    with engine.connect() as connection:
-        lost = select(func.count()).join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id).where(SHARD.c.attempts > 0)
-        assert connection.execute(lost.where(PLAN.c.dataset == "killed-once")).scalar_one() > 0
-    assert not plan_files(engine, "killed-once", prefect_services.store)
-
-
 def chunk_labels(engine, dataset):
     """Return the labels of jobs by id, and those of their chunks, in order."""
     with engine.connect() as connection:
@@ -163,7 +140,7 @@ def chunk_labels(engine, dataset):
         return dict(jobs.tuples().all()), chunks.all()
 
 
-def test_runs_by_chunks_that_are_killed_and_shared_end_as_an_undisturbed_one(start, engine, films):
+def test_runs_by_chunks_that_are_killed_and_shared_end_as_an_undisturbed_one(start, engine, films, prefect_services):
     def run(dataset):
         return start("classify", films, "--dataset", dataset, "--chunk-s", "1.5")
 
@@ -197,6 +174,7 @@ def test_runs_by_chunks_that_are_killed_and_shared_end_as_an_undisturbed_one(sta
     assert sum(asked_by_run(engine, "by-chunks-killed")[1:]) == 3 * FILMS - before, told
     reconciled = f"Reconciled: {len(labels)} jobs = {len(labels)} labels + 0 failures, from {len(chunks)} chunks"
     assert all(reconciled in " ".join(text.split()) for text in printed)
+    assert not plan_files(engine, "by-chunks-killed", prefect_services.store)
 
 
 def test_a_ray_cluster_extracts_and_another_process_answers(start, engine, manifest, prefect_services):
