@@ -11,17 +11,18 @@ import pytest
 from pydantic import SecretStr
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from flows.serve.app import make_app, open_service
-from flows.serve.live import live_router, open_sessions
+from flows.serve.app import make_app
+from flows.serve.live.socket import live_router, open_sessions
+from flows.serve.requests.service import open_service
 from flows.serve.server import _Server
 from infra.settings import Settings
 from infra.settings.live import LiveSettings
 from infra.settings.serve import ServeSettings
 from reelabel.pool.decode_pool import DecodePool
-from tests.flows.serve.live_client import TOKEN, Client, send_frames
+from tests.flows.serve.live.client import TOKEN, Client, send_frames
 from tests.live.scripted_model import INFO, ScriptedModel
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_live_socket")]
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_socket")]
 ORIGIN = "https://example.com"
 CHOICES = ["red", "green"]
 

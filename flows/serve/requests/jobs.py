@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from flows.serve.answers import RequestRefusedError
+from flows.serve.refusals import RequestRefusedError
 from tasks.manifest.check import check_row
 from tasks.manifest.digests import job_of
 from tasks.manifest.schema import JOB_COLUMNS, QUESTION

@@ -20,8 +20,8 @@ from infra.settings import Settings
 from infra.settings.live import LiveSettings
 from infra.settings.serve import ServeSettings
 from reelabel.errors import ConfigurationError
-from tests.flows.serve.live_server import live_server
-from tests.flows.serve.rtsp_server import rtsp_camera
+from tests.flows.cli.live.rtsp_server import rtsp_camera
+from tests.flows.serve.live.server import live_server
 
 pytestmark = pytest.mark.system
 FPS, SECONDS = 10, 2

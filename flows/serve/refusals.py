@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from flows.serve.work import ClientGoneError
 from reelabel.errors import JobError, ReelabelError, TransientError
 from reelabel.validation import describe_fault
 from reelabel.wording import printable
@@ -26,18 +25,20 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 _RETRY_AFTER_S = 5.0
-GONE = (ClientGoneError, ClientDisconnect)
 _CLIENT_GONE = 499  # nginx's; nobody reads it
 
 
-class Answered(BaseModel):
-    """Part of an answer."""
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+GONE = (ClientGoneError, ClientDisconnect)
+
+
+class Refusal(BaseModel):
+    """Why a request was not answered."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class Refusal(Answered):
-    """Why a request was not answered."""
 
     code: str = Field(description="Stable identifier, such as video_missing or busy.")
     message: str = Field(description="What is wrong, where, and what to do about it, in a sentence.")
@@ -141,37 +142,3 @@ def _of_http(request: Request, error: HTTPException) -> JSONResponse:
     answer = refuse(code, messages.get(status, f"{error.detail}."), status)
     answer.headers.update(error.headers or {})
     return answer
-
-
-def with_rest(stage_ms: Mapping[str, float], total_ms: float) -> dict[str, float]:
-    """Add the milliseconds that belong to no stage."""
-    return {**stage_ms, "other": max(0.0, total_ms - sum(stage_ms.values()))}
-
-
-def request_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return how the OpenAPI page describes a body: JSON, or a form of that JSON and a video."""
-    schema = model.model_json_schema()
-    form = {
-        "type": "object",
-        "required": ["request", "video"],
-        "properties": {
-            "request": {"type": "string", "contentMediaType": "application/json", "contentSchema": schema},
-            "video": {"type": "string", "format": "binary"},
-        },
-        "additionalProperties": False,
-    }
-    content = {"application/json": {"schema": schema}, "multipart/form-data": {"schema": form}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-# For the OpenAPI page.
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": Refusal, "description": description}
-    for status, description in {
-        401: "The token is missing or wrong.",
-        413: "The upload is too large.",
-        422: "The request or its video is at fault.",
-        429: "All places are taken; Retry-After says when to try again.",
-        503: "The store or the engine is unavailable; Retry-After says when to try again.",
-    }.items()
-}

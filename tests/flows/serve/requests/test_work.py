@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.serve.work import ClientGoneError, in_thread
+from flows.serve.refusals import ClientGoneError
+from flows.serve.requests.work import in_thread
 
 
 class Client:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from flows.serve.answers import GONE, RequestRefusedError
 from flows.serve.metrics import request_begins, request_ends, request_refused
+from flows.serve.refusals import GONE, RequestRefusedError
 from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from flows.serve.answers import RequestRefusedError
+from flows.serve.refusals import RequestRefusedError
 from reelabel.disk import disk_errors
 
 if TYPE_CHECKING:

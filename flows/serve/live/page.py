@@ -8,23 +8,25 @@ from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from flows.serve.app import service_of
 from tasks.report.rendering import environment
 from tasks.report.rendering import read as read_report_asset
 
 PATH = "/live"
-router = APIRouter()
 
 
-@router.get(PATH, response_class=HTMLResponse, include_in_schema=False)
-async def live_page(request: Request) -> HTMLResponse:
-    """Return the page; it holds no secret, and asks for the token where there is one."""
-    needs_token = service_of(request).settings.serve.token is not None
-    return HTMLResponse(_page(needs_token=needs_token), headers=_headers())
+def page_router(*, needs_token: bool) -> APIRouter:
+    """Return the route of the page, which holds no secret, and asks for the token where there is one."""
+    router = APIRouter()
+
+    @router.get(PATH, response_class=HTMLResponse, include_in_schema=False)
+    async def live_page() -> HTMLResponse:
+        return HTMLResponse(_page(needs_token=needs_token), headers=_headers())
+
+    return router
 
 
 @cache
@@ -62,4 +64,4 @@ def _script() -> str:
 
 
 def _read(name: str) -> str:
-    return (files("flows.serve") / "assets" / name).read_text(encoding="utf-8").strip()
+    return (files("flows.serve.live") / "assets" / name).read_text(encoding="utf-8").strip()

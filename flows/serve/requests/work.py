@@ -6,6 +6,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
+from flows.serve.refusals import ClientGoneError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
@@ -14,10 +16,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _LOOK_S = 0.25
-
-
-class ClientGoneError(Exception):
-    """Nobody waits for the answer any more."""
 
 
 class Waiting:

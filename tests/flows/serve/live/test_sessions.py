@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from infra.database.connect import connect
 from infra.interrupts import EXIT_CODE
 from tasks.database.tables import LIVE_QUERY, LIVE_SESSION
-from tests.flows.serve.live_client import TOKEN, Client, send_frames, send_nonsense
+from tests.flows.serve.live.client import TOKEN, Client, send_frames, send_nonsense
 from tests.flows.serve.served import serving
 from tests.live.client import picture
 

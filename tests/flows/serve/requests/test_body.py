@@ -8,9 +8,9 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.testclient import TestClient
 from pydantic import BaseModel, ConfigDict
 
-from flows.serve.answers import explain_errors
-from flows.serve.body import read_body
-from flows.serve.uploads import Uploads
+from flows.serve.refusals import explain_errors
+from flows.serve.requests.body import read_body
+from flows.serve.requests.uploads import Uploads
 
 MOST = 1000
 

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
 from flows.run.spec import engine_settings, make_spec
-from flows.serve.answers import RequestRefusedError
+from flows.serve.refusals import RequestRefusedError
 from flows.shard.answer import answer_shard, prepare_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, AnswerContext
 from reelabel.errors import ConfigurationError

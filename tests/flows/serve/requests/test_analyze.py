@@ -6,9 +6,10 @@ from unittest.mock import patch
 import pytest
 from fastapi.testclient import TestClient
 
-from flows.serve.analyze import analyze_router
-from flows.serve.analyzer import Analyzer
-from flows.serve.app import make_app, open_service
+from flows.serve.app import make_app
+from flows.serve.requests.analyze import analyze_router
+from flows.serve.requests.analyzer import Analyzer
+from flows.serve.requests.service import open_service
 from infra.errors import EngineLostError
 from infra.settings import Settings, StoreSettings
 from infra.settings.describe import DescribeSettings
@@ -57,7 +58,7 @@ def client(folder, towers):
         roots = {"extract": ExtractSettings(processes=1, allow_roots=(folder, service.uploads.folder.resolve()))}
         settings = settings.model_copy(update=roots)
         pool = stack.enter_context(decode_pool(settings, processes=1))
-        stack.enter_context(patch("flows.serve.analyzer.open_towers", lambda *_: towers))
+        stack.enter_context(patch("flows.serve.requests.analyzer.open_towers", lambda *_: towers))
         analyzer = stack.enter_context(Analyzer(settings, pool=pool))
         analyzer.wait_ready()
         app = make_app(service, [analyze_router(analyzer)])

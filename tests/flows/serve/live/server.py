@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from flows.serve import page
-from flows.serve.app import make_app, open_service
-from flows.serve.live import live_router, open_sessions
+from flows.serve.app import make_app
+from flows.serve.live.page import PATH, page_router
+from flows.serve.live.socket import live_router, open_sessions
+from flows.serve.requests.service import open_service
 from infra.settings import Settings
 from reelabel.pool.decode_pool import DecodePool
 from tests.live.scripted_model import INFO, ScriptedModel
@@ -44,9 +45,11 @@ def live_server(**options):
         socket.socket() as opened,
     ):
         opened.bind(("127.0.0.1", 0))
-        app = make_app(
-            service, [live_router(sessions, config_timeout_s=10), page.router], open_paths=frozenset({page.PATH})
-        )
+        routers = [
+            live_router(sessions, config_timeout_s=10),
+            page_router(needs_token=settings.serve.token is not None),
+        ]
+        app = make_app(service, routers, open_paths=frozenset({PATH}))
         server = uvicorn.Server(uvicorn.Config(app, loop="asyncio", log_config=None, timeout_graceful_shutdown=2))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()

@@ -12,15 +12,15 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
-from flows.serve.answers import RequestRefusedError, invalid_request
-from flows.serve.uploads import too_large
+from flows.serve.refusals import RequestRefusedError, invalid_request
+from flows.serve.requests.uploads import too_large
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.requests import Request
 
-    from flows.serve.uploads import Upload, Uploads
+    from flows.serve.requests.uploads import Upload, Uploads
 
 Asked = TypeVar("Asked", bound=BaseModel)
 

@@ -8,13 +8,12 @@ from http import HTTPStatus
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Request
 from pydantic import Field
 
 from flows.run.parameters import SpecOverrides
-from flows.serve.answers import RESPONSES, Answered, RequestRefusedError, request_schema, with_rest
-from flows.serve.jobs import job_from
-from flows.serve.place import answer_in_place
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests.jobs import job_from
+from flows.serve.requests.route import Answered, request_router, with_rest
 from infra.settings import PromptOptions
 from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
@@ -23,7 +22,9 @@ from tasks.domain import JobResult
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flows.serve.classifier import Classifier
+    from fastapi import APIRouter
+
+    from flows.serve.requests.classifier import Classifier
     from flows.shard.answer import AnsweredShard
     from tasks.domain import Failure
     from tasks.domain.chunks import ChunkOutcome
@@ -106,20 +107,15 @@ class ClassifyAnswer(Answered):
 
 def classify_router(classifier: Classifier) -> APIRouter:
     """Return the route that a classifier answers."""
-    router = APIRouter(tags=["requests"])
-
-    @router.post(
-        "/v1/classify",
-        response_model=ClassifyAnswer,
-        responses=RESPONSES,
+    return request_router(
+        "classify",
+        ClassifyRequest,
+        ClassifyAnswer,
+        partial(_answer, classifier),
         summary="Answer a multiple-choice question about a video",
-        openapi_extra=request_schema(ClassifyRequest),
+        description="Answer a job as a run does: the same frames, prompt and engine, hence the same label and "
+        "probabilities.",
     )
-    async def classify(request: Request) -> ClassifyAnswer:
-        """Answer a job as a run does: the same frames, prompt and engine, hence the same label and probabilities."""
-        return await answer_in_place(request, "classify", ClassifyRequest, partial(_answer, classifier))
-
-    return router
 
 
 def _answer(

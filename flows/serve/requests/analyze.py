@@ -7,19 +7,20 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Request
 from pydantic import Field
 
-from flows.serve.answers import RESPONSES, Answered, RequestRefusedError, request_schema, with_rest
-from flows.serve.jobs import job_from
-from flows.serve.place import answer_in_place
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests.jobs import job_from
+from flows.serve.requests.route import Answered, request_router, with_rest
 from infra.settings.base import SettingsSection
 from reelabel.errors import VideoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flows.serve.analyzer import Analyzer
+    from fastapi import APIRouter
+
+    from flows.serve.requests.analyzer import Analyzer
     from tasks.description.described import DescribedVideo
     from tasks.description.pooling import ChunkDescription, ScoredText
 
@@ -95,20 +96,15 @@ class AnalyzeAnswer(Answered):
 
 def analyze_router(analyzer: Analyzer) -> APIRouter:
     """Return the route that an analyzer answers."""
-    router = APIRouter(tags=["requests"])
-
-    @router.post(
-        "/v1/analyze",
-        response_model=AnalyzeAnswer,
-        responses=RESPONSES,
+    return request_router(
+        "analyze",
+        AnalyzeRequest,
+        AnalyzeAnswer,
+        partial(_answer, analyzer),
         summary="Say what a video shows: tags, caption, scenes",
-        openapi_extra=request_schema(AnalyzeRequest),
+        description="Describe a video as `reelabel describe` does: the same frames, embeddings and banks, hence the "
+        "same row.",
     )
-    async def analyze(request: Request) -> AnalyzeAnswer:
-        """Describe a video as `reelabel describe` does: the same frames, embeddings and banks, hence the same row."""
-        return await answer_in_place(request, "analyze", AnalyzeRequest, partial(_answer, analyzer))
-
-    return router
 
 
 def _answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None, go_on: Callable[[], None]) -> AnalyzeAnswer:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
-from flows.serve.answers import RequestRefusedError
-from flows.serve.app import service_of
-from flows.serve.body import read_body
-from flows.serve.work import in_thread
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests.body import read_body
+from flows.serve.requests.service import service_of
+from flows.serve.requests.work import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

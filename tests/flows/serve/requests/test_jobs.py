@@ -5,9 +5,9 @@ import math
 import polars as pl
 import pytest
 
-from flows.serve.answers import RequestRefusedError
-from flows.serve.classify import ClassifyRequest
-from flows.serve.jobs import job_from
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests.classify import ClassifyRequest
+from flows.serve.requests.jobs import job_from
 from infra.settings import PromptOptions
 from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions

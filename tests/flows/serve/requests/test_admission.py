@@ -2,8 +2,8 @@
 
 import pytest
 
-from flows.serve.admission import Admission
-from flows.serve.answers import RequestRefusedError
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests.admission import Admission
 
 
 def test_a_request_without_a_place_is_refused_and_told_when_to_come_again():
