@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flows.serve.live.page import page_router
-from flows.serve.live.recording import open_recording
 from flows.serve.live.socket import live_router, open_sessions
 from flows.serve.requests.analyze import analyze_router
 from flows.serve.requests.analyzer import Analyzer
@@ -17,7 +16,8 @@ from infra.database.connect import connect
 from reelabel.cores import usable_cores
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import decode_pool
-from tasks.live.record import Recorder
+from tasks.live.record.recorder import Recorder
+from tasks.live.record.recording import open_recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

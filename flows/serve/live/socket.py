@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from infra.settings.live import LiveSettings
     from reelabel.pool.decode_pool import DecodePool
-    from tasks.live.answering import Record
     from tasks.live.model import LiveInfo, LiveModel
+    from tasks.live.record.recording import Record
     from tasks.live.session import Session
 
 _LOG = logging.getLogger("reelabel")

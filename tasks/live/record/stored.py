@@ -11,7 +11,7 @@ from sqlalchemy import String, cast, func, select
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
-from tasks.live.frame_part import KeptFrame, read_part
+from tasks.live.record.frame_part import KeptFrame, read_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,7 +20,7 @@ from infra.database.connect import database_errors
 from reelabel.errors import ReelabelError
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.database.temp_table import storable
-from tasks.live.frame_part import KeptFrame, encode_part, key_of
+from tasks.live.record.frame_part import KeptFrame, encode_part, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

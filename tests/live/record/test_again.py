@@ -9,10 +9,10 @@ from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
-from tasks.live.again import write_jobs
-from tasks.live.record import FrameCounts, Opened
-from tasks.live.stored import SessionFrames, find_session
-from tests.live.recorded import SEAL, TIMES_S, answered, image, record_session, start
+from tasks.live.record.again import write_jobs
+from tasks.live.record.recorder import FrameCounts, Opened
+from tasks.live.record.stored import SessionFrames, find_session
+from tests.live.record.recorded import SEAL, TIMES_S, answered, image, record_session, start
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from uuid import uuid4
 import numpy as np
 
 from reelabel.seal import Seal
-from tasks.live.record import Answered, FrameCounts, Opened, Recorder
+from tasks.live.record.recorder import Answered, FrameCounts, Opened, Recorder
 
 SEAL = Seal(b"k" * 32)
 TIMES_S = (0.04, 0.5, 1.371, 2.0, 2.5, 9.0)

@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import select, text
 
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
-from tasks.live.again import write_jobs
-from tasks.live.retention import remove_old_sessions
-from tasks.live.stored import find_session
-from tests.live.recorded import SEAL, record_session, start
+from tasks.live.record.again import write_jobs
+from tasks.live.record.retention import remove_old_sessions
+from tasks.live.record.stored import find_session
+from tests.live.record.recorded import SEAL, record_session, start
 
 
 @pytest.fixture

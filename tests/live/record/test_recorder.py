@@ -11,10 +11,10 @@ from infra.settings import DatabaseSettings
 from reelabel.errors import FrameFileError
 from reelabel.seal import NO_KEY
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
-from tasks.live import record as record_module
-from tasks.live.frame_part import read_part
-from tasks.live.record import FrameCounts, Opened
-from tests.live.recorded import SEAL, answered, image, start
+from tasks.live.record import recorder as recorder_module
+from tasks.live.record.frame_part import read_part
+from tasks.live.record.recorder import FrameCounts, Opened
+from tests.live.record.recorded import SEAL, answered, image, start
 
 opened = partial(Opened, model="tiny", config={"model": "tiny"}, versions={"av": "18"}, host="h")
 
@@ -108,7 +108,7 @@ def test_a_session_that_cannot_be_written_does_not_stop_the_others(db, objects, 
 def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_fill_the_memory(
     recorder, db, monkeypatch
 ):
-    monkeypatch.setattr(record_module, "_WAITING_BYTES", 3 * image(0).nbytes)
+    monkeypatch.setattr(recorder_module, "_WAITING_BYTES", 3 * image(0).nbytes)
     record = recorder.open(opened(session_id=uuid4()))
     db.dispose()
     away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none", connect_timeout_s=1))

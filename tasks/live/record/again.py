@@ -18,7 +18,7 @@ import polars as pl
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize
-from tasks.live.stored import SessionFrames
+from tasks.live.record.stored import SessionFrames
 from tasks.manifest.schema import REQUIRED
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
-    from tasks.live.frame_part import KeptFrame
-    from tasks.live.stored import StoredSession
+    from tasks.live.record.frame_part import KeptFrame
+    from tasks.live.record.stored import StoredSession
 
 _MS = Fraction(1, 1000)
 

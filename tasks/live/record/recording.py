@@ -1,23 +1,44 @@
-"""Live sessions as rows and frame files."""
+"""How a session is recorded: the interface, and the one that writes rows and frame files."""
 
 from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from tasks.live.protocol import MessageRefusedError, ResponseDone, SessionConfig
-from tasks.live.record import Answered, FrameCounts, Opened
+from tasks.live.record.recorder import Answered, FrameCounts, Opened
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.live.answering import Seen
+    from tasks.live.kept import Seen
     from tasks.live.model import LiveInfo
     from tasks.live.protocol import SessionStats, VideoQuery
-    from tasks.live.record import Recorder, SessionRecord
+    from tasks.live.record.recorder import Recorder, SessionRecord
+
+
+class Record(Protocol):
+    """Where a session leaves its frames and answers; all but `keep` may block."""
+
+    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
+        """Take a kept frame; never blocks."""
+
+    def answer(self, query: VideoQuery, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
+        """Write the row of a query that has ended.
+
+        Raises:
+            TransientError: It cannot be written now.
+        """
+
+    def close(self, reason: str, stats: SessionStats) -> None:
+        """Write what remains.
+
+        Raises:
+            TransientError: It cannot be written now.
+        """
 
 
 @dataclass(frozen=True, slots=True)
