@@ -2,78 +2,36 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 from fastapi import FastAPI, Request, Response
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.cors import CORSMiddleware
 
-from flows.serve.admission import Admission
-from flows.serve.answers import Answered, explain_errors
 from flows.serve.docs_page import POLICY, docs_page
 from flows.serve.guard import OPEN_PATHS, Guard
-from flows.serve.uploads import Uploads
+from flows.serve.refusals import explain_errors
+from flows.serve.requests.service import service_of
 from infra.telemetry import metrics_page
-from reelabel.temporary import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from fastapi import APIRouter
 
-    from infra.settings import Settings
-
-_MIB = 1024**2
+    from flows.serve.requests.service import Service
 
 
-@dataclass(slots=True, kw_only=True)
-class Service:
-    """What the routes of one service share; see `service_of`.
-
-    Attributes:
-        settings: With the addresses of the services behind.
-        admission: Places of single requests.
-        threads: One for each place.
-        uploads: Where uploaded videos are.
-    """
-
-    settings: Settings = field(repr=False)
-    admission: Admission
-    threads: Executor
-    uploads: Uploads
-
-
-class Health(Answered):
+class Health(BaseModel):
     """How the service is."""
+
+    model_config = ConfigDict(extra="forbid")
 
     status: Literal["ok"] = "ok"
     version: str = Field(description="Version of Reelabel.")
     requests: int = Field(description="Requests in work.")
     places: int = Field(description="Most requests in work at the same time.")
-
-
-@contextmanager
-def open_service(settings: Settings) -> Iterator[Service]:
-    """Yield what the routes share, with all places free.
-
-    Raises:
-        DiskFullError: There is no space for uploads.
-    """
-    serve = settings.serve
-    with ExitStack() as stack:
-        folder = stack.enter_context(temporary_folder("upload"))
-        threads = ThreadPoolExecutor(serve.max_requests, thread_name_prefix="request")
-        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-        yield Service(
-            settings=settings,
-            admission=Admission(serve.max_requests),
-            threads=threads,
-            uploads=Uploads(folder, max_bytes=serve.max_upload_mib * _MIB),
-        )
 
 
 def make_app(
@@ -104,12 +62,6 @@ def make_app(
             allow_headers=["Authorization", "Content-Type"],
         )
     return app
-
-
-def service_of(request: Request) -> Service:
-    """Return what the routes share."""
-    found: Service = request.app.state.service
-    return found
 
 
 async def _health(request: Request) -> Health:

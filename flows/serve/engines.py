@@ -6,18 +6,18 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flows.serve.analyze import analyze_router
-from flows.serve.analyzer import Analyzer
-from flows.serve.classifier import Classifier
-from flows.serve.classify import classify_router
-from flows.serve.live import live_router, open_sessions
-from flows.serve.page import router as page_router
-from flows.serve.recording import open_recording
+from flows.serve.live.page import page_router
+from flows.serve.live.socket import live_router, open_sessions
+from flows.serve.requests.analyze import analyze_router
+from flows.serve.requests.analyzer import Analyzer
+from flows.serve.requests.classifier import Classifier
+from flows.serve.requests.classify import classify_router
 from infra.database.connect import connect
 from reelabel.cores import usable_cores
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import decode_pool
-from tasks.live.record import Recorder
+from tasks.live.record.recorder import Recorder
+from tasks.live.record.recording import open_recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,8 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRoute
             if "classify" in load:
                 routers.append(classify_router(classifier))
             if classifier.live:
-                routers += [stack.enter_context(_open_live(settings, classifier.live, pool, database)), page_router]
+                routers.append(stack.enter_context(_open_live(settings, classifier.live, pool, database)))
+                routers.append(page_router(needs_token=settings.serve.token is not None))
         yield routers
 
 

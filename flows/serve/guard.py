@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
 
-from flows.serve.answers import refuse
+from flows.serve.refusals import refuse
 
 if TYPE_CHECKING:
     from fastapi.responses import JSONResponse

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import uvicorn
 
 from flows.serve.guard import LOOPBACK
-from flows.serve.live import MAX_MESSAGE_BYTES
+from flows.serve.live.socket import MAX_MESSAGE_BYTES
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:

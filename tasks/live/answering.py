@@ -1,15 +1,18 @@
-"""How a query of a session is answered, recorded, and told."""
+"""How the queries of a session are answered, recorded, and told."""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError, InferenceError, PromptError, PromptTooLongError
 from reelabel.errors import ReelabelError, TransientError
 from tasks.live import protocol
+from tasks.live.arrivals import Asked
 from tasks.live.model import Delta, LiveQuery
 from tasks.live.protocol import MessageRefusedError
 from tasks.model.prompts.prompt import render_question
@@ -17,84 +20,29 @@ from tasks.model.prompts.prompt import render_question
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-    import numpy.typing as npt
-
+    from tasks.live.kept import Seen
     from tasks.live.model import LiveAnswer, Prefix
     from tasks.live.outbox import Outbox
+    from tasks.live.record.recording import Record
     from tasks.live.setup import LiveSetup
+    from tasks.live.warming import EngineWatch
 
+_LOG = logging.getLogger(__name__)
+_MAX_WAITING = 64  # queries
 _ASKED_AGAIN = 3  # times, if the engine is lost
 _PAUSE_S = 0.5
 _RECORD_AGAIN_S = (0.5, 2.0, 5.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A query that has arrived."""
-
-    number: int
-    query: protocol.VideoQuery
-    arrived_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a query sees.
+class Answerer:
+    """Answers the queries of one session one after the other, in a thread, so that frames go on arriving meanwhile.
 
     Attributes:
-        query: Number of the query.
-        prefix: Its frames; None if there is none yet.
-        asked_s: When it was asked, in seconds since the first frame.
-        arrived_s: The same by the monotonic clock.
-        sink_frames: Frames of the sink.
-        first_frame_s: Time of the first frame after those.
-        last_frame_s: Time of the last frame.
-        last_frame: Its number, and its client's id of it.
-        evicted: Kept frames that have left the window.
+        asked: How many queries there were.
+        answered: How many of these were answered.
+        waiting: How many wait, or are being answered.
+        ended_s: When the last one ended, by the monotonic clock.
     """
-
-    query: int
-    prefix: Prefix | None
-    asked_s: float
-    arrived_s: float
-    sink_frames: int
-    first_frame_s: float
-    last_frame_s: float
-    last_frame: tuple[int, str | None]
-    evicted: int
-
-    @property
-    def waited_ms(self) -> float:
-        """Milliseconds since it was asked."""
-        return (time.monotonic() - self.arrived_s) * 1e3
-
-
-class Record(Protocol):
-    """Where a session leaves its frames and answers; all but `keep` may block."""
-
-    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
-        """Take a kept frame; never blocks."""
-
-    def answer(
-        self, query: protocol.VideoQuery, seen: Seen, outcome: protocol.ResponseDone | MessageRefusedError
-    ) -> None:
-        """Write the row of a query that has ended.
-
-        Raises:
-            TransientError: It cannot be written now.
-        """
-
-    def close(self, reason: str, stats: protocol.SessionStats) -> None:
-        """Write what remains.
-
-        Raises:
-            TransientError: It cannot be written now.
-        """
-
-
-class Answerer:
-    """Answers the queries of one session, one after the other."""
 
     def __init__(
         self,
@@ -103,24 +51,79 @@ class Answerer:
         outbox: Outbox,
         record: Record | None,
         *,
-        is_ending: Callable[[], bool],
-        on_loss: Callable[[], None],
+        watch: EngineWatch,
+        on_done: Callable[[], None],
     ) -> None:
-        """Prepare.
+        """Start with no query.
 
         Args:
             setup: What answers.
             config: What the client asked for.
             outbox: Where answers go.
             record: Where they are recorded.
-            is_ending: Whether to give up.
-            on_loss: Called when the engine is lost.
+            watch: Is told when the engine is lost, and back.
+            on_done: Called after the last query, unless they are given up.
         """
+        self.asked = self.answered = self.waiting = 0
+        self.ended_s = 0.0
         self._setup, self._config, self._outbox, self._record = setup, config, outbox, record
-        self._is_ending, self._on_loss = is_ending, on_loss
+        self._watch, self._on_done = watch, on_done
+        self._queries: SimpleQueue[tuple[Asked, Seen] | None] = SimpleQueue()
+        self._is_given_up = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._answer_all, name="live-answers", daemon=True)
+        self._thread.start()
 
-    def answer(self, asked: Asked, seen: Seen) -> bool:
-        """Answer a query; return whether it was."""
+    def admit(self, query: protocol.VideoQuery, *, arrived_s: float) -> Asked:
+        """Number a query that has arrived, which waits from now on.
+
+        Raises:
+            MessageRefusedError: Too many wait already.
+        """
+        with self._lock:
+            if self.waiting >= _MAX_WAITING:
+                raise MessageRefusedError(
+                    f"{_MAX_WAITING} queries wait already; wait for their answers.", code="too_many_queries"
+                )
+            asked = Asked(number=self.asked, query=query, arrived_s=arrived_s)
+            self.asked += 1
+            self.waiting += 1
+        return asked
+
+    def put(self, asked: Asked, seen: Seen) -> None:
+        """Have a query answered after those before it."""
+        self._queries.put((asked, seen))
+
+    def finish(self) -> None:
+        """Note that no query follows."""
+        self._queries.put(None)
+
+    def give_up(self) -> None:
+        """Answer no more; what is being answered ends soon."""
+        self._is_given_up.set()
+        self.finish()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the last query has ended."""
+        self._thread.join(timeout_s)
+
+    def _answer_all(self) -> None:
+        while (query := self._queries.get()) is not None and not self._is_given_up.is_set():
+            asked, seen = query
+            try:
+                self._answer(asked, seen)
+            except Exception:  # noqa: BLE001 - one query must not end the others
+                if not self._is_given_up.is_set():
+                    _LOG.exception("A query of a live session failed")
+                    text = "The query failed; the server's log says why."
+                    self._tell(asked, MessageRefusedError(text, code="internal"))
+            with self._lock:
+                self.waiting -= 1
+                self.ended_s = time.monotonic()
+        if not self._is_given_up.is_set():
+            self._on_done()
+
+    def _answer(self, asked: Asked, seen: Seen) -> None:
         self._begin(asked)
         try:
             done = self._ask_model(asked, seen)
@@ -128,12 +131,13 @@ class Answerer:
                 self._write(asked, seen, done)
         except MessageRefusedError as refused:
             self._refuse(asked, seen, refused)
-            return False
-        if done is None:  # the session ends
-            return False
+            return
+        if done is None:  # given up
+            return
         self._outbox.put(done)
         self._outbox.put(protocol.TextDone(query=asked.number, text=done.text))
-        return True
+        self.answered += 1
+        self._watch.back()
 
     def _begin(self, asked: Asked) -> None:
         self._outbox.put(protocol.ResponseStart(query=asked.number, query_id=asked.query.query_id))
@@ -142,11 +146,10 @@ class Answerer:
         if refused.code != "unavailable":
             with suppress(MessageRefusedError):
                 self._write(asked, seen, refused)
-        self._outbox.put(
-            protocol.ErrorEvent(
-                code=refused.code, message=refused.message, query=asked.number, query_id=asked.query.query_id
-            )
-        )
+        self._tell(asked, refused)
+
+    def _tell(self, asked: Asked, refused: MessageRefusedError) -> None:
+        self._outbox.put(protocol.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
 
     def _ask_model(self, asked: Asked, seen: Seen) -> protocol.ResponseDone | None:
         if seen.prefix is None:
@@ -158,15 +161,14 @@ class Answerer:
             try:
                 answer = self._stream(asked, seen.prefix, query)
             except EngineLostError as error:
-                self._on_loss()
+                self._watch.lost()
                 losses += 1
                 if losses > _ASKED_AGAIN:
                     raise MessageRefusedError(
                         f"{error.message} It was asked {losses} times.", code="engine_lost"
                     ) from None
-                if self._is_ending():
+                if self._is_given_up.wait(_PAUSE_S):
                     return None
-                time.sleep(_PAUSE_S)
                 self._begin(asked)  # what was told of the answer does not count
             except ReelabelError as error:
                 raise MessageRefusedError(error.message, code=_code_of(error)) from None
@@ -189,9 +191,9 @@ class Answerer:
         )
 
     def _stream(self, asked: Asked, prefix: Prefix, query: LiveQuery) -> LiveAnswer | None:
-        """Ask, and pass on the pieces of the answer; None if the session ends meanwhile."""
+        """Ask, and pass on the pieces of the answer; None if it is given up meanwhile."""
         for event in self._setup.model.ask(prefix, query):
-            if self._is_ending():
+            if self._is_given_up.is_set():
                 return None
             if not isinstance(event, Delta):
                 return event
@@ -210,11 +212,10 @@ class Answerer:
             try:
                 self._record.answer(asked.query, seen, outcome)
             except TransientError as error:
-                if pause_s is None or self._is_ending():
+                if pause_s is None or self._is_given_up.wait(pause_s):
                     raise MessageRefusedError(
                         f"The query's end cannot be recorded: {error.message}", code="unavailable"
                     ) from None
-                time.sleep(pause_s)
             else:
                 return
 

@@ -425,6 +425,12 @@ class ErrorEvent(_Event):
     query_id: str | None = None
     is_fatal: bool = Field(default=False, description="Whether `session.closed` follows.")
 
+    @classmethod
+    def of(cls, refused: MessageRefusedError, **about: int | str | None) -> ErrorEvent:
+        """Tell of a refusal; `about` names the frame or the query."""
+        values = {"code": refused.code, "message": refused.message, "is_fatal": refused.is_fatal}
+        return cls.model_validate(values | about)
+
 
 class SessionDone(_Event):
     """Answers `video.done`, as published; `session.closed` follows."""

@@ -15,8 +15,8 @@ from tasks.live.setup import check_config
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.live.answering import Record
     from tasks.live.protocol import SessionConfig, SessionResume
+    from tasks.live.record.recording import Record
     from tasks.live.setup import LiveSetup
 
 _CHECK_S = 0.5

@@ -97,3 +97,12 @@ def window_rule(config: SessionConfig) -> WindowRule:
         return WindowRule(sink=config.sink, size=config.window_s, unit="seconds")
     size = config.window or (max(2, config.max_frames // 2) if config.max_frames else _DEFAULT_WINDOW)
     return WindowRule(sink=config.sink, size=size)
+
+
+def limit_reached(what: str) -> MessageRefusedError:
+    """Return the refusal that ends a session which has sent more than it may."""
+    return MessageRefusedError(
+        f"The session has sent more than {what}, which is the limit; begin another one.",
+        code="limit_reached",
+        is_fatal=True,
+    )

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tasks.live.protocol import SessionConfig, parse_message
 
-_WAIT_S = 10
+_WAIT_S = 60
 
 
 def picture(shade, *, size=(56, 56), kind="JPEG"):

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from tasks.live.stored import find_session
+from tasks.live.record.stored import find_session
 from tasks.report.live.gather import gather_session
 from tasks.report.live.page import render_session
 from tasks.report.rendering import MAX_BYTES
-from tests.live.recorded import SEAL, answered, record_session, start
+from tests.live.record.recorded import SEAL, answered, record_session, start
 from tests.report.test_page import HOSTILE
 
 
@@ -85,7 +85,7 @@ def test_hostile_texts_are_shown_as_they_are_and_many_questions_fit(recorder, db
 def _opened(recorder):
     from uuid import uuid4  # noqa: PLC0415
 
-    from tasks.live.record import Opened  # noqa: PLC0415
+    from tasks.live.record.recorder import Opened  # noqa: PLC0415
 
     assert recorder
     return Opened(session_id=uuid4(), model="tiny", config={}, versions={}, host="h")

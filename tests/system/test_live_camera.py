@@ -9,7 +9,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings
-from tests.flows.serve.live_server import live_server
+from tests.flows.serve.live.server import live_server
 from tests.system.conftest import _CHROMIUM, _OPTIONS
 
 _CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]

@@ -12,8 +12,8 @@ from flows.cli.summary import print_summary
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from tasks.live.again import write_jobs
-from tasks.live.stored import find_session
+from tasks.live.record.again import write_jobs
+from tasks.live.record.stored import find_session
 from tasks.report.live.gather import gather_session
 from tasks.report.live.page import render_session
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import RESULT
-from tasks.live.stored import SessionFrames
+from tasks.live.record.stored import SessionFrames
 from tasks.report.strip import thumbnail
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
-    from tasks.live.frame_part import KeptFrame
-    from tasks.live.stored import StoredSession
+    from tasks.live.record.frame_part import KeptFrame
+    from tasks.live.record.stored import StoredSession
 
 MAX_QUERIES = 200
 _FRAMES_EACH = 6

@@ -9,8 +9,9 @@ import time
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from flows.serve.app import make_app, open_service
-from flows.serve.place import answer_in_place
+from flows.serve.app import make_app
+from flows.serve.requests.place import answer_in_place
+from flows.serve.requests.service import open_service
 from flows.serve.server import reserve, serve, url_of
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings

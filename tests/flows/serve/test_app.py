@@ -8,9 +8,10 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from starlette.testclient import WebSocketDenialResponse
 
-from flows.serve.analyze import analyze_router
-from flows.serve.app import make_app, open_service
-from flows.serve.classify import classify_router
+from flows.serve.app import make_app
+from flows.serve.requests.analyze import analyze_router
+from flows.serve.requests.classify import classify_router
+from flows.serve.requests.service import open_service
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings
 from infra.telemetry import metrics_page

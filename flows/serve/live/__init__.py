@@ -1,0 +1,1 @@
+"""Live sessions over a WebSocket, what they leave behind, and their page."""

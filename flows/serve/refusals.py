@@ -1,0 +1,144 @@
+"""How requests are refused: one object with a code and a sentence, whatever went wrong."""
+
+from __future__ import annotations
+
+import logging
+import math
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.validation import describe_fault
+from reelabel.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fastapi import FastAPI, Request
+    from pydantic_core import ErrorDetails
+
+_LOG = logging.getLogger("reelabel")
+_RETRY_AFTER_S = 5.0
+_CLIENT_GONE = 499  # nginx's; nobody reads it
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+GONE = (ClientGoneError, ClientDisconnect)
+
+
+class Refusal(BaseModel):
+    """Why a request was not answered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: str = Field(description="Stable identifier, such as video_missing or busy.")
+    message: str = Field(description="What is wrong, where, and what to do about it, in a sentence.")
+
+
+class RequestRefusedError(ReelabelError):
+    """The request is at fault, or cannot be taken now.
+
+    Attributes:
+        status: HTTP status.
+        retry_after_s: Seconds after which to try again; None if that would not help.
+    """
+
+    def __init__(self, message: str, *, code: str, status: HTTPStatus, retry_after_s: float | None = None) -> None:
+        """Store what the client is told."""
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]  # of this refusal, not of the class
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+def refuse(code: str, message: str, status: HTTPStatus, *, retry_after_s: float | None = None) -> JSONResponse:
+    """Return the answer to a request that is refused."""
+    headers = {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s))}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    refusal = Refusal(code=code, message=printable(message))
+    return JSONResponse(refusal.model_dump(), status_code=status, headers=headers)
+
+
+def refusal_of(error: Exception) -> JSONResponse:
+    """Return the answer to a request that failed with an error; log what the service's operator should know."""
+    match error:
+        case RequestRefusedError():
+            return refuse(error.code, error.message, error.status, retry_after_s=error.retry_after_s)
+        case JobError():
+            return refuse(error.code, error.message, HTTPStatus.UNPROCESSABLE_ENTITY)
+        case TransientError():
+            _LOG.warning("%s", error.message)
+            return refuse(error.code, error.message, HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=_RETRY_AFTER_S)
+        case ReelabelError():
+            _LOG.error("%s", error.message)
+            return refuse(error.code, error.message, HTTPStatus.INTERNAL_SERVER_ERROR)
+        case _:
+            return refuse(
+                "internal", "The service failed on this request; its log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
+            )
+
+
+def invalid_request(faults: Iterable[ErrorDetails]) -> RequestRefusedError:
+    """Return the refusal of a request with faulty fields; the message names each."""
+    clauses = "; ".join(map(_clause, faults))
+    return RequestRefusedError(f"{clauses}.", code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+def _clause(fault: ErrorDetails) -> str:
+    if fault["type"] in {"json_invalid", "json_type"}:
+        return f"The body is not valid JSON ({fault.get('ctx', {}).get('error', 'no object')})"
+    where = ".".join(str(part) for part in fault["loc"] if part != "body")
+    clause = describe_fault(fault, {"extra_forbidden": "unknown field"})
+    return f"{where or 'The body'}: {clause}" if where else f"The body {clause}"
+
+
+def explain_errors(app: FastAPI) -> None:
+    """Have an application answer every error with a code and a sentence."""
+
+    # Coroutines, as functions would be called in threads, for which there is no time when the service ends.
+    async def answer(_request: Request, error: Exception) -> JSONResponse:
+        return refusal_of(error)
+
+    async def answer_invalid(_request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError | ValidationError)
+        return refusal_of(invalid_request(error.errors()))
+
+    async def answer_http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return _of_http(request, error)
+
+    app.add_exception_handler(ReelabelError, answer)
+    for gone in GONE:
+        app.add_exception_handler(gone, _of_nobody)
+    app.add_exception_handler(RequestValidationError, answer_invalid)
+    app.add_exception_handler(HTTPException, answer_http)
+    app.add_exception_handler(Exception, answer)
+
+
+async def _of_nobody(_request: Request, _error: Exception) -> Response:
+    """Answer a client that has gone, for the record."""
+    return Response(status_code=_CLIENT_GONE)
+
+
+def _of_http(request: Request, error: HTTPException) -> JSONResponse:
+    """Answer what the router itself refuses."""
+    status = HTTPStatus(error.status_code)
+    path = request.url.path
+    messages: Mapping[HTTPStatus, str] = {
+        HTTPStatus.NOT_FOUND: f"There is nothing at {path}; /openapi.json lists what there is.",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{path} does not take {request.method}; /openapi.json says what it takes.",
+    }
+    code = status.phrase.lower().replace(" ", "_")
+    answer = refuse(code, messages.get(status, f"{error.detail}."), status)
+    answer.headers.update(error.headers or {})
+    return answer

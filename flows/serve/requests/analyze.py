@@ -1,0 +1,167 @@
+"""`POST /v1/analyze`: what one video shows."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests.jobs import job_from
+from flows.serve.requests.route import Answered, request_router, with_rest
+from infra.settings.base import SettingsSection
+from reelabel.errors import VideoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import APIRouter
+
+    from flows.serve.requests.analyzer import Analyzer
+    from tasks.description.described import DescribedVideo
+    from tasks.description.pooling import ChunkDescription, ScoredText
+
+_MS = 1000
+
+
+class AnalyzeRequest(SettingsSection):
+    """A video, and what is to be said of it."""
+
+    video_uri: Annotated[str | None, Field(description="As in a manifest; leave it out to upload the video.")] = None
+    start_s: Annotated[float | None, Field(description="Start of the segment, in seconds.")] = None
+    end_s: Annotated[float | None, Field(description="End of the segment, in seconds.")] = None
+    tags: Annotated[bool, Field(description="Say which texts of the bank of tags fit best.")] = True
+    caption: Annotated[bool, Field(description="Say which text of the bank of captions fits best.")] = True
+    scenes: Annotated[bool, Field(description="Say where scenes change.")] = True
+    num_frames: Annotated[
+        int | None, Field(ge=1, le=512, description="Frames of a chunk; defaults to describe.frames_per_chunk.")
+    ] = None
+    chunk_s: Annotated[
+        float | None, Field(ge=1, le=3600, description="Seconds of a chunk; defaults to describe.chunk_s.")
+    ] = None
+
+
+class Fitting(Answered):
+    """A text that fits."""
+
+    text: str
+    score: Annotated[float, Field(description="Cosine with the frames, averaged.")]
+    probability: Annotated[float | None, Field(description="Of the model's sigmoid, if it has one.")]
+
+
+class AnalyzedChunk(Answered):
+    """What a chunk shows."""
+
+    chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
+    start_s: float
+    end_s: float
+    frames_used: int
+    tags: list[Fitting] | None = None
+    caption: Fitting | None = None
+    changes: Annotated[list[float] | None, Field(description="Seconds at which scenes change.")] = None
+
+
+class Scene(Answered):
+    """A scene."""
+
+    start_s: float
+    end_s: float
+    shots: int
+
+
+class AnalyzeAnswer(Answered):
+    """What a video shows; its fields are columns of `reelabel.description`."""
+
+    duration_s: float
+    tags: list[Fitting] | None = None
+    caption: Fitting | None = None
+    scenes: list[Scene] | None = None
+    scene_changes: int | None = None
+    scene_method: str | None = None
+    chunks: list[AnalyzedChunk]
+    frames_used: int
+    model: Annotated[str, Field(description="The image-text model.")]
+    source_fingerprint: str
+    was_cached: Annotated[bool, Field(description="Whether its frames were embedded before.")]
+    decode_method: str
+    decode_note: str
+    stage_ms: Annotated[
+        dict[str, float], Field(description="Milliseconds by stage; `other` is the rest, such as waiting for turns.")
+    ]
+    total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
+
+
+def analyze_router(analyzer: Analyzer) -> APIRouter:
+    """Return the route that an analyzer answers."""
+    return request_router(
+        "analyze",
+        AnalyzeRequest,
+        AnalyzeAnswer,
+        partial(_answer, analyzer),
+        summary="Say what a video shows: tags, caption, scenes",
+        description="Describe a video as `reelabel describe` does: the same frames, embeddings and banks, hence the "
+        "same row.",
+    )
+
+
+def _answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None, go_on: Callable[[], None]) -> AnalyzeAnswer:
+    started = time.perf_counter()
+    values = {name: getattr(asked, name) for name in ("video_uri", "start_s", "end_s")}
+    job = job_from(values, upload=upload, questions=False)
+    try:
+        found = analyzer.describe(job, chunk_s=asked.chunk_s, num_frames=asked.num_frames, go_on=go_on)
+    except VideoError as error:
+        message = error.message.replace(upload, "the upload") if upload else error.message
+        raise RequestRefusedError(message, code=error.code, status=HTTPStatus.UNPROCESSABLE_ENTITY) from None
+    total_ms = (time.perf_counter() - started) * 1e3
+    return _to_answer(found, asked, model=analyzer.spec.model.name, total_ms=total_ms)
+
+
+def _to_answer(found: DescribedVideo, asked: AnalyzeRequest, *, model: str, total_ms: float) -> AnalyzeAnswer:
+    described, cost = found.description, found.cost
+    steps = ("fetch", "decode", "cache_write", "cache_read", "embed", "scenes", "describe")
+    of_scenes = {
+        "scenes": [
+            Scene(start_s=each.start_ms / _MS, end_s=each.end_ms / _MS, shots=each.shots) for each in found.scenes
+        ],
+        "scene_changes": len(found.changes.changes),
+        "scene_method": found.changes.method,
+    }
+    return AnalyzeAnswer(
+        duration_s=found.duration_s,
+        tags=_fitting(described.tags) if asked.tags else None,
+        caption=_caption(described.caption) if asked.caption else None,
+        **(of_scenes if asked.scenes else {}),
+        chunks=[_to_chunk(each, found, asked) for each in described.chunks],
+        frames_used=found.frames,
+        model=model,
+        source_fingerprint=found.fingerprint,
+        was_cached=found.was_cached,
+        decode_method=found.decode_method,
+        decode_note=found.decode_note,
+        stage_ms=with_rest({step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps}, total_ms),
+        total_ms=total_ms,
+    )
+
+
+def _to_chunk(each: ChunkDescription, found: DescribedVideo, asked: AnalyzeRequest) -> AnalyzedChunk:
+    return AnalyzedChunk(
+        chunk=each.chunk.index,
+        start_s=each.chunk.start_s,
+        end_s=each.chunk.end_s,
+        frames_used=each.frames,
+        tags=_fitting(each.tags) if asked.tags else None,
+        caption=_caption(each.caption) if asked.caption else None,
+        changes=[change.pts_ms / _MS for change in found.changes_in(each.chunk)] if asked.scenes else None,
+    )
+
+
+def _fitting(texts: tuple[ScoredText, ...]) -> list[Fitting]:
+    return [Fitting(text=each.text, score=each.score, probability=each.probability) for each in texts]
+
+
+def _caption(caption: ScoredText | None) -> Fitting | None:
+    return _fitting((caption,))[0] if caption else None

@@ -1,0 +1,194 @@
+"""What answers single questions: the model's engine, kept loaded, behind the extraction and inference of runs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Self
+
+from flows.run.spec import engine_settings, make_spec
+from flows.serve.refusals import RequestRefusedError
+from flows.shard.answer import answer_shard, prepare_shard
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, AnswerContext
+from reelabel.errors import ConfigurationError
+from tasks.domain import ONE_VIDEO, Shard
+from tasks.domain.chunk_rule import choice_of
+from tasks.frame_cache.pool import coverage_thresholds, open_extractor
+from tasks.model.backend import backend_of, open_backend
+from tasks.results.evaluation.routes import escalation_margin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine
+
+    from flows.run.parameters import SpecOverrides
+    from flows.shard.answer import AnsweredShard
+    from infra.settings import Settings
+    from reelabel.frames.extractor import FrameExtractor
+    from reelabel.pool.decode_pool import DecodePool
+    from tasks.domain import Job, RunSpec
+    from tasks.live.model import LiveModel
+    from tasks.model.backend import InferenceBackend
+    from tasks.model.protocol import EngineInfo
+
+# Specs that are kept, each with the options that some request had.
+_SPECS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How requests with some options are answered; `escalate_below` is as of `AnswerContext`."""
+
+    spec: RunSpec
+    extractor: FrameExtractor
+    escalate_below: float | None
+
+
+class Classifier:
+    """Answers single questions; a context manager. Thread-safe.
+
+    Attributes:
+        live: What answers live sessions by the same engine; None without any, and before it is entered.
+    """
+
+    def __init__(self, settings: Settings, *, pool: DecodePool, database: Engine, live_sessions: int = 0) -> None:
+        """Read the model's card; nothing is loaded yet.
+
+        Args:
+            settings: The model, and how it is asked unless a request says otherwise.
+            pool: Decodes.
+            database: Has the fitted margins.
+            live_sessions: Most live sessions at once.
+
+        Raises:
+            ModelError: The model cannot be used.
+            ConfigurationError: The settings conflict.
+        """
+        self._settings = settings
+        self._database = database
+        self._backend = backend_of(settings)
+        self.card = self._backend.card(None, settings)
+        self.spec = make_spec(self.card, settings)
+        keep_bytes = settings.model.batch_mib * 1024**2
+        # A video at fault may be another one at the next request.
+        self._extractor = open_extractor(settings, pool, self.spec.sampling, keep_bytes=keep_bytes, keep_faults=0)
+        self._engine: InferenceBackend | None = None
+        self.live: LiveModel | None = None
+        self._live_sessions = live_sessions
+        self._find = lru_cache(_SPECS)(self._find_way)
+        self._stack = ExitStack()
+        self._workers = ThreadPoolExecutor(max(4, settings.serve.max_requests), thread_name_prefix="prepare")
+
+    def __enter__(self) -> Self:
+        """Begin to load the engine."""
+        self._stack.callback(self._workers.shutdown, wait=False, cancel_futures=True)
+        answering = engine_settings(self._settings, self.spec)
+        opened, live = self._open(answering)
+        self._engine, self.live = self._stack.enter_context(opened), live
+        return self
+
+    def _open(self, settings: Settings) -> tuple[InferenceBackend, LiveModel | None]:
+        sampling = self.spec.sampling
+        if self._live_sessions:
+            return self._backend.open_live(self.card, settings, sessions=self._live_sessions, sampling=sampling)
+        return open_backend(self._backend, self.card, settings, sampling=sampling, media=ONE_VIDEO), None
+
+    def __exit__(self, *_raised: object) -> None:
+        """End it."""
+        self._stack.close()
+
+    def wait_ready(self) -> EngineInfo:
+        """Wait until questions can be answered.
+
+        Raises:
+            ModelError: The model cannot be loaded.
+            ConfigurationError: The server cannot be reached.
+        """
+        assert self._engine
+        return self._engine.wait_ready()
+
+    def spec_of(self, overrides: SpecOverrides) -> RunSpec:
+        """Return the spec by which a request is answered.
+
+        Raises:
+            RequestRefusedError: Its options conflict.
+        """
+        return self._way(overrides).spec
+
+    def answer(self, job: Job, overrides: SpecOverrides, *, go_on: Callable[[], None]) -> AnsweredShard:
+        """Answer a job.
+
+        Args:
+            job: The job.
+            overrides: How it is asked, where that differs from the settings.
+            go_on: Called between the stages.
+
+        Raises:
+            RequestRefusedError: The options conflict.
+            TransientError: The store or the engine is unavailable.
+        """
+        way = self._way(overrides)
+        assert self._engine
+        context = AnswerContext(
+            spec=way.spec,
+            cache=way.extractor.cache,
+            pool=way.extractor.pool,
+            limits=way.extractor.limits,
+            backend=self._engine,
+            batch_bytes=self._settings.model.batch_mib * 1024**2 // MAX_CONCURRENT_GROUPS,
+            extractor=way.extractor,
+            escalate_below=way.escalate_below,
+        )
+        return answer_shard(_shard_of(job, way.spec), context, workers=self._workers, go_on=go_on)
+
+    def prepare(self, job: Job, overrides: SpecOverrides) -> None:
+        """Extract a job's frames into the cache, for an engine elsewhere; why they cannot be is found there again.
+
+        Raises:
+            RequestRefusedError: The options conflict.
+            TransientError: The store is unavailable.
+        """
+        way = self._way(overrides)
+        prepare_shard(_shard_of(job, way.spec), way.extractor, workers=self._workers)
+
+    def _way(self, overrides: SpecOverrides) -> _Way:
+        try:
+            return self._find(overrides)
+        except ConfigurationError as error:
+            raise RequestRefusedError(
+                error.message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY
+            ) from None
+
+    def _find_way(self, overrides: SpecOverrides) -> _Way:
+        spec = make_spec(self.card, self._settings, overrides)
+        if spec.relevance:
+            raise ConfigurationError(
+                f"The sampler {spec.sampling.sampler} is for runs: this service loads no image-text model beside the "
+                "engine; use another sampler."
+            )
+        thresholds = coverage_thresholds(self._settings, spec.sampling)
+        extractor = replace(self._extractor, sampling=spec.sampling, thresholds=thresholds)
+        return _Way(spec, extractor, escalation_margin(self._database, spec))
+
+
+def _shard_of(job: Job, spec: RunSpec) -> Shard:
+    """Return a shard of one job, which is cut if the spec says so."""
+    if spec.chunk_rule:
+        _require_choice(spec.chunk_rule, job.choices)
+        job = replace(job, chunk_s=spec.chunk_s)
+    return Shard(index=0, jobs=(job,))
+
+
+def _require_choice(rule: str, choices: tuple[str, ...]) -> None:
+    """Refuse a rule about a choice that the job does not have."""
+    wanted = choice_of(rule)
+    if wanted is not None and wanted not in choices:
+        raise RequestRefusedError(
+            f"chunk_rule: {rule} names none of the choices.",
+            code="invalid_request",
+            status=HTTPStatus.UNPROCESSABLE_ENTITY,
+        )

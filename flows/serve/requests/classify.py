@@ -1,0 +1,175 @@
+"""`POST /v1/classify`: one multiple-choice question about one video."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from http import HTTPStatus
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from flows.run.parameters import SpecOverrides
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests.jobs import job_from
+from flows.serve.requests.route import Answered, request_router, with_rest
+from infra.settings import PromptOptions
+from infra.settings.chunks import ChunkOptions
+from infra.settings.sampling import SamplingOptions
+from tasks.domain import JobResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import APIRouter
+
+    from flows.serve.requests.classifier import Classifier
+    from flows.shard.answer import AnsweredShard
+    from tasks.domain import Failure
+    from tasks.domain.chunks import ChunkOutcome
+
+
+class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions):
+    """A job, as a row of a manifest, and options of runs; those left empty are as in the settings."""
+
+    video_uri: Annotated[str | None, Field(description="As in a manifest; leave it out to upload the video.")] = None
+    prompt: Annotated[str, Field(description="The question, without its choices.")]
+    choices: Annotated[list[str], Field(description="At least two different answers.")]
+    start_s: Annotated[float | None, Field(description="Start of the segment, in seconds.")] = None
+    end_s: Annotated[float | None, Field(description="End of the segment, in seconds.")] = None
+    task: Annotated[str | None, Field(description="Task, by which the sampler auto may choose.")] = None
+
+    def job_values(self) -> dict[str, object]:
+        """Return the values of the job, by column of a manifest."""
+        return {name: getattr(self, name) for name in _JOB_FIELDS}
+
+    def overrides(self) -> SpecOverrides:
+        """Return the options that are not the job's."""
+
+        def given(model: type[SamplingOptions | PromptOptions | ChunkOptions]) -> dict[str, object]:
+            names = model.model_fields.keys() - _JOB_FIELDS
+            return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+        return SpecOverrides(
+            sampling=SamplingOptions.model_validate(given(SamplingOptions)),
+            prompts=PromptOptions.model_validate(given(PromptOptions)),
+            chunks=ChunkOptions.model_validate(given(ChunkOptions)),
+        )
+
+
+# A manifest has these three, too; a job's own take precedence over those of the settings.
+_JOB_FIELDS = frozenset(
+    {"video_uri", "prompt", "choices", "start_s", "end_s", "task", "template", "system_prompt", "examples"}
+)
+
+
+class AnsweredChunk(Answered):
+    """The answer about one chunk, or why there is none."""
+
+    chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
+    start_s: float | None
+    end_s: float | None
+    label: str | None = None
+    probabilities: list[float] | None = None
+    margin: float | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class ClassifyAnswer(Answered):
+    """The answer to one job; its fields are columns of `reelabel.result`."""
+
+    label: Annotated[str, Field(description="The most probable choice.")]
+    choice_index: int
+    probabilities: Annotated[list[float], Field(description="One per choice, in their order.")]
+    margin: Annotated[float, Field(description="Difference of the two highest probabilities.")]
+    entropy_nats: float
+    model: Annotated[str, Field(description="The model that answered.")]
+    spec_id: Annotated[str, Field(description="As of runs with the same options.")]
+    sampler: str
+    routed_by: str
+    frames_used: int
+    decode_method: str
+    decode_note: str
+    source_fingerprint: str
+    prompt_tokens: int
+    cached_tokens: int
+    chunks: Annotated[list[AnsweredChunk], Field(description="Empty unless chunk_s is given.")]
+    stage_ms: Annotated[
+        dict[str, float],
+        Field(
+            description="Milliseconds by stage, of which those of chunks overlap; `other` is the rest, such as waiting."
+        ),
+    ]
+    total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
+
+
+def classify_router(classifier: Classifier) -> APIRouter:
+    """Return the route that a classifier answers."""
+    return request_router(
+        "classify",
+        ClassifyRequest,
+        ClassifyAnswer,
+        partial(_answer, classifier),
+        summary="Answer a multiple-choice question about a video",
+        description="Answer a job as a run does: the same frames, prompt and engine, hence the same label and "
+        "probabilities.",
+    )
+
+
+def _answer(
+    classifier: Classifier, asked: ClassifyRequest, upload: str | None, go_on: Callable[[], None]
+) -> ClassifyAnswer:
+    started, overrides = time.perf_counter(), asked.overrides()
+    job = job_from(asked.job_values(), upload=upload)
+    answered = classifier.answer(job, overrides, go_on=go_on)
+    if answered.ended.failures:
+        [failure] = answered.ended.failures
+        raise _refuse(failure, upload)
+    [result] = answered.ended.results
+    spec = classifier.spec_of(overrides)
+    total_ms = (time.perf_counter() - started) * 1e3
+    return _to_answer(result, answered, model=spec.model.name, spec_id=spec.spec_id, total_ms=total_ms)
+
+
+def _refuse(failure: Failure, upload: str | None) -> RequestRefusedError:
+    """Return the refusal of a job that failed; an upload has no path that means something to its client."""
+    message = failure.message.replace(upload, "the upload") if upload else failure.message
+    return RequestRefusedError(message, code=failure.code, status=HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+def _to_answer(
+    result: JobResult, answered: AnsweredShard, *, model: str, spec_id: str, total_ms: float
+) -> ClassifyAnswer:
+    answer, seen = result.answer, result.provenance
+    return ClassifyAnswer(
+        label=result.label,
+        choice_index=answer.choice_index,
+        probabilities=list(answer.probabilities),
+        margin=answer.margin,
+        entropy_nats=answer.entropy_nats,
+        model=model,
+        spec_id=spec_id,
+        sampler=seen.sampler,
+        routed_by=result.routed_by,
+        frames_used=seen.frames_used,
+        decode_method=seen.decode_method,
+        decode_note=seen.decode_note,
+        source_fingerprint=seen.fingerprint,
+        prompt_tokens=answer.prompt_tokens,
+        cached_tokens=answer.cached_tokens,
+        chunks=[_to_chunk(chunk) for chunk in sorted(answered.ended.chunks, key=attrgetter("number"))],
+        stage_ms=with_rest(answered.stage_ms, total_ms),
+        total_ms=total_ms,
+    )
+
+
+def _to_chunk(chunk: ChunkOutcome) -> AnsweredChunk:
+    outcome = chunk.outcome
+    place = {"chunk": chunk.number, "start_s": outcome.job.start_s, "end_s": outcome.job.end_s}
+    if isinstance(outcome, JobResult):
+        answer = outcome.answer
+        found = {"label": outcome.label, "probabilities": list(answer.probabilities), "margin": answer.margin}
+        return AnsweredChunk.model_validate(place | found)
+    return AnsweredChunk.model_validate(place | {"code": outcome.code, "message": outcome.message})

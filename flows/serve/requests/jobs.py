@@ -1,0 +1,43 @@
+"""A request's job: a row of a manifest, by the manifest's own rules."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from flows.serve.refusals import RequestRefusedError
+from tasks.manifest.check import check_row
+from tasks.manifest.digests import job_of
+from tasks.manifest.schema import JOB_COLUMNS, QUESTION
+
+if TYPE_CHECKING:
+    from tasks.domain import Job
+
+# Of the only job of a request; it is in no table.
+JOB_ID = "request"
+
+
+def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = True) -> Job:
+    """Check the values of a job as a manifest's row is checked.
+
+    Args:
+        values: By column of a manifest.
+        upload: Path of its video, if that was uploaded.
+        questions: Whether it asks something.
+
+    Raises:
+        RequestRefusedError: They break rules, which the message names, or name no video, or two.
+    """
+    uri = values.get("video_uri")
+    if (uri is None) == (upload is None):
+        why = "Name a video_uri, or upload a video" if uri is None else "Upload a video or name a video_uri, not both"
+        raise _refuse(f"{why}.")
+    row = {name: None for name in JOB_COLUMNS if name != "media"} | values
+    row |= {"job_id": JOB_ID, "video_uri": upload or uri, "choices": values.get("choices")}
+    if faults := check_row(row, questions=questions):
+        raise _refuse(" ".join(faults))
+    return job_of(row | ({} if questions else QUESTION))
+
+
+def _refuse(message: str) -> RequestRefusedError:
+    return RequestRefusedError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)

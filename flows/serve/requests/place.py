@@ -1,0 +1,57 @@
+"""A single request from its first byte to its answer: a place, the body, and the work in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import BaseModel
+
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests.body import read_body
+from flows.serve.requests.service import service_of
+from flows.serve.requests.work import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+_RESTART_S = 10.0
+Asked = TypeVar("Asked", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+async def answer_in_place(
+    request: Request,
+    route: str,
+    model: type[Asked],
+    work: Callable[[Asked, str | None, Callable[[], None]], Answer],
+) -> Answer:
+    """Answer a request in a place of its own.
+
+    Args:
+        request: The request.
+        route: What it asks for, in the metrics.
+        model: What its JSON must be.
+        work: Given the JSON, the path of the uploaded video if there is one, and a function to call between its
+            stages.
+
+    Raises:
+        RequestRefusedError: There is no place, the body is at fault, or the service ends.
+        ClientGoneError: The client has gone.
+    """
+    service = service_of(request)
+    idle_s = service.settings.serve.idle_timeout_s
+    with service.admission.place(route):
+        try:
+            async with read_body(request, model, service.uploads, idle_s=idle_s) as (asked, upload):
+                return await in_thread(request, service.threads, lambda go_on: work(asked, upload, go_on))
+        except asyncio.CancelledError:
+            raise RequestRefusedError(
+                "The service ends; try again after the seconds in Retry-After.",
+                code="stopping",
+                status=HTTPStatus.SERVICE_UNAVAILABLE,
+                retry_after_s=_RESTART_S,
+            ) from None

@@ -1,0 +1,133 @@
+"""A session's queries as jobs, to be asked again offline: each shows exactly the frames that its query saw.
+
+The frames become a lossless video on the store, so that everything that reads videos reads them, on any machine:
+FFV1 in Matroska, every frame a keyframe, at its true time to the millisecond. Queries with the same frames share one.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import av
+import polars as pl
+
+from reelabel.digest import json_digest
+from reelabel.errors import ConfigurationError
+from reelabel.wording import pluralize
+from tasks.live.record.stored import SessionFrames
+from tasks.manifest.schema import REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reelabel.seal import Seal
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.live.record.frame_part import KeptFrame
+    from tasks.live.record.stored import StoredSession
+
+_MS = Fraction(1, 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionJobs:
+    """The manifest of a session's queries.
+
+    Attributes:
+        manifest_uri: Where it is.
+        jobs: Number of its jobs; the query numbered 7 is the job `query-7`.
+        left_out: Number of queries left out, by the reason.
+    """
+
+    manifest_uri: str
+    jobs: int
+    left_out: Mapping[str, int]
+
+    def __str__(self) -> str:
+        """Say what is asked again."""
+        reasons = "".join(f" {pluralize(count, 'question')} left out: {why}." for why, count in self.left_out.items())
+        return f"{pluralize(self.jobs, 'question')} of the session asked again.{reasons}"
+
+
+def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, seal: Seal) -> SessionJobs:
+    """Write the videos and the manifest of a session's queries to the store; what is there already stays.
+
+    Raises:
+        ConfigurationError: No query can be asked again, or a frame file is gone or altered.
+        StoreUnavailableError: The store does not respond.
+    """
+    folder = f"{root_uri.rstrip('/')}/live/{session.row['session_id']}"
+    frames = SessionFrames(session, objects, root_uri, seal)
+    left_out: Counter[str] = Counter()
+    rows: list[dict[str, Any]] = []
+    written: dict[str, str] = {}
+    for query in session.queries:
+        if why := _unfit(query):
+            left_out[why] += 1
+            continue
+        shown = _of_one_size(list(frames.seen_by(query)))
+        if not shown:
+            left_out["its frames were not written before the server was lost"] += 1
+            continue
+        digest = json_digest([frame.number for frame in shown])
+        if digest not in written:
+            written[digest] = f"{folder}/{digest}.mkv"
+            _write(objects, written[digest], encode_footage(shown))
+        rows.append(
+            {
+                "job_id": f"query-{query['query']}",
+                "video_uri": written[digest],
+                "prompt": query["question"],
+                "choices": list(query["choices"]),
+                "task": "live",
+            }
+        )
+    if not rows:
+        reasons = "; ".join(f"{pluralize(count, 'question')}: {why}" for why, count in left_out.items())
+        raise ConfigurationError(f"No question of the session can be asked again: {reasons or 'it has none'}.")
+    manifest = io.BytesIO()
+    pl.DataFrame(rows, schema=REQUIRED | {"task": pl.String()}).write_parquet(manifest)
+    objects.replace(f"{folder}/queries.parquet", manifest.getvalue())
+    return SessionJobs(manifest_uri=f"{folder}/queries.parquet", jobs=len(rows), left_out=left_out)
+
+
+def _write(objects: ObjectStore, uri: str, data: bytes) -> None:
+    """Write a video; one that is there is replaced only if it was altered, since its labels go with its version."""
+    if not objects.write_new(uri, data) and objects.read(uri) != data:
+        objects.replace(uri, data)
+
+
+def encode_footage(frames: Sequence[KeptFrame]) -> bytes:
+    """Return frames of one size as a video; the same frames give the same bytes."""
+    height, width, _ = frames[0].image.shape
+    written = io.BytesIO()
+    with av.open(written, "w", format="matroska", options={"fflags": "+bitexact"}) as container:
+        stream = container.add_stream("ffv1", rate=_rate(frames), options={"g": "1", "flags": "+bitexact"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "bgr0"
+        stream.time_base = stream.codec_context.time_base = _MS
+        for kept in frames:
+            frame = av.VideoFrame.from_ndarray(kept.image, format="rgb24").reformat(format="bgr0")
+            frame.pts, frame.time_base = round(kept.time_s * 1000), _MS
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return written.getvalue()
+
+
+def _unfit(query: Mapping[str, Any]) -> str:
+    if query["choices"] is None:
+        return "it has no choices"
+    return "it saw no frame" if query["last_frame_s"] is None else ""
+
+
+def _of_one_size(frames: list[KeptFrame]) -> list[KeptFrame]:
+    """Return the frames of the last one's size: a camera may have been turned."""
+    return [frame for frame in frames if frame.image.shape == frames[-1].image.shape]
+
+
+def _rate(frames: Sequence[KeptFrame]) -> Fraction:
+    """Return the average frame rate."""
+    span_s = frames[-1].time_s - frames[0].time_s
+    return Fraction((len(frames) - 1) / span_s).limit_denominator(1000) if span_s > 0 else Fraction(1)

@@ -1,0 +1,344 @@
+"""What a live session leaves behind: its kept frames in frame files on the store, its queries as rows.
+
+A query's row is committed before its answer is acknowledged. Frames are written in the background, so that no arrival
+waits for the store: a server that is killed loses those of the last seconds at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlalchemy import func, insert, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from infra.database.connect import database_errors
+from reelabel.errors import ReelabelError
+from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.database.temp_table import storable
+from tasks.live.record.frame_part import KeptFrame, encode_part, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    import numpy.typing as npt
+    from sqlalchemy import Engine
+
+    from reelabel.seal import Seal
+    from reelabel.sources.object_store import ObjectStore
+
+_LOGGER = logging.getLogger(__name__)
+# How often waiting frames are written, and sessions are marked as alive.
+WRITE_EVERY_S = 10.0
+# The most pixels of a frame file, and of the frames that wait for a store that does not respond.
+_PART_BYTES = 64 * 1024**2
+_WAITING_BYTES = 4 * _PART_BYTES
+# Columns of a query's row that are as in `Answered`.
+_SAME = (
+    *("query", "code", "asked_s", "frames_used", "sink_frames", "window_from_s", "last_frame_s"),
+    *("prompt_tokens", "cached_tokens", "output_tokens", "first_token_ms", "total_ms", "model"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A session that begins.
+
+    Attributes:
+        session_id: Its id.
+        model: The model that answers.
+        config: What its client asked for, as JSON values.
+        versions: Versions of what decodes and answers.
+        host: The server's machine.
+    """
+
+    session_id: UUID
+    model: str
+    config: Mapping[str, Any]
+    versions: Mapping[str, str]
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A query that has ended, with an answer or with the reason why it has none.
+
+    It saw the kept frames numbered below `sink_frames`, and those from `window_from_s` on, up to `last_frame_s`.
+
+    Attributes:
+        query: Number of the query in its session, from 0.
+        question: The question as asked.
+        choices: The choices, of a query that has some.
+        answer: The answer's text, or the choice; None if there is none.
+        probabilities: Probability of each choice.
+        code: Why there is no answer, as a stable code; None if there is one.
+        message: The same as a sentence.
+        asked_s: When it was asked, in seconds on the session's clock.
+        frames_used: Frames in its prompt.
+        sink_frames: Frames of the sink, which are never evicted.
+        window_from_s: Time of the window's first frame; None if no frame was seen.
+        last_frame_s: Time of the last frame; None if no frame was seen.
+        prompt_tokens: Tokens of the prompt.
+        cached_tokens: Those whose prefill was found in the cache.
+        output_tokens: Tokens of the answer.
+        first_token_ms: From the query's arrival to the first token; None if there is none.
+        total_ms: From the query's arrival to the last token.
+        model: The model that answered.
+    """
+
+    query: int
+    question: str
+    choices: tuple[str, ...] | None = None
+    answer: str | None
+    probabilities: tuple[float, ...] | None = None
+    code: str | None = None
+    message: str | None = None
+    asked_s: float
+    frames_used: int
+    sink_frames: int = 0
+    window_from_s: float | None
+    last_frame_s: float | None
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    first_token_ms: float | None
+    total_ms: float
+    model: str
+
+    @property
+    def margin(self) -> float | None:
+        """Probability of the best choice minus that of the runner-up."""
+        if self.probabilities is None:
+            return None
+        best, second = sorted(self.probabilities, reverse=True)[:2]
+        return best - second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameCounts:
+    """How the frames of a session were acknowledged, those that were not kept.
+
+    Attributes:
+        received: All frames.
+        similar: Too similar to the last kept one.
+        busy: Dropped because a newer one came before they were read.
+        evicted: Came too late.
+    """
+
+    received: int
+    similar: int = 0
+    busy: int = 0
+    evicted: int = 0
+
+
+class Recorder:
+    """Records the sessions of one server; its thread writes their frames. Thread-safe."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        objects: ObjectStore,
+        root_uri: str,
+        *,
+        seal: Seal,
+        write_every_s: float = WRITE_EVERY_S,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            engine: The database.
+            objects: The object store.
+            root_uri: The store's root, below which the frames go.
+            seal: Seals the frame files.
+            write_every_s: Seconds between two writes of waiting frames.
+        """
+        self.engine, self.objects, self.seal = engine, objects, seal
+        self.root_uri = root_uri.rstrip("/")
+        self._every_s = write_every_s
+        self._open: dict[UUID, SessionRecord] = {}
+        self._lock = threading.Lock()
+        self._wake, self._closing = threading.Event(), False
+        self._thread = threading.Thread(target=self._write_on, name="live-frames", daemon=True)
+        self._thread.start()
+
+    def open(self, opened: Opened) -> SessionRecord:
+        """Write the row of a session that begins.
+
+        Raises:
+            DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
+        """
+        row = {name: getattr(opened, name) for name in ("session_id", "model", "host")}
+        row |= {"config": dict(opened.config), "versions": dict(opened.versions)}
+        with database_errors(), self.engine.begin() as connection:
+            connection.execute(insert(LIVE_SESSION).values(row))
+        record = SessionRecord(self, opened.session_id)
+        with self._lock:
+            self._open[opened.session_id] = record
+        return record
+
+    def forget(self, session_id: UUID) -> None:
+        """No longer write a session that has ended."""
+        with self._lock:
+            self._open.pop(session_id, None)
+
+    def wake(self) -> None:
+        """Write waiting frames now, in the background."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Write what waits, once, and stop the thread; sessions that are still open stay so in the database."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+
+    def _write_on(self) -> None:
+        while not self._closing:
+            self._wake.wait(self._every_s)
+            self._wake.clear()
+            with self._lock:
+                records = list(self._open.values())
+            for record in records:
+                try:
+                    record.write()
+                except Exception as error:  # noqa: BLE001 - those of the other sessions are written all the same
+                    _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, _told(error))
+            try:
+                self._mark_alive([record.session_id for record in records])
+            except ReelabelError as error:
+                _LOGGER.warning("The live sessions could not be marked as alive: %s", error)
+
+    def _mark_alive(self, session_ids: list[UUID]) -> None:
+        if session_ids:
+            alive = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id.in_(session_ids)).values(seen_at=func.now())
+            with database_errors(), self.engine.begin() as connection:
+                connection.execute(alive)
+
+
+@dataclass(eq=False)
+class SessionRecord:
+    """Records one session. Thread-safe."""
+
+    recorder: Recorder
+    session_id: UUID
+    _waiting: deque[KeptFrame] = field(default_factory=deque)
+    _waiting_bytes: int = 0
+    _kept: int = 0
+    _lost: int = 0
+    _parts: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
+
+    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
+        """Record a kept frame, later than those before; returns at once.
+
+        Where the store has not responded for so long that the waiting frames would fill the memory, a frame is
+        counted as lost instead.
+
+        Args:
+            time_s: Its time, in seconds on the session's clock.
+            image: RGB pixels; shape (H, W, 3), uint8.
+        """
+        with self._lock:
+            number, self._kept = self._kept, self._kept + 1
+            if self._waiting_bytes + image.nbytes > _WAITING_BYTES:
+                self._lost += 1
+                return
+            self._waiting.append(KeptFrame(number, time_s, np.ascontiguousarray(image)))
+            self._waiting_bytes += image.nbytes
+            is_full = self._waiting_bytes >= _PART_BYTES
+        if is_full:
+            self.recorder.wake()
+
+    def answer(self, answered: Answered) -> None:
+        """Write the row of a query; it is committed when this returns. Writing the same query again changes nothing.
+
+        Raises:
+            DatabaseUnavailableError: Postgres is unavailable; the row may or may not have been written.
+        """
+        row: dict[str, Any] = {
+            "session_id": self.session_id,
+            "question": storable(answered.question),
+            "choices": None if answered.choices is None else [storable(choice) for choice in answered.choices],
+            "answer": None if answered.answer is None else storable(answered.answer),
+            "choice_index": _choice_index(answered),
+            "probabilities": None if answered.probabilities is None else list(answered.probabilities),
+            "margin": answered.margin,
+            "message": None if answered.message is None else storable(answered.message),
+        }
+        row |= {name: getattr(answered, name) for name in _SAME}
+        with database_errors(), self.recorder.engine.begin() as connection:
+            connection.execute(upsert(LIVE_QUERY).values(row).on_conflict_do_nothing())
+
+    def write(self) -> None:
+        """Write the waiting frames to the store, and their rows.
+
+        Raises:
+            TransientError: The store or Postgres is unavailable; the frames wait.
+        """
+        with self._writing:
+            while frames := self._next_part():
+                self._write_part(frames)
+                with self._lock:
+                    for frame in frames:
+                        self._waiting.popleft()
+                        self._waiting_bytes -= frame.image.nbytes
+
+    def close(self, *, reason: str, counts: FrameCounts) -> None:
+        """Write the remaining frames, and the session's end.
+
+        Raises:
+            TransientError: The store or Postgres is unavailable; frames that could not be written count as lost.
+        """
+        self.recorder.forget(self.session_id)
+        try:
+            self.write()
+        finally:
+            with self._lock:
+                kept, lost = self._kept, self._lost + len(self._waiting)
+            ended = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id == self.session_id)
+            values = {f"frames_{name}": getattr(counts, name) for name in ("received", "similar", "busy", "evicted")}
+            values |= {"frames_kept": kept, "frames_lost": lost, "reason": storable(reason)}
+            with database_errors(), self.recorder.engine.begin() as connection:
+                connection.execute(ended.values(values | {"ended_at": func.now(), "seen_at": func.now()}))
+
+    def _next_part(self) -> list[KeptFrame]:
+        """Return the next waiting frames of one size that fit into one file."""
+        with self._lock:
+            frames: list[KeptFrame] = []
+            room = _PART_BYTES
+            for frame in self._waiting:
+                if frames and (frame.image.shape != frames[0].image.shape or frame.image.nbytes > room):
+                    break
+                frames.append(frame)
+                room -= frame.image.nbytes
+            return frames
+
+    def _write_part(self, frames: list[KeptFrame]) -> None:
+        recorder, key = self.recorder, key_of(self.session_id, self._parts)
+        data = encode_part(frames, session_id=self.session_id, part=self._parts, seal=recorder.seal)
+        # A write whose row could not be written is repeated, and may have more frames by then.
+        recorder.objects.replace(f"{recorder.root_uri}/{key}", data)
+        row = {"session_id": self.session_id, "part": self._parts, "key": key, "bytes": len(data)}
+        row |= {"first_frame": frames[0].number, "frames": len(frames)}
+        row |= {"first_s": frames[0].time_s, "last_s": frames[-1].time_s}
+        replaced = upsert(LIVE_FRAMES).values(row)
+        kept = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id == self.session_id)
+        with database_errors(), recorder.engine.begin() as connection:
+            connection.execute(replaced.on_conflict_do_update(index_elements=["session_id", "part"], set_=row))
+            connection.execute(kept.values(frames_kept=frames[-1].number + 1, seen_at=func.now()))
+        self._parts += 1
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _choice_index(answered: Answered) -> int | None:
+    if answered.choices is None or answered.answer is None:
+        return None
+    return answered.choices.index(answered.answer)

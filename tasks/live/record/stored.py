@@ -1,0 +1,128 @@
+"""Recorded live sessions: their rows, and the frames that a query saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import String, cast, func, select
+
+from infra.database.connect import database_errors
+from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
+from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.live.record.frame_part import KeptFrame, read_part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    from sqlalchemy import Engine, RowMapping, Select, Table
+
+    from reelabel.frames.frame_file import FrameFile
+    from reelabel.seal import Seal
+    from reelabel.sources.object_store import ObjectStore
+
+_SHOWN_SESSIONS = 3
+# Frame files of a session that are kept in memory while its queries are gone through in order.
+_KEPT_PARTS = 4
+# A session without a heartbeat for this long was lost with its server, which sends one every ten seconds.
+LOST_AFTER_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSession:
+    """A recorded session.
+
+    Attributes:
+        row: Its row of `live_session`, and `state`: `open`, `ended` or `lost`.
+        queries: Its rows of `live_query`, in order.
+        parts: Its rows of `live_frames`, in order.
+    """
+
+    row: dict[str, Any]
+    queries: list[dict[str, Any]] = field(repr=False)
+    parts: list[dict[str, Any]] = field(repr=False)
+
+
+def find_session(engine: Engine, text: str) -> StoredSession:
+    """Find a session by its id, a prefix of its id, or `last`.
+
+    Raises:
+        ConfigurationError: No session or several sessions match; the message lists the latest.
+    """
+    is_lost = LIVE_SESSION.c.seen_at < func.now() - func.make_interval(0, 0, 0, 0, 0, 0, LOST_AFTER_S)
+    newest = select(LIVE_SESSION, is_lost.label("is_lost")).order_by(LIVE_SESSION.c.started_at.desc())
+    by_id = cast(LIVE_SESSION.c.session_id, String).startswith(text.lower(), autoescape=True)
+    query = newest.limit(1) if text == "last" else newest.where(by_id).limit(_SHOWN_SESSIONS)
+    with database_errors(), engine.connect() as connection:
+        rows = connection.execute(query).mappings().all()
+        if len(rows) != 1:
+            raise _no_such_session(text, rows, connection.execute(newest.limit(_SHOWN_SESSIONS)).mappings().all())
+        key = rows[0]["session_id"]
+        queries, parts = (
+            [dict(row) for row in connection.execute(_rows_of(key, table)).mappings()]
+            for table in (LIVE_QUERY, LIVE_FRAMES)
+        )
+    state = "ended" if rows[0]["ended_at"] else "lost" if rows[0]["is_lost"] else "open"
+    return StoredSession(row=dict(rows[0]) | {"state": state}, queries=queries, parts=parts)
+
+
+def _rows_of(session_id: UUID, table: Table) -> Select[Any]:
+    return select(table).where(table.c.session_id == session_id).order_by(*table.primary_key)
+
+
+def _no_such_session(text: str, rows: Sequence[RowMapping], latest: Sequence[RowMapping]) -> ConfigurationError:
+    if not latest:
+        return ConfigurationError("No live session has been recorded yet; `reelabel serve` records them.")
+    known = ", ".join(f"{row['session_id']} ({row['started_at']:%Y-%m-%d %H:%M})" for row in rows or latest)
+    hint = "use a longer prefix" if rows else "use one of the latest"
+    return ConfigurationError(f"{'Several' if rows else 'No'} live sessions match {text!r}; {hint}: {known}.")
+
+
+class SessionFrames:
+    """Reads the kept frames of a recorded session."""
+
+    def __init__(self, session: StoredSession, objects: ObjectStore, root_uri: str, seal: Seal) -> None:
+        """Read nothing yet."""
+        self._parts = session.parts
+        self._read = lru_cache(_KEPT_PARTS)(lambda key: read_part(objects, root_uri, key, seal))
+
+    def seen_by(self, query: Mapping[str, Any]) -> Iterator[KeptFrame]:
+        """Yield the frames that a query saw, in order.
+
+        Raises:
+            ConfigurationError: A frame file is gone or altered.
+        """
+        if query["last_frame_s"] is None:
+            return
+        from_s = query["window_from_s"]
+        for part in self._parts:
+            has_sink = part["first_frame"] < query["sink_frames"]
+            has_window = from_s is not None and part["last_s"] >= from_s
+            if part["first_s"] <= query["last_frame_s"] and (has_sink or has_window):
+                for frame in self.frames_of(part):
+                    is_seen = frame.number < query["sink_frames"] or (from_s is not None and frame.time_s >= from_s)
+                    if is_seen and frame.time_s <= query["last_frame_s"]:
+                        yield frame
+
+    def frames_of(self, part: Mapping[str, Any]) -> Iterator[KeptFrame]:
+        """Yield the frames of a part.
+
+        Raises:
+            ConfigurationError: Its file is gone or altered.
+        """
+        file = self._file(part["key"])
+        for number, time_s, image in zip(file.frame_index.tolist(), file.time_s.tolist(), file.images, strict=True):
+            yield KeptFrame(number, time_s, image)
+
+    def _file(self, key: str) -> FrameFile:
+        try:
+            return self._read(key)
+        except ObjectMissingError:
+            why = "is gone"
+        except FrameFileError as error:
+            why = f"cannot be used: {error.message.rstrip('.')}"
+        raise ConfigurationError(
+            f"The session's frame file {key} on the store {why}; its frames cannot be shown again."
+        )

@@ -1,0 +1,252 @@
+"""`reelabel live` against a real server of live sessions, with sources of real files and streams."""
+
+import functools
+import http.server
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import av
+import numpy as np
+import pytest
+
+from flows.cli.live.client import LiveClient
+from flows.cli.live.run import LiveOptions, run_live
+from flows.cli.live.source import Source
+from infra.settings import Settings
+from infra.settings.live import LiveSettings
+from infra.settings.serve import ServeSettings
+from reelabel.errors import ConfigurationError
+from tests.flows.cli.live.rtsp_server import rtsp_camera
+from tests.flows.serve.live.server import live_server
+
+pytestmark = pytest.mark.system
+FPS, SECONDS = 10, 2
+TOKEN = "sixteen-characters-or-more"
+
+
+def write_video(path, *, seconds=SECONDS, **options):
+    """Write a video that grows brighter."""
+    with av.open(str(path), "w", **options) as container:
+        stream = container.add_stream("libx264", rate=FPS)
+        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
+        for number in range(FPS * seconds):
+            pixels = np.full((96, 128, 3), number * 12 % 256, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    return write_video(tmp_path_factory.mktemp("source") / "brighter.mp4")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with live_server() as server:
+        yield server
+
+
+def options(source, url, **changed):
+    values = {"questions": ("Is it dark?",), "choices": None, "every_s": None, "fps": 4.0, "limit_s": None}
+    return LiveOptions(**{"source": str(source), "window_s": None, "url": url, "as_json": False, **values, **changed})
+
+
+def test_a_file_is_paced_as_a_camera_and_asked_about_at_its_end(server, video, capsys):
+    assert run_live(options(video, server.url)) == 0
+
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("1.8 s  Is it dark?  0 ")
+    assert "first token" in said[1]
+    assert "of them read before" in said[1]
+    assert said[2].startswith("8 frames: ")
+    assert said[3].startswith("1 of 1 question answered: first token after ")
+
+
+def test_questions_with_choices_are_asked_every_so_many_seconds(server, video, capsys):
+    assert run_live(options(video, server.url, questions=("Dark?", "Red?"), choices=("yes", "no"), every_s=0.9)) == 0
+
+    said = [line for line in capsys.readouterr().out.splitlines() if "?  yes (0.750)" in line]
+    assert [line.split("  ")[1] for line in said] == ["Dark?", "Red?", "Dark?", "Red?"]
+
+
+def test_a_question_without_an_answer_is_told_and_counts(server, video, capsys):
+    server.model.fails_with = ConfigurationError("The model is at fault.")
+    try:
+        assert run_live(options(video, server.url, limit_s=0.5)) == 1
+    finally:
+        server.model.fails_with = None
+
+    told = capsys.readouterr()
+    assert "query_" in told.err or "internal" in told.err
+    assert "None of 1 question answered." in told.out
+
+
+def test_a_lost_connection_is_taken_up_again_and_a_question_sent_meanwhile_is_answered_once(server, video):
+    heard, answered = [], threading.Event()
+
+    def hear(event):
+        heard.append(event)
+        if event.type == "response.done":
+            answered.set()
+
+    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    with Source(str(video), fps=4) as source:
+        jpeg = next(source.frames()).jpeg
+    assert client.send_frame(jpeg, frame_id="0", time_s=0.0)
+    while not any(event.type == "video.frame.ack" for event in heard):
+        threading.Event().wait(0.01)
+    server.drop()
+    client.ask("Which frames?", query_id="q0")  # into a connection that is gone
+    assert answered.wait(20)
+
+    assert client.finish(10)
+    client.close()
+    assert client.resumed == 1
+    assert [event.text for event in heard if event.type == "response.done"] == ["0"]
+    seqs = [event.seq for event in heard if event.seq]
+    assert len(seqs) == len(set(seqs))  # nothing is heard twice
+
+
+def test_what_was_missed_while_the_connection_was_lost_is_heard(server, video):
+    heard, back = [], threading.Event()
+
+    def hear(event):
+        heard.append(event)
+        if event.type == "session.created":
+            back.set()
+
+    server.model.may_answer.clear()
+    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    with Source(str(video), fps=4) as source:
+        client.send_frame(next(source.frames()).jpeg, frame_id="0", time_s=0.0)
+    client.ask("Which frames?", query_id="q0")
+    while not any(event.type == "response.start" for event in heard):
+        threading.Event().wait(0.01)
+    server.drop()
+    server.model.may_answer.set()  # it is answered while nobody listens
+    assert back.wait(20)
+
+    assert client.finish(10)
+    client.close()
+    kinds = [event.type for event in heard]
+    assert kinds.index("response.done") < kinds.index("session.created")
+    assert [event.seq for event in heard] == sorted({event.seq for event in heard})
+
+
+def test_a_camera_that_speaks_rtsp_is_a_source(server, capsys):
+    with rtsp_camera(4 * FPS) as url:
+        assert run_live(options(url, server.url, questions=("Which frames?",), every_s=1.0)) == 0
+
+    said = capsys.readouterr().out
+    assert "first token" in said
+    frames = int(re.search(r"(\d+) frames: ", said)[1])
+    assert 5 <= frames <= 16  # of 4 s at 4 a second, from when the stream is known
+
+
+def test_an_hls_address_is_a_source(tmp_path):
+    write_video(tmp_path / "live.m3u8", format="hls", options={"hls_time": "1", "hls_list_size": "0"})
+
+    with served(tmp_path) as url, Source(f"{url}/live.m3u8", fps=10) as source:
+        assert not source.is_file
+        assert len(list(source.frames())) >= 1
+
+
+def test_a_playlist_from_elsewhere_cannot_name_files_of_this_machine(tmp_path, video):
+    segment = f"#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\nfile://{video}\n#EXT-X-ENDLIST\n"
+    (tmp_path / "evil.m3u8").write_text(segment)
+
+    with served(tmp_path) as url, pytest.raises(ConfigurationError, match=r"cannot be opened|has no video"):
+        Source(f"{url}/evil.m3u8", fps=2)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("missing.mp4", "There is no file missing.mp4; check the path"),
+        ("ftp://host/x.mp4", "ftp://host/x.mp4 is no source of frames; use a path, rtsp://"),
+        (__file__, "cannot be opened .*; check the source"),
+        ("/dev/video99", "/dev/video99 cannot be opened"),
+        ("rtsp://127.0.0.1:1/stream", "cannot be opened .*Connection refused"),
+    ],
+)
+def test_a_source_that_cannot_be_used_is_told_in_a_sentence(source, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Source(source, fps=2)
+
+
+def test_a_server_that_is_not_there_or_something_else_is_told_in_a_sentence(video, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"No live sessions are served at ws://127\.0\.0\.1:1/.*--url"):
+        run_live(options(video, "http://127.0.0.1:1"))
+    with (
+        served(tmp_path) as url,
+        pytest.raises(ConfigurationError, match=r"serves no live sessions \(404\); name live in serve\.load"),
+    ):
+        run_live(options(video, url))
+    with pytest.raises(ConfigurationError, match="nonsense:// is no address of a server"):
+        run_live(options(video, "nonsense://"))
+
+
+def test_a_server_with_a_token_takes_who_has_it(monkeypatch, video):
+    with live_server(settings=Settings(serve=ServeSettings(token=TOKEN))) as server:
+        with pytest.raises(ConfigurationError, match="refuses the connection: This service needs its token"):
+            run_live(options(video, server.url))
+        monkeypatch.setenv("REELABEL_SERVE_TOKEN", TOKEN)
+
+        assert run_live(options(video, server.url, limit_s=0.5)) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"choices": ("yes",)}, "cannot be asked: choices must have at least 2"),
+        ({"choices": ("yes", "yes")}, "choices must differ"),
+        ({"questions": ("",)}, "cannot be asked: text must have at least 1"),
+    ],
+)
+def test_a_question_that_the_server_would_refuse_is_refused_first(video, changed, message):
+    with pytest.raises(ConfigurationError, match=message):
+        run_live(options(video, "http://127.0.0.1:1", **changed))
+
+
+def test_ctrl_c_ends_the_session_and_prints_what_became_of_it(server, tmp_path):
+    path = write_video(tmp_path / "long.mp4", seconds=120)
+    command = [sys.executable, "-m", "flows.cli", "live", str(path), "--ask", "Which?", "--every", "0.5"]
+    with subprocess.Popen([*command, "--url", server.url], stdout=subprocess.PIPE, text=True) as client:
+        first = client.stdout.readline()
+        client.send_signal(signal.SIGINT)
+        rest, _ = client.communicate(timeout=10)
+
+    assert "Which?" in first
+    assert client.returncode == 130
+    assert "answered: first token after" in rest
+
+
+def test_a_server_that_does_not_come_back_is_told(video, capsys):
+    with live_server(settings=Settings(live=LiveSettings(resume_s=1))) as server:
+        threading.Timer(0.7, server.end).start()
+
+        assert run_live(options(video, server.url)) == 1
+
+    assert "The connection was lost, and could not be taken up again in time." in capsys.readouterr().err
+
+
+@contextmanager
+def served(folder):
+    """Serve a folder's files by HTTP."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{web.server_port}"
+        web.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        """Say nothing."""

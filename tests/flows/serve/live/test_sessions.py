@@ -1,0 +1,182 @@
+"""Live sessions over the WebSocket of a real service, with the demo's tiny model."""
+
+import base64
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from sqlalchemy import select
+from websockets.exceptions import ConnectionClosed
+
+from infra.database.connect import connect
+from infra.interrupts import EXIT_CODE
+from tasks.database.tables import LIVE_QUERY, LIVE_SESSION
+from tests.flows.serve.live.client import TOKEN, Client, send_frames, send_nonsense
+from tests.flows.serve.served import serving
+from tests.live.client import picture
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_live")]
+CHOICES = ["red", "green", "blue", "yellow"]
+
+
+@pytest.fixture(scope="module")
+def served(own_environment):
+    settings = {
+        "REELABEL_SERVE_LOAD": '["live"]',
+        "REELABEL_SERVE_TOKEN": TOKEN,
+        "REELABEL_LIVE_CONFIG_TIMEOUT_S": "2",
+        "REELABEL_LIVE_RESUME_S": "4",
+        "REELABEL_LIVE_IDLE_TIMEOUT_S": "300",
+    }
+    with serving(own_environment | settings) as served:
+        yield served
+        began_s = time.monotonic()
+        with Client(served.url, {}) as client:  # is there to the end
+            send_frames(client, [0, 100])
+            assert served.end(signal.SIGINT) == EXIT_CODE
+        assert time.monotonic() - began_s < 15
+
+
+@pytest.fixture(scope="module")
+def rows(own_services):
+    """Return a function that reads the rows of a session."""
+    engine = connect(own_services.database)
+
+    def rows(session_id):
+        with engine.connect() as connection:
+            sessions = connection.execute(select(LIVE_SESSION).where(LIVE_SESSION.c.session_id == session_id))
+            queries = select(LIVE_QUERY).where(LIVE_QUERY.c.session_id == session_id).order_by(LIVE_QUERY.c.query)
+            return sessions.mappings().one(), connection.execute(queries).mappings().all()
+
+    yield rows
+    engine.dispose()
+
+
+def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
+    with Client(served.url, {"sampling": {"max_tokens": 8}, "window": 64}) as client:
+        for turn in range(4):
+            send_frames(client, [20 + 50 * turn, 40 + 50 * turn], first_s=2 * turn)
+            free = client.ask("What is there?")
+            chosen = client.ask(choices=CHOICES)
+            assert free["frames_used"] == chosen["frames_used"] == 2 * (turn + 1)
+            assert free["output_tokens"] <= 8
+            assert chosen["text"] == CHOICES[chosen["choice"]]
+            assert sum(chosen["probabilities"]) == pytest.approx(1)
+        send_frames(client, [0, 120] * 20, first_s=8)
+        chosen = client.ask(choices=CHOICES)
+        assert chosen["cached_tokens"] > chosen["prompt_tokens"] / 2, "the frames were read as they came"
+        assert client.end()["reason"] == "done"
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        assert closed.value.rcvd.code == 1000
+    assert [event["seq"] for event in client.events] == list(range(1, len(client.events) + 1))
+    session, queries = rows(client.created["session_id"])
+    done = [event for event in client.events if event["type"] == "response.done"]
+    assert [row["answer"] for row in queries] == [event["text"] for event in done]
+    assert (session["frames_kept"], session["reason"]) == (48, "done")
+
+
+def test_a_published_client_works_unchanged(served):
+    """Speak as vLLM-Omni's example does: no event is read before the query, and the last one is session.done."""
+    with Client(served.url) as client:
+        client.send({"type": "session.config", "model": None, "modalities": ["text"], "num_frames": 32})
+        for shade in (0, 80, 160):
+            client.send({"type": "video.frame", "data": base64.b64encode(picture(shade)).decode()})
+            time.sleep(0.05)
+        client.send({"type": "video.query", "text": "Describe what you see in the video."})
+        text = ""
+        while (event := client.next())["type"] != "response.text.done":
+            text += event.get("delta", "")
+            assert event["type"] != "error"
+        assert event["text"] == text
+        client.send({"type": "video.done"})
+        assert client.next()["type"] == "session.done"
+
+
+def test_sessions_at_once_are_answered_as_alone(served):
+    shades = {name: [10 + 30 * name, 120 + 20 * name, 250 - 15 * name] for name in range(4)}
+
+    def talk(name):
+        with Client(served.url, {}) as client:
+            send_frames(client, shades[name])
+            return client.ask(choices=CHOICES)["probabilities"]
+
+    alone = {name: talk(name) for name in shades}
+    with ThreadPoolExecutor(len(shades)) as threads:
+        together = dict(zip(shades, threads.map(talk, shades), strict=True))
+    for name in shades:
+        assert together[name] == pytest.approx(alone[name], abs=1e-3)
+
+
+def test_a_client_that_comes_back_gets_what_it_missed(served):
+    client = Client(served.url, {})
+    send_frames(client, [0, 100])
+    client.send({"type": "video.query", "text": "What is there?", "choices": CHOICES})
+    client.vanish()  # vanishes, without a word
+    last_seq, created = client.events[-1]["seq"], client.created
+    time.sleep(1)
+    with Client(served.url) as again:
+        again.send(
+            {
+                "type": "session.resume",
+                "session_id": created["session_id"],
+                "resume_token": created["resume_token"],
+                "last_seq": last_seq,
+            }
+        )
+        assert again.last("response.done")["text"] in CHOICES
+        assert again.last("session.created")["is_resumed"]
+        assert [event["seq"] for event in again.events] == list(range(last_seq + 1, again.events[-1]["seq"] + 1))
+        send_frames(again, [200], first_s=2)
+        assert again.ask(choices=CHOICES)["frames_used"] == 3
+        assert again.end()["reason"] == "done"
+
+
+def test_a_client_that_does_not_come_back_is_recorded_as_lost(served, rows):
+    client = Client(served.url, {})
+    send_frames(client, [0])
+    client.vanish()
+    deadline = time.monotonic() + 30
+    while (session := rows(client.created["session_id"])[0])["ended_at"] is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert session["reason"] == "client_lost"
+
+
+def engine_processes(served):
+    """Return the engines, without the renderers that they fork."""
+    children = psutil.Process(served.process.pid).children()
+    return [child for child in children if "engine_main" in " ".join(child.cmdline())]
+
+
+def test_a_killed_engine_is_replaced_and_the_query_answered(served):
+    with Client(served.url, {}) as client:
+        send_frames(client, [0, 60, 120, 180])
+        before = client.ask(choices=CHOICES)["probabilities"]
+        (engine,) = engine_processes(served)
+        engine.kill()
+        client.send({"type": "video.query", "text": "What is its colour?", "choices": CHOICES})
+        done = client.last("response.done")
+        assert done["probabilities"] == pytest.approx(before, abs=1e-3)
+        notices = [event["code"] for event in client.events if event["type"] == "session.notice"]
+        assert notices[:1] == ["engine_lost"]
+        send_frames(client, [240], first_s=4)
+        assert client.ask(choices=CHOICES)["frames_used"] == 5
+
+
+def test_ten_thousand_mutated_messages_harm_nobody(served):
+    """A fuzzer beside a session that is left alone: no crash, no hang, and the session is answered as before."""
+    with Client(served.url, {}) as bystander:
+        send_frames(bystander, [0, 60, 120])
+        before = bystander.ask(choices=CHOICES)["probabilities"]
+        engines = [engine.pid for engine in engine_processes(served)]
+        with ThreadPoolExecutor(4) as threads:
+            connections = sum(threads.map(lambda seed: send_nonsense(served.url, messages=2500, seed=seed), range(4)))
+        assert bystander.ask(choices=CHOICES)["probabilities"] == pytest.approx(before, abs=1e-4)
+        bystander.end()
+    assert served.process.poll() is None
+    assert connections < 2500, "most messages are refused without the end of a session"
+    assert [engine.pid for engine in engine_processes(served)] == engines, "no engine was lost"
+    assert not [line for line in served.said if "Traceback" in line], served.said[-40:]

@@ -1,0 +1,231 @@
+"""The WebSocket of live sessions, with a scripted model behind the real server: who may ask, and odd clients."""
+
+import base64
+import socket
+import struct
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+from pydantic import SecretStr
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from flows.serve.app import make_app
+from flows.serve.live.socket import live_router, open_sessions
+from flows.serve.requests.service import open_service
+from flows.serve.server import _Server
+from infra.settings import Settings
+from infra.settings.live import LiveSettings
+from infra.settings.serve import ServeSettings
+from reelabel.pool.decode_pool import DecodePool
+from tests.flows.serve.live.client import TOKEN, Client, send_frames
+from tests.live.scripted_model import INFO, ScriptedModel
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_socket")]
+ORIGIN = "https://example.com"
+CHOICES = ["red", "green"]
+
+
+class _InThread(_Server):
+    @contextmanager
+    def capture_signals(self):
+        yield
+
+
+@pytest.fixture(scope="module")
+def url():
+    settings = Settings(
+        serve=ServeSettings(port=0, token=SecretStr(TOKEN), origins=(ORIGIN,)),
+        live=LiveSettings(max_sessions=6, config_timeout_s=2, resume_s=4),
+    )
+    model = ScriptedModel()
+    with ExitStack() as stack:
+        pool = stack.enter_context(DecodePool(processes=1, threads=1, timeout_s=20, memory_mib=2048))
+        sessions = stack.enter_context(open_sessions(settings, model=model, info=INFO, pool=pool))
+        service = stack.enter_context(open_service(settings))
+        app = make_app(service, [live_router(sessions, config_timeout_s=settings.live.config_timeout_s)])
+        opened = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2048))
+        ready = threading.Event()
+        server = _InThread(app, settings.serve, ready=ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+        thread.start()
+        assert ready.wait(20)
+        host, port = opened.getsockname()
+        yield f"http://{host}:{port}"
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [
+        ({"token": None}, 401),
+        ({"token": "another-token-of-the-length"}, 401),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": ORIGIN}, None),
+    ],
+)
+def test_who_may_not_ask_is_refused_in_the_handshake(url, how, status):
+    if status is None:
+        Client(url, {}, **how).socket.close()
+        return
+    with pytest.raises(InvalidStatus) as refused:
+        Client(url, {}, **how)
+    assert refused.value.response.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        ("{", "invalid_message"),
+        ({"type": "session.config", "fps": 3}, "invalid_message"),
+        ({"type": "video.query", "text": "?"}, "unexpected_message"),
+        (b"\xff\xd8\xff", "unexpected_message"),
+        ({"type": "session.config", "model": "other"}, "model_unknown"),
+        ({"type": "session.resume", "session_id": "a", "resume_token": "b", "last_seq": 0}, "resume_refused"),
+    ],
+)
+def test_a_first_message_that_begins_no_session_ends_the_connection(url, first, code):
+    with Client(url) as client:
+        client.send(first)
+        error = client.next()
+        assert (error["type"], error["code"], error["is_fatal"]) == ("error", code, True)
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        assert closed.value.rcvd.code == 1008
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("nonsense", "invalid_message"),
+        ({"type": "video.frame", "data": "not base64!"}, "invalid_message"),
+        ({"type": "video.frame", "data": base64.b64encode(b"no picture").decode()}, "frame_unreadable"),
+        ({"type": "video.query", "text": "?"}, "no_frames"),
+        ({"type": "audio.chunk", "data": "AAAA"}, "audio_unsupported"),
+        ({"type": "session.config"}, "unexpected_message"),
+    ],
+)
+def test_a_bad_message_is_told_and_the_session_goes_on(url, message, code):
+    with Client(url, {}) as client:
+        client.send(message)
+        assert client.last("error")["code"] == code
+        send_frames(client, [0])
+
+
+def test_a_message_that_is_too_large_ends_the_connection_and_not_the_session(url):
+    with Client(url, {}) as client:
+        created = client.created
+        client.socket.socket.sendall(struct.pack("!BBQ4s", 0x81, 0x80 | 127, 17 * 1024**2, b"\0" * 4) + b"begins")
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        assert closed.value.rcvd.code == 1009
+    with Client(url) as again:
+        resume = {name: created[name] for name in ("session_id", "resume_token")}
+        again.send({"type": "session.resume", "last_seq": 1, **resume})
+        assert again.last("session.created")["is_resumed"]
+        again.end()
+
+
+def test_a_connection_that_resumes_a_session_replaces_the_one_before(url):
+    with Client(url, {}) as client, Client(url) as again:
+        resume = {name: client.created[name] for name in ("session_id", "resume_token")}
+        again.send({"type": "session.resume", "last_seq": client.created["seq"], **resume})
+        assert again.last("session.created")["is_resumed"]
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        assert closed.value.rcvd.code == 4001
+        send_frames(again, [0])
+        assert again.ask(choices=CHOICES)["frames_used"] == 1
+        again.end()
+
+
+def test_a_client_that_does_not_read_delays_no_other(url):
+    deaf = Client(url, {}, max_queue=4)
+    stop = threading.Event()
+
+    def shout():
+        with suppress(OSError, ConnectionClosed):
+            while not stop.is_set():
+                deaf.send({"type": "session.stats"})
+
+    thread = threading.Thread(target=shout, daemon=True)
+    thread.start()
+    time.sleep(1)
+    began_s = time.monotonic()
+    with Client(url, {}) as client:
+        send_frames(client, [0, 100])
+        assert client.ask(choices=CHOICES)["frames_used"] == 2
+        assert time.monotonic() - began_s < 5
+        client.end()
+    stop.set()
+    deaf.vanish()
+    thread.join(10)
+
+
+def test_events_that_are_no_longer_kept_are_told_as_lost(url, monkeypatch):
+    monkeypatch.setattr("tasks.live.outbox._MAX_EVENTS", 5)
+    client = Client(url, {})
+    for _ in range(20):
+        client.send({"type": "ping"})
+        client.last("pong")
+    client.vanish()
+    with Client(url) as again:
+        resume = {name: client.created[name] for name in ("session_id", "resume_token")}
+        again.send({"type": "session.resume", "last_seq": client.created["seq"], **resume})
+        assert "no longer kept" in again.last("session.notice")["message"]
+        assert [event["seq"] for event in again.events][:2] == [18, 19]
+        again.end()
+
+
+def test_half_a_message_does_not_hold_a_connection(url):
+    client = Client(url)
+    client.socket.socket.sendall(struct.pack("!BBH4s", 0x01, 0x80 | 126, 1000, b"\0\0\0\0") + b"half")
+    assert client.next()["code"] == "config_timeout"
+
+
+def test_more_sessions_than_allowed_are_refused_until_one_ends(url):
+    with ExitStack() as stack:
+        clients = []
+        while (event := _begin(stack, url, clients))["type"] == "session.created":
+            assert len(clients) <= 6
+        assert event["code"] == "too_many_sessions"
+        clients[0].end()
+        deadline = time.monotonic() + 10
+        while _begin(stack, url, clients)["type"] != "session.created":
+            assert time.monotonic() < deadline
+        for client in clients[1:]:
+            client.socket.close()
+
+
+def _begin(stack, url, clients):
+    client = stack.enter_context(Client(url))
+    client.send({"type": "session.config"})
+    event = client.next()
+    if event["type"] == "session.created":
+        clients.append(client)
+    return event
+
+
+def test_a_thousand_silent_connections_delay_nobody(url):
+    with Client(url, {}) as client:
+        send_frames(client, [0, 100])
+        silent = [socket.create_connection(_address(url)) for _ in range(500)]
+        opened = [Client(url) for _ in range(500)]
+        began_s = time.monotonic()
+        send_frames(client, [200], first_s=2)
+        assert client.ask(choices=CHOICES)["frames_used"] == 3
+        assert time.monotonic() - began_s < 10
+        codes = {one.next()["code"] for one in opened}
+        assert codes == {"config_timeout"}
+        for each in silent:
+            each.close()
+        for one in opened:
+            one.socket.close()
+        client.end()
+
+
+def _address(url):
+    host, port = url.removeprefix("http://").split(":")
+    return host, int(port)

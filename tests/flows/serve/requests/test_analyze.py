@@ -1,0 +1,140 @@
+"""Descriptions over HTTP, with real frames and towers that know colours."""
+
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import pytest
+from fastapi.testclient import TestClient
+
+from flows.serve.app import make_app
+from flows.serve.requests.analyze import analyze_router
+from flows.serve.requests.analyzer import Analyzer
+from flows.serve.requests.service import open_service
+from infra.errors import EngineLostError
+from infra.settings import Settings, StoreSettings
+from infra.settings.describe import DescribeSettings
+from infra.settings.sections import ExtractSettings
+from infra.settings.serve import ServeSettings
+from tasks.frame_cache.pool import decode_pool
+from tests.description.colours import ColourTowers
+from tests.description.test_describer import film
+
+
+class Towers(ColourTowers):
+    def start(self):
+        pass
+
+    def close(self):
+        pass
+
+    def count_tokens(self, texts):
+        return [1 for _ in texts]
+
+
+@pytest.fixture(scope="module")
+def towers():
+    return Towers()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    film(folder / "film.mp4", ("red", 4), ("blue", 5))
+    (folder / "colours.txt").write_text("red\ngreen\nblue\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder, towers):
+    bank = str(folder / "colours.txt")
+    settings = Settings(
+        home=folder,
+        store=StoreSettings(uri=f"file://{folder}/cache"),
+        serve=ServeSettings(max_requests=2),
+        describe=DescribeSettings(tags=bank, captions=bank, chunk_s=2, frames_per_chunk=4, top_k=2),
+    )
+    with ExitStack() as stack:
+        service = stack.enter_context(open_service(settings))
+        roots = {"extract": ExtractSettings(processes=1, allow_roots=(folder, service.uploads.folder.resolve()))}
+        settings = settings.model_copy(update=roots)
+        pool = stack.enter_context(decode_pool(settings, processes=1))
+        stack.enter_context(patch("flows.serve.requests.analyzer.open_towers", lambda *_: towers))
+        analyzer = stack.enter_context(Analyzer(settings, pool=pool))
+        analyzer.wait_ready()
+        app = make_app(service, [analyze_router(analyzer)])
+        yield TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@pytest.fixture
+def asked(folder):
+    return {"video_uri": str(folder / "film.mp4")}
+
+
+def test_a_film_is_described_as_a_whole_and_chunk_by_chunk(client, asked):
+    answer = client.post("/v1/analyze", json=asked)
+
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert [chunk["caption"]["text"] for chunk in found["chunks"]] == ["red", "red", "blue", "blue", "blue"]
+    assert found["caption"]["text"] == "blue"
+    assert {tag["text"] for tag in found["tags"]} == {"blue", "red"}
+    assert [scene["start_s"] for scene in found["scenes"]] == pytest.approx([0, 4], abs=0.3)
+    assert [change for chunk in found["chunks"] for change in chunk["changes"]] == pytest.approx([4], abs=0.3)
+    assert found["scene_changes"] == 1
+    assert found["frames_used"] == sum(chunk["frames_used"] for chunk in found["chunks"])
+    assert set(found["stage_ms"]) >= {"fetch", "decode", "embed", "scenes", "describe", "other"}
+
+
+def test_what_is_not_wanted_is_left_out(client, asked):
+    found = client.post("/v1/analyze", json=asked | {"tags": False, "caption": False, "scenes": False}).json()
+
+    assert [found[name] for name in ("tags", "caption", "scenes", "scene_changes")] == [None] * 4
+    assert all(chunk[name] is None for chunk in found["chunks"] for name in ("tags", "caption", "changes"))
+
+
+def test_chunks_frames_and_the_segment_are_as_asked(client, asked):
+    found = client.post("/v1/analyze", json=asked | {"chunk_s": 3, "num_frames": 2, "start_s": 4.0}).json()
+
+    assert [chunk["start_s"] for chunk in found["chunks"]] == [4, 7]
+    assert {chunk["frames_used"] for chunk in found["chunks"]} == {2}
+    assert {chunk["caption"]["text"] for chunk in found["chunks"]} == {"blue"}
+
+
+def test_the_same_video_is_embedded_once_also_as_an_upload(client, asked, folder):
+    client.post("/v1/analyze", json=asked)
+    video = (folder / "film.mp4").read_bytes()
+
+    by_uri = client.post("/v1/analyze", json=asked).json()
+    uploads = [client.post("/v1/analyze", data={"request": "{}"}, files={"video": video}).json() for _ in range(2)]
+
+    assert by_uri["was_cached"]
+    assert [upload["was_cached"] for upload in uploads] == [False, True]
+    assert uploads[1]["tags"] == by_uri["tags"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        ({"video_uri": None}, "invalid_request", "Name a video_uri"),
+        ({"prompt": "What?"}, "invalid_request", "prompt: unknown field"),
+        ({"chunk_s": 0}, "invalid_request", "chunk_s: must be at least 1"),
+        ({"num_frames": 513}, "invalid_request", "num_frames: must be at most 512"),
+        ({"tags": "places.txt"}, "invalid_request", "tags: must be true or false"),
+        ({"start_s": 2, "end_s": 1}, "invalid_request", "end_s is not after start_s"),
+        ({"start_s": 100}, "sampling_refused", "ends at 9 s"),
+        ({"video_uri": "/etc/passwd"}, "video_refused", "allow_roots"),
+    ],
+)
+def test_a_bad_request_is_refused_with_its_code(client, asked, body, code, says):
+    answer = client.post("/v1/analyze", json=asked | body)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
+    assert says in answer.json()["message"]
+
+
+def test_lost_towers_are_worth_another_try(client, asked, towers):
+    with patch.object(towers, "embed_frames", side_effect=EngineLostError("The towers have died.")):
+        answer = client.post("/v1/analyze", json=asked | {"num_frames": 3})
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "engine_lost")
+    assert client.post("/v1/analyze", json=asked | {"num_frames": 3}).status_code == 200

@@ -1,0 +1,123 @@
+"""The body of a request, through an application without engines."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.testclient import TestClient
+from pydantic import BaseModel, ConfigDict
+
+from flows.serve.refusals import explain_errors
+from flows.serve.requests.body import read_body
+from flows.serve.requests.uploads import Uploads
+
+MOST = 1000
+
+
+class Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str
+
+
+@pytest.fixture
+def uploads(tmp_path):
+    return Uploads(tmp_path, max_bytes=MOST)
+
+
+@pytest.fixture
+def client(uploads):
+    app, router = FastAPI(), APIRouter()
+    explain_errors(app)
+
+    @router.post("/")
+    async def answer(request: Request) -> dict[str, str | None]:
+        async with read_body(request, Asked, uploads, idle_s=1) as (asked, path):
+            video = Path(path).read_text() if path else None  # noqa: ASYNC240 - a few bytes
+            return {"name": asked.name, "video": video, "path": path}
+
+    app.include_router(router)
+    return TestClient(app)
+
+
+def form(*parts, end=b"--b--\r\n"):
+    """A form's body and headers, of parts (name, content)."""
+    body = b"".join(
+        b'--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (name.encode(), content)
+        for name, content in parts
+    )
+    return {"content": body + end, "headers": {"content-type": "multipart/form-data; boundary=b"}}
+
+
+ASKED = ("request", b'{"name": "a"}')
+
+
+def test_json_has_no_video(client):
+    assert client.post("/", json={"name": "a"}).json() == {"name": "a", "video": None, "path": None}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_form_has_a_video_that_is_gone_afterwards(client, uploads, order):
+    answer = client.post("/", **form(*[ASKED, ("video", b"bytes")][::order]))
+
+    assert answer.json() | {"path": ""} == {"name": "a", "video": "bytes", "path": ""}
+    assert list(uploads.folder.iterdir()) == []
+
+
+def test_a_form_as_ordinary_clients_send_it(client):
+    answer = client.post("/", data={"request": json.dumps({"name": "a"})}, files={"video": b"x" * MOST})
+
+    assert len(answer.json()["video"]) == MOST
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "code", "says"),
+    [
+        pytest.param({"json": {}}, 422, "invalid_request", "name: is required", id="missing field"),
+        pytest.param({"json": {"name": "a", "x": 1}}, 422, "invalid_request", "x: unknown field", id="unknown field"),
+        pytest.param({"json": [1]}, 422, "invalid_request", "must be a group of options", id="a list"),
+        pytest.param({"content": b"{"}, 422, "invalid_request", "not valid JSON", id="half JSON"),
+        pytest.param({"content": b"\xff"}, 422, "invalid_request", "not valid JSON", id="not UTF-8"),
+        pytest.param({"content": b" " * (17 * 1024**2)}, 413, "body_too_large", "upload", id="too much JSON"),
+        pytest.param({"data": {"name": "a"}}, 415, "unsupported_media_type", "multipart", id="a form of old"),
+        pytest.param(form(ASKED), 400, "invalid_form", "video is missing", id="no video"),
+        pytest.param(form(("video", b"x")), 400, "invalid_form", "request is missing", id="no request"),
+        pytest.param(form(ASKED, ASKED), 400, "invalid_form", "twice", id="a field twice"),
+        pytest.param(form(ASKED, ("vidoe", b"x")), 400, "invalid_form", "'vidoe'", id="unknown part"),
+        pytest.param(form(ASKED, ("video", b"x"), end=b""), 400, "invalid_form", "end", id="half a form"),
+        pytest.param(form(ASKED, ("video", b"x" * 1001)), 413, "upload_too_large", "max_upload_mib", id="too large"),
+        pytest.param(form(("request", b"{}"), ("video", b"x")), 422, "invalid_request", "name", id="JSON of a form"),
+        pytest.param(
+            {"content": b"x", "headers": {"content-type": "multipart/form-data"}}, 400, "invalid_form", "boundary",
+            id="no boundary",
+        ),
+        pytest.param(
+            {"content": b"nonsense", "headers": {"content-type": "multipart/form-data; boundary=b"}}, 400,
+            "invalid_form", "cannot be read", id="no form",
+        ),
+    ],
+)  # fmt: skip
+def test_a_faulty_body_is_refused_with_its_code(client, uploads, request_, status, code, says):
+    answer = client.post("/", **request_)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert says in answer.json()["message"]
+    assert list(uploads.folder.iterdir()) == []
+
+
+def test_the_same_bytes_are_one_file_of_one_version_until_the_last_user_has_gone(uploads):
+    def send(data):
+        with uploads.receive() as upload:
+            upload.write(data)
+            with uploads.keep(upload) as path:
+                yield path
+
+    first, second, third = send(b"same"), send(b"same"), send(b"else")
+    path, again, other = (Path(next(each)) for each in (first, second, third))
+
+    assert path == again != other
+    assert path.stat().st_mtime_ns == other.stat().st_mtime_ns
+    first.close()
+    assert path.exists()
+    second.close()
+    assert not path.exists()

@@ -1,0 +1,232 @@
+"""Questions over HTTP, with real frames and a backend that answers by their colour."""
+
+import json
+import random
+from collections import Counter
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from flows.serve.app import make_app
+from flows.serve.requests.classifier import Classifier
+from flows.serve.requests.classify import classify_router
+from flows.serve.requests.service import open_service
+from infra.settings import Settings, StoreSettings
+from infra.settings.sections import ExtractSettings
+from infra.settings.serve import ServeSettings
+from reelabel.errors import StoreUnavailableError
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.wording import printable
+from tasks.domain import Answer
+from tasks.frame_cache.pool import decode_pool
+from tests.clips import write_clip
+
+MUTATIONS = 200
+ASKED = {"prompt": "Blue?", "choices": ["yes", "no"]}
+
+
+class Bright:
+    """Answers yes if the frames are blue enough, as the last ones of a clip are."""
+
+    fault = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def answer(self, batch):
+        if self.fault:
+            raise self.fault
+        return [self._answer(batch.frame_files[question.video_id]) for question in batch.questions]
+
+    def _answer(self, file):
+        sure = float(np.mean(decode_frame_file(file).images[..., 2])) / 255
+        counts = {"prompt_tokens": 1, "cached_tokens": 0, "preprocess_ms": 0.0, "inference_ms": 0.0}
+        return Answer(choice_index=0 if sure > 0.5 else 1, probabilities=(sure, 1 - sure), **counts)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    write_clip(folder / "clip.mp4", frames=72, gop=12, fps=12)
+    (folder / "text.mp4").write_text("no video")
+    (folder / "outside").mkdir()
+    write_clip(folder / "outside" / "clip.mp4", frames=12, gop=12, fps=12)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    """A client, and what answers it."""
+    (folder / "inside").mkdir()
+    for name in ("clip.mp4", "text.mp4"):
+        (folder / name).rename(folder / "inside" / name)
+    settings = Settings(
+        home=folder,
+        store=StoreSettings(uri=f"file://{folder}/cache"),
+        serve=ServeSettings(max_requests=2),
+    )
+    with ExitStack() as stack:
+        service = stack.enter_context(open_service(settings))
+        roots = (folder / "inside", service.uploads.folder.resolve())
+        settings = settings.model_copy(update={"extract": ExtractSettings(processes=1, allow_roots=roots)})
+        pool, bright = stack.enter_context(decode_pool(settings, processes=1)), Bright()
+        stack.enter_context(patch("flows.serve.requests.classifier.open_backend", lambda *_, **__: bright))
+        classifier = stack.enter_context(Classifier(settings, pool=pool, database=None))
+        app = make_app(service, [classify_router(classifier)])
+        yield TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False), bright
+
+
+@pytest.fixture
+def client(served):
+    return served[0]
+
+
+@pytest.fixture
+def clip(folder):
+    return {"video_uri": str(folder / "inside" / "clip.mp4")} | ASKED
+
+
+def test_the_answer_has_the_columns_of_a_result(client, clip):
+    answer = client.post("/v1/classify", json=clip)
+
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["label"] == clip["choices"][found["choice_index"]]
+    assert (found["sampler"], found["chunks"]) == ("keyframes", [])
+    assert found["margin"] == pytest.approx(abs(found["probabilities"][0] - found["probabilities"][1]))
+    assert {"fetch", "decode", "cache write", "cache read", "preprocess", "inference", "other"} <= {*found["stage_ms"]}
+
+
+def test_options_choose_the_frames_and_the_segment(client, clip):
+    first = client.post("/v1/classify", json=clip | {"sampler": "uniform", "num_frames": 3, "end_s": 1.0}).json()
+    last = client.post("/v1/classify", json=clip | {"sampler": "uniform", "num_frames": 3, "start_s": 5.0}).json()
+
+    assert (first["frames_used"], last["frames_used"]) == (3, 3)
+    assert (first["label"], last["label"]) == ("no", "yes")  # blue grows with time
+    assert first["spec_id"] == last["spec_id"]
+
+
+def test_chunks_are_answered_one_by_one_and_decide_together(client, clip):
+    found = client.post("/v1/classify", json=clip | {"chunk_s": 2, "chunk_rule": "any:yes"}).json()
+
+    assert found["label"] == "yes"
+    assert [(chunk["chunk"], chunk["label"]) for chunk in found["chunks"]] == [(0, "no"), (1, "no"), (2, "yes")]
+    assert [chunk["start_s"] for chunk in found["chunks"]] == pytest.approx([None, 2, 4], abs=0.01)
+
+
+def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, folder):
+    video = (folder / "inside" / "clip.mp4").read_bytes()
+
+    first, second = (
+        client.post("/v1/classify", data={"request": json.dumps(ASKED)}, files={"video": video}).json()
+        for _ in range(2)
+    )
+
+    assert first["probabilities"] == second["probabilities"]
+    assert first["probabilities"] == client.post("/v1/classify", json=clip).json()["probabilities"]
+    assert (first["stage_ms"]["decode"] > 0, second["stage_ms"]["decode"]) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        pytest.param({"video_uri": None}, "invalid_request", "video_uri", id="no video"),
+        pytest.param({"prompt": None}, "invalid_request", "prompt", id="no prompt"),
+        pytest.param({"colour": 1}, "invalid_request", "colour: unknown field", id="unknown field"),
+        pytest.param({"choices": ["a"]}, "invalid_request", "fewer than two answers", id="one choice"),
+        pytest.param({"choices": ["a", "a"]}, "invalid_request", "duplicates", id="equal choices"),
+        pytest.param({"choices": "ab"}, "invalid_request", "choices: must be a list", id="no list"),
+        pytest.param({"start_s": -1}, "invalid_request", "start_s is negative", id="before the start"),
+        pytest.param({"sampler": "unifrom"}, "invalid_request", "uniform", id="misspelled sampler"),
+        pytest.param({"sampler": "relevant"}, "invalid_request", "is for runs", id="sampler of runs"),
+        pytest.param({"num_frames": 0}, "invalid_request", "num_frames", id="no frames"),
+        pytest.param({"sampler": "uniform", "min_frames": 9}, "invalid_request", "min_frames", id="conflict"),
+        pytest.param({"chunk_rule": "mean"}, "invalid_request", "also set chunk_s", id="rule without chunks"),
+        pytest.param({"chunk_s": 2, "chunk_rule": "any:x"}, "invalid_request", "none of the choices", id="rule"),
+        pytest.param({"escalate_below": "fitted", "chunk_s": 2}, "invalid_request", "fitted", id="fitted for clips"),
+        pytest.param({"template": "{prompt}"}, "invalid_request", "{choices}", id="template"),
+        pytest.param({"permutations": 99}, "invalid_request", "permutations: must be at most 26", id="permutations"),
+        pytest.param({"video_uri": "/etc/passwd"}, "video_refused", "passwd", id="a file of the service"),
+        pytest.param({"video_uri": "file:///etc/passwd"}, "video_refused", "passwd", id="the same as a URI"),
+        pytest.param({"video_uri": "http://127.0.0.1:1/x"}, "video_refused", "127.0.0.1", id="not a public address"),
+        pytest.param({"video_uri": "ftp://x/y.mp4"}, "invalid_request", "scheme", id="scheme"),
+        pytest.param({"video_uri": "data:video/mp4;base64,AAAA"}, "video_unreadable", "FFmpeg", id="data"),
+    ],
+)
+def test_a_bad_request_is_refused_with_its_code(client, clip, body, code, says):
+    answer = client.post("/v1/classify", json=clip | body)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
+    assert says in answer.json()["message"]
+    assert client.get("/health").json()["requests"] == 0
+
+
+def test_a_link_out_of_the_folders_is_refused(client, folder):
+    (folder / "inside" / "link.mp4").symlink_to(folder / "outside" / "clip.mp4")
+
+    answer = client.post("/v1/classify", json=ASKED | {"video_uri": str(folder / "inside" / "link.mp4")})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "video_refused")
+
+
+def test_a_failure_of_an_upload_names_no_path(client):
+    answer = client.post("/v1/classify", data={"request": json.dumps(ASKED)}, files={"video": b"no video"})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "video_unreadable")
+    assert "reelabel-upload" not in answer.text
+
+
+def test_a_video_that_was_missing_is_answered_once_it_is_there(client, clip, folder):
+    late = folder / "inside" / "late.mp4"
+    before = client.post("/v1/classify", json=clip | {"video_uri": str(late)})
+
+    late.write_bytes((folder / "inside" / "clip.mp4").read_bytes())
+
+    assert (before.status_code, before.json()["code"]) == (422, "video_missing")
+    assert client.post("/v1/classify", json=clip | {"video_uri": str(late)}).status_code == 200
+
+
+def test_an_outage_is_worth_another_try_and_leaves_no_place_taken(served, clip):
+    client, bright = served
+    bright.fault = StoreUnavailableError("The store does not respond.")
+    try:
+        answer = client.post("/v1/classify", json=clip)
+    finally:
+        bright.fault = None
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+    assert int(answer.headers["retry-after"]) > 0
+    assert client.get("/health").json()["requests"] == 0
+    assert client.post("/v1/classify", json=clip).status_code == 200
+
+
+_ODD = [None, True, 0, -1, 1e308, "", " ", "\0", "\u202e", "a" * 5000, [], {}, [None], ["a", "b"], "-1"]
+
+
+def test_mutated_requests_get_a_code_and_leave_no_place_taken(client, clip):
+    """Fields of odd values, and bytes changed, cut out or doubled; what is refused says why."""
+    rng, seen = random.Random(11), Counter()
+    names = [*clip, "start_s", "end_s", "chunk_s", "chunk_rule", "sampler", "num_frames", "fps", "task", "template"]
+    names += ["times_ms", "escalate_below", "examples", "system_prompt", "permutations", "drop_similar", "jpeg_quality"]
+    for number in range(MUTATIONS):
+        body = clip | {rng.choice(names): rng.choice(_ODD) for _ in range(rng.randint(0, 2))}
+        data = bytearray(json.dumps(body).encode())
+        for _ in range(number % 3):
+            place = rng.randrange(len(data))
+            data[place : place + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
+
+        answer = client.post("/v1/classify", content=bytes(data), headers={"content-type": "application/json"})
+
+        assert answer.status_code in {200, 422}, (bytes(data), answer.text)
+        if answer.status_code != 200:
+            assert set(answer.json()) == {"code", "message"}
+            assert answer.json()["message"] == printable(answer.json()["message"])
+        seen[answer.status_code] += 1
+    assert min(seen.values()) > MUTATIONS / 20
+    assert client.get("/health").json()["requests"] == 0

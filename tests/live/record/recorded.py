@@ -1,0 +1,64 @@
+"""A recorded session: six frames of growing brightness in two files, and four queries."""
+
+from uuid import uuid4
+
+import numpy as np
+
+from reelabel.seal import Seal
+from tasks.live.record.recorder import Answered, FrameCounts, Opened, Recorder
+
+SEAL = Seal(b"k" * 32)
+TIMES_S = (0.04, 0.5, 1.371, 2.0, 2.5, 9.0)
+SIZE_PX = (28, 56)
+
+
+def image(value, size=SIZE_PX):
+    return np.full((*size, 3), value, np.uint8)
+
+
+def answered(**changed):
+    values = {
+        "query": 0,
+        "question": "Is it dark?",
+        "choices": ("yes", "no"),
+        "answer": "no",
+        "probabilities": (0.25, 0.75),
+        "asked_s": 1.5,
+        "frames_used": 3,
+        "window_from_s": 0.0,
+        "last_frame_s": 1.371,
+        "prompt_tokens": 40,
+        "cached_tokens": 32,
+        "output_tokens": 1,
+        "first_token_ms": 20.0,
+        "total_ms": 21.0,
+        "model": "tiny",
+    }
+    return Answered(**values | changed)
+
+
+def start(engine, objects, root_uri, **options):
+    """Return a recorder whose thread writes nothing by itself."""
+    return Recorder(engine, objects, root_uri, seal=SEAL, **{"write_every_s": 3600} | options)
+
+
+def record_session(recorder):
+    """Record a session; return its id."""
+    session_id = uuid4()
+    opened = Opened(
+        session_id=session_id, model="tiny", config={"window_s": 5}, versions={"av": "18"}, host="camera-host"
+    )
+    record = recorder.open(opened)
+    for number, time_s in enumerate(TIMES_S):
+        record.keep(time_s=time_s, image=image(number * 40))
+        if number == 2:
+            record.write()
+    record.answer(answered())
+    record.answer(answered(query=1, question="What is it?", choices=None, answer="A wall.", probabilities=None))
+    # The window had moved on: the sink's frame, and those from the fifth on.
+    moved = {"frames_used": 3, "sink_frames": 1, "window_from_s": 2.5, "last_frame_s": 9.0, "asked_s": 9.1}
+    record.answer(answered(query=2, question="Is it bright?", answer="yes", probabilities=(0.9, 0.1), **moved))
+    failed = {"answer": None, "probabilities": None, "first_token_ms": None}
+    record.answer(answered(query=3, code="engine_lost", message="The engine was lost.", **moved | failed))
+    record.close(reason="The client was done.", counts=FrameCounts(received=10, similar=2, busy=1, evicted=1))
+    return session_id

@@ -1,0 +1,141 @@
+import io
+from uuid import uuid4
+
+import polars as pl
+import pytest
+from sqlalchemy import text
+
+from reelabel.errors import ConfigurationError
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from tasks.live.record.again import write_jobs
+from tasks.live.record.recorder import FrameCounts, Opened
+from tasks.live.record.stored import SessionFrames, find_session
+from tests.live.record.recorded import SEAL, TIMES_S, answered, image, record_session, start
+
+
+@pytest.fixture
+def recorder(db, objects, store_settings):
+    recorder = start(db, objects, store_settings.uri)
+    yield recorder
+    recorder.close()
+
+
+def jobs_of(objects, uri):
+    return pl.read_parquet(io.BytesIO(objects.read(uri))).to_dicts()
+
+
+@pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
+def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, objects, tmp_path, sampler):
+    record_session(recorder)
+
+    written = write_jobs(find_session(db, "last"), objects, recorder.root_uri, seal=SEAL)
+
+    first, third, failed = jobs_of(objects, written.manifest_uri)
+    assert failed["video_uri"] == third["video_uri"]  # a question without an answer may get one now
+    assert (first["job_id"], first["prompt"], first["choices"]) == ("query-0", "Is it dark?", ["yes", "no"])
+    assert str(written) == ("3 questions of the session asked again. 1 question left out: it has no choices.")
+    seen = {"query-0": [0, 40, 80], "query-2": [0, 160, 200]}
+    times_s = {"query-0": [0.04, 0.5, 1.371], "query-2": [0.04, 2.5, 9.0]}
+    for job in (first, third):
+        video = tmp_path / "seen.mkv"
+        video.write_bytes(objects.read(job["video_uri"]))
+        frames = extract_keyframes(video, sampling=Sampling(sampler=sampler, num_frames=8), limits=Limits())
+        assert frames.images.shape == (3, *image(0).shape)
+        assert [sorted(set(each.ravel().tolist())) for each in frames.images] == [
+            [value] for value in seen[job["job_id"]]
+        ]
+        assert frames.time_s.tolist() == times_s[job["job_id"]]
+
+
+def test_asking_again_twice_writes_the_same_videos(recorder, db, objects):
+    record_session(recorder)
+    session = find_session(db, "last")
+    before = jobs_of(objects, write_jobs(session, objects, recorder.root_uri, seal=SEAL).manifest_uri)
+    videos = [before[number]["video_uri"] for number in (0, 1)]
+    written = [objects.read(uri) for uri in videos]
+    objects.remove(videos[0])
+    objects.replace(videos[1], b"another video")
+
+    after = jobs_of(objects, write_jobs(session, objects, recorder.root_uri, seal=SEAL).manifest_uri)
+
+    assert after == before  # and so the labels of its jobs stay valid
+    assert [objects.read(uri) for uri in videos] == written
+
+
+def test_frames_of_another_size_than_the_last_are_left_out(recorder, db, objects, tmp_path):
+    record = recorder.open(Opened(session_id=uuid4(), model="tiny", config={}, versions={}, host="h"))
+    record.keep(time_s=0.0, image=image(1, (28, 28)))
+    record.keep(time_s=1.0, image=image(2))
+    record.answer(answered())
+    record.close(reason="done", counts=FrameCounts(received=2))
+
+    [job] = jobs_of(objects, write_jobs(find_session(db, "last"), objects, recorder.root_uri, seal=SEAL).manifest_uri)
+
+    (tmp_path / "seen.mkv").write_bytes(objects.read(job["video_uri"]))
+    frames = extract_keyframes(tmp_path / "seen.mkv", sampling=Sampling(sampler="keyframes"), limits=Limits())
+    assert (frames.images.shape, frames.time_s.tolist()) == ((1, *image(0).shape), [1.0])
+
+
+def test_a_session_without_questions_to_ask_again_is_refused(recorder, db, objects):
+    session_id = record_session(recorder)
+    with db.begin() as connection:
+        connection.execute(text("DELETE FROM reelabel.live_query WHERE choices IS NOT NULL"))
+
+    with pytest.raises(ConfigurationError, match=r"No question .* can be asked again: 1 question: it has no choices\."):
+        write_jobs(find_session(db, str(session_id)), objects, recorder.root_uri, seal=SEAL)
+
+
+def test_an_altered_frame_file_is_named_and_not_shown(recorder, db, objects):
+    record_session(recorder)
+    session = find_session(db, "last")
+    uri = f"{recorder.root_uri}/{session.parts[0]['key']}"
+    objects.replace(uri, objects.read(uri).replace(b"live:", b"lies:"))
+
+    with pytest.raises(
+        ConfigurationError, match=r"000000\.arrow on the store cannot be used: It does not match its seal"
+    ):
+        write_jobs(session, objects, recorder.root_uri, seal=SEAL)
+    objects.remove(uri)
+    with pytest.raises(ConfigurationError, match=r"000000\.arrow on the store is gone"):
+        write_jobs(session, objects, recorder.root_uri, seal=SEAL)
+
+
+def test_sessions_are_found_by_a_prefix_or_as_the_last(recorder, db):
+    with pytest.raises(ConfigurationError, match="No live session has been recorded yet"):
+        find_session(db, "last")
+    first, second = record_session(recorder), record_session(recorder)
+
+    assert find_session(db, "last").row["session_id"] == second
+    assert find_session(db, str(first)[:13]).row["session_id"] == first
+    with pytest.raises(ConfigurationError, match=f"No live sessions match 'x'; use one of the latest: {second}"):
+        find_session(db, "x")
+    with pytest.raises(ConfigurationError, match="Several live sessions match ''; use a longer prefix"):
+        find_session(db, "")
+
+
+def test_a_session_is_open_until_its_server_has_said_nothing_for_a_minute(recorder, db):
+    record_session(recorder)
+    with db.begin() as connection:
+        connection.execute(text("UPDATE reelabel.live_session SET ended_at = NULL, reason = NULL"))
+    assert find_session(db, "last").row["state"] == "open"
+
+    with db.begin() as connection:
+        connection.execute(text("UPDATE reelabel.live_session SET seen_at = now() - interval '61 seconds'"))
+
+    assert find_session(db, "last").row["state"] == "lost"
+
+
+def test_a_query_saw_its_sink_and_its_window_and_nothing_later(recorder, db, objects):
+    record_session(recorder)
+    frames = SessionFrames(find_session(db, "last"), objects, recorder.root_uri, SEAL)
+
+    def seen(**changed):
+        query = answered(**changed)
+        return [frame.time_s for frame in frames.seen_by({name: getattr(query, name) for name in query.__slots__})]
+
+    assert seen(window_from_s=0.0, last_frame_s=9.0) == list(TIMES_S)
+    assert seen(window_from_s=1.0, last_frame_s=2.2) == [1.371, 2.0]
+    assert seen(sink_frames=2, window_from_s=2.5, last_frame_s=2.5) == [0.04, 0.5, 2.5]
+    assert seen(window_from_s=None, last_frame_s=None) == []

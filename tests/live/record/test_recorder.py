@@ -1,0 +1,157 @@
+import threading
+from functools import partial
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import delete, select
+
+from infra.database.connect import Login, connect
+from infra.errors import DatabaseUnavailableError
+from infra.settings import DatabaseSettings
+from reelabel.errors import FrameFileError
+from reelabel.seal import NO_KEY
+from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.live.record import recorder as recorder_module
+from tasks.live.record.frame_part import read_part
+from tasks.live.record.recorder import FrameCounts, Opened
+from tests.live.record.recorded import SEAL, answered, image, start
+
+opened = partial(Opened, model="tiny", config={"model": "tiny"}, versions={"av": "18"}, host="h")
+
+
+@pytest.fixture
+def recorder(db, objects, store_settings):
+    recorder = start(db, objects, store_settings.uri)
+    yield recorder
+    recorder.close()
+
+
+def rows(db, table):
+    with db.connect() as connection:
+        return [dict(row) for row in connection.execute(select(table)).mappings()]
+
+
+def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, db):
+    record = recorder.open(opened(session_id=uuid4()))
+    for number, time_s in enumerate((0.04, 0.5, 1.37)):
+        record.keep(time_s=time_s, image=image(number * 100))
+    record.keep(time_s=2.0, image=image(9, size=(8, 8)))  # the camera was turned: another size, so another file
+
+    record.close(reason="done", counts=FrameCounts(received=9, similar=4, busy=1, evicted=2))
+
+    first, second = rows(db, LIVE_FRAMES)
+    file = read_part(recorder.objects, recorder.root_uri, first["key"], SEAL)
+    assert file.images[:, 0, 0, 0].tolist() == [0, 100, 200]
+    assert file.time_s.tolist() == [0.04, 0.5, 1.37]
+    assert file.frame_index.tolist() == [0, 1, 2]
+    assert (first["first_s"], first["last_s"], first["frames"]) == (0.04, 1.37, 3)
+    assert (second["part"], second["first_frame"], second["frames"]) == (1, 3, 1)
+    [session] = rows(db, LIVE_SESSION)
+    counts = {name: session[f"frames_{name}"] for name in ("received", "similar", "busy", "kept", "evicted", "lost")}
+    assert counts == {"received": 9, "similar": 4, "busy": 1, "kept": 4, "evicted": 2, "lost": 0}
+    assert session["reason"] == "done"
+    assert session["ended_at"] is not None
+
+
+def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
+    for _ in range(2):
+        record = recorder.open(opened(session_id=uuid4()))
+        record.keep(time_s=0.0, image=image(1))
+        record.close(reason="done", counts=FrameCounts(received=1))
+    mine, other = (each["key"] for each in rows(db, LIVE_FRAMES))
+    with pytest.raises(FrameFileError, match=r"another store\.mac_key"):
+        read_part(recorder.objects, recorder.root_uri, mine, NO_KEY)
+
+    uri = f"{recorder.root_uri}/{{}}"
+    recorder.objects.replace(uri.format(mine), recorder.objects.read(uri.format(other)))
+
+    with pytest.raises(FrameFileError, match="belongs under another name"):
+        read_part(recorder.objects, recorder.root_uri, mine, SEAL)
+
+
+def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive(db, objects, store_settings):
+    recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
+    record = recorder.open(opened(session_id=uuid4()))
+    before = rows(db, LIVE_SESSION)[0]["seen_at"]
+    record.keep(time_s=0.0, image=image(1))
+
+    for _ in range(500):
+        if rows(db, LIVE_FRAMES) and rows(db, LIVE_SESSION)[0]["seen_at"] > before:
+            break
+        threading.Event().wait(0.01)
+
+    recorder.close()
+    assert [each["frames"] for each in rows(db, LIVE_FRAMES)] == [1]
+    assert rows(db, LIVE_SESSION)[0]["frames_kept"] == 1
+    assert rows(db, LIVE_SESSION)[0]["ended_at"] is None
+
+
+def test_a_session_that_cannot_be_written_does_not_stop_the_others(db, objects, store_settings):
+    recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
+    gone, other = (recorder.open(opened(session_id=uuid4())) for _ in range(2))
+    with db.begin() as connection:
+        connection.execute(delete(LIVE_SESSION).where(LIVE_SESSION.c.session_id == gone.session_id))
+    gone.keep(time_s=0.0, image=image(1))
+    for _ in range(20):
+        threading.Event().wait(0.01)
+    other.keep(time_s=0.0, image=image(1))
+
+    for _ in range(500):
+        if rows(db, LIVE_FRAMES):
+            break
+        threading.Event().wait(0.01)
+
+    recorder.close()
+    assert [each["session_id"] for each in rows(db, LIVE_FRAMES)] == [other.session_id]
+
+
+def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_fill_the_memory(
+    recorder, db, monkeypatch
+):
+    monkeypatch.setattr(recorder_module, "_WAITING_BYTES", 3 * image(0).nbytes)
+    record = recorder.open(opened(session_id=uuid4()))
+    db.dispose()
+    away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none", connect_timeout_s=1))
+    recorder.engine = away
+    for number in range(5):
+        record.keep(time_s=float(number), image=image(number))
+    with pytest.raises(DatabaseUnavailableError):
+        record.write()
+
+    recorder.engine = db
+    record.close(reason="done", counts=FrameCounts(received=5))
+
+    [part], [session] = rows(db, LIVE_FRAMES), rows(db, LIVE_SESSION)
+    assert (part["frames"], session["frames_kept"], session["frames_lost"]) == (3, 5, 2)
+    away.dispose()
+
+
+def test_a_query_is_a_row_when_answer_returns(recorder, db):
+    record = recorder.open(opened(session_id=uuid4()))
+
+    record.answer(answered())
+    record.answer(answered(total_ms=99.0))  # repeated after an error whose commit had succeeded
+    record.answer(answered(query=1, question="What\0is it?", choices=None, answer="A ball.", probabilities=None))
+    failed = {"choices": None, "answer": None, "probabilities": None, "first_token_ms": None}
+    record.answer(answered(query=2, code="engine_lost", message="The engine is gone.", **failed))
+
+    chosen, free, without = rows(db, LIVE_QUERY)
+    assert (chosen["answer"], chosen["choice_index"], chosen["total_ms"]) == ("no", 1, 21.0)
+    assert (chosen["choices"], chosen["probabilities"], chosen["margin"]) == (["yes", "no"], [0.25, 0.75], 0.5)
+    assert (free["question"], free["answer"], free["margin"]) == ("What\ufffdis it?", "A ball.", None)
+    assert (without["answer"], without["code"]) == (None, "engine_lost")
+
+
+def test_the_writer_records_and_the_reader_reads(database, objects, store_settings):
+    writer, reader = connect(database, Login.WRITER), connect(database, Login.READER)
+    recorder = start(writer, objects, store_settings.uri)
+    record = recorder.open(opened(session_id=uuid4()))
+    record.keep(time_s=0.0, image=image(1))
+    record.answer(answered())
+    record.close(reason="done", counts=FrameCounts(received=1))
+
+    assert [len(rows(reader, table)) for table in (LIVE_SESSION, LIVE_FRAMES, LIVE_QUERY)] == [1, 1, 1]
+
+    recorder.close()
+    writer.dispose()
+    reader.dispose()
