@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.sorting import FlowRunSort
 from sqlalchemy import select
 
 from tasks.database.tables import PLAN
@@ -70,7 +71,8 @@ def flow_run_of(dataset, db):
     with db.connect() as connection:
         plan = connection.execute(select(PLAN.c.plan_id).where(PLAN.c.dataset == dataset)).scalar()
     with get_client(sync_client=True) as client:
-        found = [each.id for each in client.read_flow_runs() if each.parameters.get("plan") == str(plan)]
+        newest = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
+    found = [each.id for each in newest if each.parameters.get("plan") == str(plan)]
     return found[0] if found else None
 
 
