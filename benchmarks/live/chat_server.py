@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import httpx
 from PIL import Image
@@ -32,6 +32,8 @@ _NAME = "live"
 _START_TIMEOUT_S = 300
 _END_TIMEOUT_S = 30
 _QUALITY = 90
+_MESSAGE_CHARACTERS = 500
+_STEP_TOKENS = 2048  # vLLM's default for a server
 
 
 class ChatServer:
@@ -42,7 +44,11 @@ class ChatServer:
         self._client = httpx.Client(base_url=url, timeout=600)
 
     def first_token_ms(self, items: Sequence[LiveItem], text: str) -> float:
-        """Send all frames, as JPEGs, and a question; return the milliseconds until the first token arrives."""
+        """Send all frames, as JPEGs, and a question; return the milliseconds until the first token arrives.
+
+        Raises:
+            ModelError: The server refuses the question, breaks off, or is gone.
+        """
         frames = ",".join(_jpeg(image) for item in items for image in item.images)
         video = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
         body = {
@@ -53,12 +59,15 @@ class ChatServer:
             "stream": True,
         }
         began_s = time.perf_counter()
-        with self._client.stream("POST", "/v1/chat/completions", json=body) as response:
-            if response.is_error:
-                raise ModelError(f"vLLM's server refuses the question: {response.read().decode()[:300]}.")
-            for line in response.iter_lines():
-                if line.startswith("data: {") and _has_token(json.loads(line.removeprefix("data: "))):
-                    return (time.perf_counter() - began_s) * 1e3
+        try:
+            with self._client.stream("POST", "/v1/chat/completions", json=body) as response:
+                if response.is_error:
+                    raise ModelError(_refusal(response.read().decode(errors="replace")))
+                for line in response.iter_lines():
+                    if line.startswith("data: {") and _has_token(line.removeprefix("data: ")):
+                        return (time.perf_counter() - began_s) * 1e3
+        except httpx.HTTPError as error:
+            raise ModelError(f"vLLM's server does not answer: {error}.") from None
         raise ModelError("vLLM's server sent no token.")
 
     def close(self) -> None:
@@ -66,9 +75,23 @@ class ChatServer:
         self._client.close()
 
 
-def _has_token(chunk: dict[str, Any]) -> bool:
-    """Return whether a chunk is of a token; some have no text."""
+def _has_token(text: str) -> bool:
+    """Return whether a chunk is of a token; some have no text.
+
+    Raises:
+        ModelError: It is an error, as vLLM also sends where it has begun to answer.
+    """
+    chunk = json.loads(text)
+    if "choices" not in chunk:
+        raise ModelError(_refusal(text))
     return any(each["finish_reason"] or each["delta"].get("content") for each in chunk["choices"])
+
+
+def _refusal(text: str) -> str:
+    """Return what a server says in place of an answer."""
+    with suppress(ValueError, TypeError, KeyError):
+        text = str(json.loads(text)["error"]["message"])
+    return f"vLLM's server refuses the question: {text[:_MESSAGE_CHARACTERS]}"
 
 
 def _jpeg(image: npt.NDArray[np.uint8]) -> str:
@@ -78,8 +101,16 @@ def _jpeg(image: npt.NDArray[np.uint8]) -> str:
 
 
 @contextmanager
-def serve_chat(setup: LiveSetup, folder: Path) -> Iterator[ChatServer]:
+def serve_chat(setup: LiveSetup, folder: Path, *, prompt_tokens: int) -> Iterator[ChatServer]:
     """Start a server with the same model; prompts are cached as vLLM does by default.
+
+    A step also limits a video: what is encoded of it must fit into a cache of as many tokens. So a step holds the
+    longest prompt.
+
+    Args:
+        setup: The model.
+        folder: Where it logs.
+        prompt_tokens: Tokens of the longest prompt.
 
     Raises:
         ModelError: It does not start.
@@ -93,6 +124,8 @@ def serve_chat(setup: LiveSetup, folder: Path) -> Iterator[ChatServer]:
     command += ["--load-format", config.load_format, "--dtype", config.dtype, "--enforce-eager", "--block-size", "32"]
     command += ["--limit-mm-per-prompt", '{"image": 0, "video": 1}', "--kv-cache-memory-bytes", "1G"]
     command += ["--media-io-kwargs", '{"video": {"num_frames": -1}}']
+    if prompt_tokens > _STEP_TOKENS:
+        command += ["--max-num-batched-tokens", str(prompt_tokens)]
     log_path = folder / "live-chat.log"
     with log_path.open("wb") as log:
         environment = engine_environment(config)

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.live.stream import QUERY, pairs_of
+from infra.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,8 @@ class LatencyRow:
         question_ms: A question is answered when all frames were read.
         on_arrival_ms: From the arrival of the last pair to the first token of a question that is asked at once.
         at_question_ms: The same, if nothing was read before.
-        chat_ms: From sending all frames to vLLM's chat endpoint to its first token.
+        chat_ms: From sending all frames to vLLM's chat endpoint to its first token; None if it did not answer.
+        chat_error: Why not; a sentence.
         prompt_tokens: Of the question with its frames.
         cached_tokens: Of these, when all frames were read.
     """
@@ -36,7 +38,8 @@ class LatencyRow:
     question_ms: float
     on_arrival_ms: float
     at_question_ms: float
-    chat_ms: float
+    chat_ms: float | None
+    chat_error: str
     prompt_tokens: int
     cached_tokens: int
 
@@ -100,18 +103,25 @@ def warm_up(live: OpenLive, setup: LiveSetup) -> None:
 
 def measure_chat(
     server: ChatServer, setup: LiveSetup, lengths: Sequence[int], *, rounds: int, on_length: Callable[[str], None]
-) -> list[float]:
-    """Return the median milliseconds to the first token of vLLM's chat endpoint, for each length of history."""
+) -> Iterator[dict[str, float | str | None]]:
+    """Measure vLLM's chat endpoint, for each length of history; yields its fields of a row."""
     server.first_token_ms(pairs_of(setup, 8, seed=0), QUERY.text)
-    found = []
     for frames in lengths:
         on_length(f"{frames} frames, vLLM's chat endpoint")
-        of_length = [
-            server.first_token_ms(pairs_of(setup, frames, seed=frames * 1000 + number), QUERY.text)
-            for number in range(rounds)
-        ]
-        found.append(median(of_length))
-    return found
+        try:
+            of_length = [
+                server.first_token_ms(pairs_of(setup, frames, seed=frames * 1000 + number), QUERY.text)
+                for number in range(rounds)
+            ]
+        except ModelError as error:
+            yield no_chat(error)
+        else:
+            yield {"chat_ms": median(of_length), "chat_error": ""}
+
+
+def no_chat(error: ModelError) -> dict[str, float | str | None]:
+    """Return the fields of the chat endpoint if it did not answer."""
+    return {"chat_ms": None, "chat_error": error.message}
 
 
 _SAME = 1e-3

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from rich.box import MARKDOWN
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.live.agreement import measure_agreement
 from benchmarks.live.chat_server import serve_chat
 from benchmarks.live.endurance import measure_endurance
-from benchmarks.live.latency import LatencyRow, measure_chat, measure_latency
+from benchmarks.live.latency import LatencyRow, measure_chat, measure_latency, no_chat
 from benchmarks.live.stream import find_setup, open_live
+from infra.errors import ModelError
 from tasks.live.window import WindowRule
 
 if TYPE_CHECKING:
@@ -41,11 +43,15 @@ def live(
             if model == "tiny" and labels:
                 agreement = measure_agreement(opened, labels=labels, on_clip=show)
         status.update("Starting vLLM's server")
-        with serve_chat(setup, folder) as server:
-            chat = measure_chat(server, setup, frames, rounds=rounds, on_length=show)
+        longest = max(int(fields["prompt_tokens"]) for fields in timed)
+        try:
+            with serve_chat(setup, folder, prompt_tokens=longest) as server:
+                chat = list(measure_chat(server, setup, frames, rounds=rounds, on_length=show))
+        except ModelError as error:
+            chat = [no_chat(error)] * len(timed)
     rows = [
-        LatencyRow(**{"chat_ms": chat_ms} | fields)  # type: ignore[arg-type] # counts among the milliseconds
-        for fields, chat_ms in zip(timed, chat, strict=True)
+        LatencyRow(**fields | of_chat)  # type: ignore[arg-type] # counts and a sentence among the milliseconds
+        for fields, of_chat in zip(timed, chat, strict=True)
     ]
     if as_json:
         print_json(
@@ -73,12 +79,14 @@ def _latency_table(model: str, rows: Sequence[LatencyRow]) -> Table:
             f"{row.on_arrival_ms:,.1f}",
             f"{row.on_arrival_ms / rows[0].on_arrival_ms:.2f}x",
             f"{row.at_question_ms:,.1f}",
-            f"{row.chat_ms:,.1f}",
+            "none" if row.chat_ms is None else f"{row.chat_ms:,.1f}",
             f"{row.question_ms:,.1f}",
             f"{row.arrival_ms:,.1f}",
             f"{row.prompt_tokens:,}",
             f"{row.cached_tokens:,}",
         )
+    table.caption = Text("\n".join(f"{row.frames} frames: {row.chat_error}" for row in rows if row.chat_error))
+    table.caption_justify = "left"
     return table
 
 

@@ -1,14 +1,17 @@
 """The benchmark of live sessions, with the stub engine in the process."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
+from benchmarks.live.chat_server import ChatServer
 from benchmarks.live.endurance import measure_endurance
-from benchmarks.live.latency import measure_latency
+from benchmarks.live.latency import measure_chat, measure_latency
 from benchmarks.live.stream import find_setup, open_live, pairs_of
 from tasks.live.window import WindowRule
 from tests import stub_engine
+from tests.vllm_server import gate
 
 pytestmark = pytest.mark.xdist_group("live-bench")  # the tests share an engine
 
@@ -48,3 +51,23 @@ def test_a_stream_is_replayed_with_evictions_and_memory_by_quarter(live, setup):
 
 def test_every_pair_of_a_camera_is_new(setup):
     assert len({item.hash for seed in (1, 2) for item in pairs_of(setup, 8, seed=seed)}) == 8
+
+
+def test_a_length_that_the_chat_server_refuses_has_its_words_in_place_of_a_time(setup):
+    token = b'data: {"choices": [{"delta": {"content": "A"}, "finish_reason": null}]}\n\n'
+    error = b'data: {"error": {"message": "The video exceeds the cache.", "code": 400}}\n\ndata: [DONE]\n\n'
+
+    def answer(_path, body):
+        frames = 1 + body["messages"][0]["content"][0]["video_url"]["url"].partition(",")[2].count(",")
+        return {8: (200, token), 10: (200, error), 12: (413, "Too large."), 14: (200, b"data: [DONE]\n\n")}[frames]
+
+    with gate("http://127.0.0.1:9", answer) as url, closing(ChatServer(url.removesuffix("/v1"))) as server:
+        rows = list(measure_chat(server, setup, (8, 10, 12, 14), rounds=1, on_length=lambda _text: None))
+
+    assert [row["chat_ms"] is None for row in rows] == [False, True, True, True]
+    assert [row["chat_error"] for row in rows] == [
+        "",
+        "vLLM's server refuses the question: The video exceeds the cache.",
+        "vLLM's server refuses the question: Too large.",
+        "vLLM's server sent no token.",
+    ]
