@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +32,30 @@ KINDS = ("frames", "texts")
 _STEP_MS = 625
 
 
+@dataclass(frozen=True, slots=True)
+class QueryCost:
+    """What a query takes of the machine, all threads together; the mean over all queries.
+
+    Attributes:
+        user_ms: Milliseconds of CPU time in the program: what other load cannot change much.
+        system_ms: The same in the kernel, which maps the pages of files.
+        wait_ms: Milliseconds for which threads that could run waited for a core.
+        minor_faults: Pages that were mapped from memory.
+        major_faults: Pages that were read from the disk.
+    """
+
+    user_ms: float
+    system_ms: float
+    wait_ms: float
+    minor_faults: float
+    major_faults: float
+
+    @property
+    def cpu_ms(self) -> float:
+        """All CPU time."""
+        return self.user_ms + self.system_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRow:
     """What was measured of one way to search.
@@ -43,7 +68,7 @@ class SearchRow:
         index_bytes: Size of the index on the store; 0 if unknown.
         open_s: Seconds to open it in a new process: the first time, and again.
         ms: Milliseconds of each query, by kind, one query at a time.
-        cpu_ms: Milliseconds of CPU time that a query takes, all cores together: what other load cannot change much.
+        cost: What a query takes.
         recall: Share of the ten best frames of the exact search that were found, by kind.
         anonymous_bytes: Memory of the searching process that is not a mapped file, at the end.
         mapped_bytes: Mapped files in its memory, which the system takes back when it needs them.
@@ -57,7 +82,7 @@ class SearchRow:
     index_bytes: int
     open_s: tuple[float, float]
     ms: Mapping[str, list[float]]
-    cpu_ms: float
+    cost: QueryCost
     recall: Mapping[str, float]
     anonymous_bytes: int
     mapped_bytes: int
@@ -131,7 +156,7 @@ def measure_index(case: Case) -> SearchRow:
         index_bytes=size_bytes,
         open_s=(first_s, found["open_s"]),
         ms=found["ms"],
-        cpu_ms=found["cpu_ms"],
+        cost=found["cost"],
         recall=found["recall"],
         anonymous_bytes=found["anonymous_bytes"],
         mapped_bytes=found["mapped_bytes"],
@@ -178,18 +203,27 @@ def _searcher(case: Case) -> Searcher:
 
 
 def time_queries(case: Case, search: Callable[[npt.NDArray[np.float32]], object]) -> dict[str, Any]:
-    """Time each query, after one that is not counted; return `ms` by kind, and `cpu_ms` of a query."""
+    """Time each query, after one of each kind that is not counted; return `ms` by kind, and the `cost` of a query."""
     ms: dict[str, list[float]] = {}
-    spent_s = 0.0
-    for kind, queries in case.queries.items():
+    for queries in case.queries.values():
         search(queries[0])
+    before = _spent()
+    for kind, queries in case.queries.items():
         ms[kind] = []
         for query in queries:
-            started, used_s = time.perf_counter(), time.process_time()
+            started = time.perf_counter()
             search(query)
             ms[kind].append((time.perf_counter() - started) * 1e3)
-            spent_s += time.process_time() - used_s
-    return {"ms": ms, "cpu_ms": spent_s * 1e3 / sum(map(len, ms.values()))}
+    count = sum(map(len, ms.values()))
+    each = [(after - earlier) / count for after, earlier in zip(astuple(_spent()), astuple(before), strict=True)]
+    return {"ms": ms, "cost": QueryCost(*each)}
+
+
+def _spent() -> QueryCost:
+    """Return what this process has taken so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    waits = [int(path.read_text().split()[1]) for path in Path("/proc/self/task").glob("*/schedstat")]
+    return QueryCost(used.ru_utime * 1e3, used.ru_stime * 1e3, sum(waits) / 1e6, used.ru_minflt, used.ru_majflt)
 
 
 def memory_bytes() -> dict[str, int]:

@@ -64,7 +64,7 @@ def measure_peer(name: str, case: Case, packages: Path) -> SearchRow:
         index_bytes=sum(path.stat().st_size for path in place.rglob("*") if path.is_file()),
         open_s=(found["open_s"], found["open_s"]),
         ms=found["ms"],
-        cpu_ms=found["cpu_ms"],
+        cost=found["cost"],
         recall=found["recall"],
         anonymous_bytes=found["anonymous_bytes"],
         mapped_bytes=found["mapped_bytes"],

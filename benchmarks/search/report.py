@@ -15,7 +15,7 @@ from benchmarks.search.measure import KINDS, make_case, measure_index
 from benchmarks.search.peers import install_peers, measure_peer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.search.measure import SearchRow
 
@@ -69,29 +69,29 @@ def targets(rows: Sequence[SearchRow]) -> dict[str, bool]:
 
 
 def search_table(rows: Sequence[SearchRow], dimensions: int) -> Table:
-    """Return a table with one row per method and number of vectors."""
+    """Return a table with one column per method and number of vectors."""
     table = Table(title=f"search among vectors of {dimensions}", title_justify="left", box=SIMPLE)
-    headings = ("method", "vectors", "build s", "its GiB", "add 1% s", "index GiB", "open s", "again s")
-    kinds = [f"{kind} {what}" for kind in KINDS for what in ("ms", "p95", "recall")]
-    for number, heading in enumerate((*headings, *kinds, "CPU ms", "memory GiB", "mapped GiB")):
-        table.add_column(heading, justify="right" if number else "left")
+    table.add_column("")
     for row in rows:
-        figures = [
-            text
-            for kind in KINDS
-            for text in (f"{row.median_ms(kind):.1f}", f"{row.p95_ms(kind):.1f}", f"{row.recall[kind]:.3f}")
-        ]
-        table.add_row(
-            row.method,
-            f"{row.vectors:,}",
-            f"{row.build_s:.0f}",
-            f"{row.build_bytes / _GIB:.1f}",
-            "" if row.update_s is None else f"{row.update_s:.1f}",
-            f"{row.index_bytes / _GIB:.2f}",
-            *(f"{seconds:.2f}" for seconds in row.open_s),
-            *figures,
-            f"{row.cpu_ms:.0f}",
-            f"{row.anonymous_bytes / _GIB:.2f}",
-            f"{row.mapped_bytes / _GIB:.2f}",
-        )
+        table.add_column(f"{row.method}, {row.vectors:,}", justify="right")
+    for line in zip(*map(_lines, rows), strict=True):
+        table.add_row(line[0][0], *(text for _, text in line))
     return table
+
+
+def _lines(row: SearchRow) -> Iterator[tuple[str, str]]:
+    yield "build, s", f"{row.build_s:.0f}"
+    yield "build, GiB", f"{row.build_bytes / _GIB:.1f}"
+    yield "add a hundredth, s", "" if row.update_s is None else f"{row.update_s:.1f}"
+    yield "index on the store, GiB", f"{row.index_bytes / _GIB:.2f}"
+    yield "open for the first time, s", f"{row.open_s[0]:.2f}"
+    yield "open again, s", f"{row.open_s[1]:.2f}"
+    for kind in KINDS:
+        yield f"{kind}: median ms, 95th percentile", f"{row.median_ms(kind):.1f}, {row.p95_ms(kind):.1f}"
+        yield f"{kind}: recall", f"{row.recall[kind]:.3f}"
+    yield "CPU ms of a query", f"{row.cost.cpu_ms:.0f}"
+    yield "of these, in the kernel", f"{row.cost.system_ms:.0f}"
+    yield "ms that its threads waited for cores", f"{row.cost.wait_ms:.0f}"
+    yield "pages mapped, read from the disk", f"{row.cost.minor_faults:,.0f}, {row.cost.major_faults:,.0f}"
+    yield "memory, GiB", f"{row.anonymous_bytes / _GIB:.2f}"
+    yield "mapped files in memory, GiB", f"{row.mapped_bytes / _GIB:.2f}"

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
-from benchmarks.search.measure import KINDS, SearchRow
+from benchmarks.search.measure import KINDS, QueryCost, SearchRow
 from benchmarks.search.report import targets
 from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
 
@@ -18,7 +18,7 @@ def row(*, ms=50.0, recall=1.0, anonymous_bytes=2**20, method="index"):
         build_bytes=1,
         index_bytes=1,
         open_s=(1, 1),
-        cpu_ms=1,
+        cost=QueryCost(1, 0, 0, 0, 0),
         ms={kind: [ms] for kind in KINDS},
         recall=dict.fromkeys(KINDS, recall),
         anonymous_bytes=anonymous_bytes,
