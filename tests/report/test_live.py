@@ -41,6 +41,10 @@ def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder
     assert "answers 3 of 4 questions" in shown
     assert "first token, ms 20.0 median; P95 20.0, longest 20.0" in shown
     assert "1.5 s · Is it dark? no yes 25.0% no 75.0%" in shown
+    assert (
+        "Asked for: window of 5 s · sink of 1 frame · frames of a similarity above 0.95 dropped · temperature 0 · "
+        "top-p 1 · at most 256 tokens an answer"
+    ) in shown
     assert "3 frames , the last at 9.0 s" in shown.replace("frames,", "frames ,")
     assert "No answer engine_lost The engine was lost." in shown
     assert [[frame.time_s for frame in query.frames] for query in report.queries] == [

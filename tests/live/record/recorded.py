@@ -45,8 +45,13 @@ def start(engine, objects, root_uri, **options):
 def record_session(recorder):
     """Record a session; return its id."""
     session_id = uuid4()
+    config = {"window_s": 5, "sink": 1, "enable_frame_filter": True, "frame_filter_threshold": 0.95}
     opened = Opened(
-        session_id=session_id, model="tiny", config={"window_s": 5}, versions={"av": "18"}, host="camera-host"
+        session_id=session_id,
+        model="tiny",
+        config=config | {"sampling": {"temperature": 0.0, "top_p": 1.0, "max_tokens": 256}},
+        versions={"av": "18"},
+        host="camera-host",
     )
     record = recorder.open(opened)
     for number, time_s in enumerate(TIMES_S):
