@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
 # Models with videos of several frames encode them in pairs, each by itself.
@@ -38,6 +40,11 @@ class LiveItem:
             raise ValueError(f"images must be (2, H, W, 3) of uint8, got {shape} of {self.images.dtype}")
         if not 0 <= self.times_s[0] <= self.times_s[1]:
             raise ValueError(f"times must neither decrease nor be negative, got {self.times_s}")
+
+    @property
+    def distinct(self) -> tuple[tuple[npt.NDArray[np.uint8], float], ...]:
+        """Its different frames: the pixels of each, shape (H, W, 3), and its time."""
+        return tuple(zip(self.images, self.times_s, strict=True))[: self.frames]
 
     @cached_property
     def hash(self) -> str:
@@ -76,3 +83,10 @@ class Pairs:
             return (LiveItem(images=np.stack([alone.images[0], image]), times_s=(alone.times_s[0], time_s)),)
         self._alone = LiveItem(images=np.stack([image, image]), times_s=(time_s, time_s), frames=1)
         return () if alone is None else (alone,)
+
+
+def pair_up(frames: Iterable[tuple[npt.NDArray[np.uint8], float]]) -> tuple[LiveItem, ...]:
+    """Return frames, each with its time, as pairs; the last one may be alone."""
+    pairs = Pairs()
+    items = [item for image, time_s in frames for item in pairs.add(image, time_s)]
+    return (*items, *((pairs.alone,) if pairs.alone else ()))

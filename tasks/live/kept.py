@@ -6,12 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.live.items import Pairs
+from tasks.live.items import Pairs, pair_up
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule
-from tasks.live.window import Window
+from tasks.live.window import Window, spread
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     import numpy.typing as npt
 
@@ -64,6 +66,7 @@ class KeptFrames:
         """Start with none."""
         self.last_s: float | None = None
         self._session_id, self._system_prompt = session_id, config.system_prompt
+        self._most = config.num_frames  # of the window, in a question
         self._window, self._pairs = Window(window_rule(config)), Pairs()
         self._last: tuple[int, str | None] = (0, None)  # its number, and its client's id of it
         self._origin: tuple[float, float] | None = None  # the first one's own time, and its arrival
@@ -80,18 +83,21 @@ class KeptFrames:
 
     @property
     def in_window(self) -> int:
-        """How many a question would see now."""
-        return sum(item.frames for item in self._items)
+        """How many there are now, with the sink."""
+        return _frames(self._items)
 
     @property
     def current(self) -> Prefix | None:
-        """What the model should have read by now, but for a frame without a partner; None if there is nothing."""
-        return self._prefix(self._window.current)
+        """What the model should have read by now, but for a frame without a partner; None if there is nothing.
+
+        Neither is there if a question sees only some of the frames: which these are changes with each frame.
+        """
+        return self._readable(self._window.current)
 
     @property
     def following(self) -> Prefix | None:
         """What takes the place of `current` at the next eviction; None if none is near."""
-        return self._prefix(self._window.following)
+        return self._readable(self._window.following)
 
     def time_of(self, frame: Frame) -> float:
         """Return the time of a frame that has arrived."""
@@ -121,15 +127,16 @@ class KeptFrames:
 
     def see(self, asked: Asked) -> Seen:
         """Note what a query sees."""
-        items, sink = self._items, self._window.sink
-        after_sink = items[len(sink) :] or items[-1:]
+        sink = self._window.sink
+        recent = self._shown(self._items[len(sink) :])
+        after_sink = recent or sink[-1:]
         origin_s = self._origin[1] if self._origin else asked.arrived_s
         return Seen(
             query=asked.number,
-            prefix=self._prefix(items),
+            prefix=self._prefix((*sink, *recent)),
             asked_s=asked.arrived_s - origin_s,
             arrived_s=asked.arrived_s,
-            sink_frames=sum(item.frames for item in sink),
+            sink_frames=_frames(sink),
             first_frame_s=after_sink[0].times_s[0] if after_sink else 0.0,
             last_frame_s=self.last_s or 0.0,
             last_frame=self._last,
@@ -141,5 +148,20 @@ class KeptFrames:
         alone = self._pairs.alone
         return (*self._window.current, *((alone,) if alone else ()))
 
+    def _shown(self, recent: tuple[LiveItem, ...]) -> tuple[LiveItem, ...]:
+        """Return what a question sees of the frames after the sink: all, or so many, evenly spread and paired anew."""
+        if self._most is None or _frames(recent) <= self._most:
+            return recent
+        frames = [frame for item in recent for frame in item.distinct]
+        return pair_up(frames[place] for place in spread(len(frames), self._most))
+
+    def _readable(self, items: tuple[LiveItem, ...]) -> Prefix | None:
+        recent = items[len(self._window.sink) :]
+        return self._prefix(items) if self._most is None or _frames(recent) <= self._most else None
+
     def _prefix(self, items: tuple[LiveItem, ...]) -> Prefix | None:
         return Prefix(session=self._session_id, items=items, system_prompt=self._system_prompt) if items else None
+
+
+def _frames(items: Iterable[LiveItem]) -> int:
+    return sum(item.frames for item in items)

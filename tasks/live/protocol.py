@@ -137,7 +137,11 @@ class SessionConfig(_Message):
     num_frames: Annotated[
         int | None,
         _also("num_frames", "num_sample_frames"),
-        Field(ge=1, le=128, description="Accepted and ignored: a query sees all frames of the window."),
+        Field(
+            ge=1,
+            le=128,
+            description="A query sees at most so many of the window's frames, evenly spread; else all.",
+        ),
     ] = None
     max_frames: Annotated[
         int | None, Field(ge=1, le=256, description="Most frames that a query sees: a `window` of half as many.")
@@ -302,6 +306,7 @@ class SessionCreated(_Event):
     window: int | None
     window_s: float | None
     sink: int
+    num_frames: int | None = Field(description="Most frames of the window that a query sees; null for all.")
     frame_filter_threshold: float | None = Field(description="null if similar frames are kept.")
     limits: SessionLimits
 
@@ -325,7 +330,7 @@ class FrameAck(_Event):
     pts_ms: float | None = None
     capture_ts_ms: float | None = None
     accepted: bool = Field(description="Whether it was kept.")
-    buffered_frames: int = Field(description="Frames that a query would see now.")
+    buffered_frames: int = Field(description="Frames of the sink and the window now.")
     reason: str | None = Field(default=None, description="Why it was not kept: filtered, busy or late.")
     server_receive_ts_ms: float = Field(description="Unix time of its arrival.")
 
@@ -392,7 +397,7 @@ class SessionStats(_Event):
     evicted: int = Field(description="Frames that came too late.")
     refused: int = Field(description="Frames that could not be read.")
     left_window: int = Field(description="Kept frames that have left the window.")
-    in_window: int = Field(description="Frames that a query would see now.")
+    in_window: int = Field(description="Frames of the sink and the window now.")
     audio_s: float
     queries: int
     answered: int

@@ -68,7 +68,7 @@ class Session:
         self.session_id, self.token, self.outbox = session_id, token, Outbox()
         self._began_s = self._heard_s = time.monotonic()
         self._lost_s: float | None = None  # when the connection was lost
-        self._setup, self._record, self._on_end = setup, record, on_end
+        self._config, self._setup, self._record, self._on_end = config, setup, record, on_end
         self._frames = self._bytes = self._connection = 0
         self._announced: protocol.VideoFrame | None = None
         self._is_done = False
@@ -100,6 +100,7 @@ class Session:
                 window=int(size) if size is not None and rule.unit == "frames" else None,
                 window_s=size if rule.unit == "seconds" else None,
                 sink=rule.sink,
+                num_frames=self._config.num_frames,
                 frame_filter_threshold=self._intake.threshold,
                 limits=protocol.SessionLimits(
                     idle_s=limits.idle_s,

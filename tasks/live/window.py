@@ -121,3 +121,17 @@ class Window:
     def _half(self, size: float) -> int:
         """Return the first item after the window's first half; 0 if there is no other that the window can lack."""
         return bisect_right(self._ends, self._starts[0] + size) or bisect_right(self._ends, self._ends[-1] - size)
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Return the positions of at most so many of `count` frames, evenly spread: the last one, and of several the first.
+
+    Args:
+        count: At least 1.
+        most: At least 1.
+    """
+    if count <= most:
+        return list(range(count))
+    if most == 1:
+        return [count - 1]
+    return [round(place * (count - 1) / (most - 1)) for place in range(most)]

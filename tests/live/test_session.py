@@ -336,6 +336,18 @@ def test_at_most_max_frames_are_seen_as_published(begin):
         assert min(count, 4) <= ask(told)["frames_used"] <= 8
 
 
+def test_of_the_window_num_frames_are_seen_evenly_spread_and_only_what_is_seen_is_read_ahead(begin):
+    model = ScriptedModel()
+    told = start(begin, model, num_frames=3, sink=2, enable_frame_filter=False)
+    send_frames(told, SHADES[:4])
+    assert ask(told)["text"] == "0 1 2 3"
+    send_frames(told, SHADES[:7], first_s=4)
+    done = ask(told)
+    assert (done["text"], done["frames_used"], done["sink_frames"]) == ("0 1 2 6 10", 5, 2)
+    assert (done["first_frame_s"], done["last_frame_s"], done["last_frame"]) == (2, 10, 10)
+    assert [prefix.frames for prefix, _ in model.warmed] == [2, 4]
+
+
 def test_a_window_in_seconds(begin):
     told = start(begin, window_s=3, enable_frame_filter=False)
     send_frames(told, SHADES[:20])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from reelabel.errors import ConfigurationError
 from tasks.live.items import LiveItem, Pairs
-from tasks.live.window import Window, WindowRule
+from tasks.live.window import Window, WindowRule, spread
 
 PIXELS = np.zeros((2, 2, 2, 3), np.uint8)
 STREAMS = st.lists(
@@ -113,6 +113,14 @@ def test_without_a_size_nothing_is_evicted():
 def test_a_rule_that_is_no_window_is_refused(values):
     with pytest.raises(ConfigurationError, match="give"):
         WindowRule(**values)
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "places"),
+    [(3, 5, [0, 1, 2]), (3, 3, [0, 1, 2]), (9, 1, [8]), (9, 2, [0, 8]), (9, 5, [0, 2, 4, 6, 8])],
+)
+def test_frames_are_spread_from_the_first_to_the_last(count, most, places):
+    assert spread(count, most) == places
 
 
 def image(value, side=4):

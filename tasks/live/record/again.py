@@ -68,7 +68,7 @@ def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, s
         if why := _unfit(query):
             left_out[why] += 1
             continue
-        shown = _of_one_size(list(frames.seen_by(query)))
+        shown = _of_one_size(frames.seen_by(query))
         if not shown:
             left_out["its frames were not written before the server was lost"] += 1
             continue

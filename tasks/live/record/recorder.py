@@ -68,7 +68,8 @@ class Opened:
 class Answered:
     """A query that has ended, with an answer or with the reason why it has none.
 
-    It saw the kept frames numbered below `sink_frames`, and those from `window_from_s` on, up to `last_frame_s`.
+    It saw the kept frames numbered below `sink_frames`, and those from `window_from_s` on, up to `last_frame_s`; only
+    some of the latter, evenly spread, if `frames_used` is less.
 
     Attributes:
         query: Number of the query in its session, from 0.

@@ -12,6 +12,7 @@ from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record.frame_part import KeptFrame, read_part
+from tasks.live.window import spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,23 +89,24 @@ class SessionFrames:
         self._parts = session.parts
         self._read = lru_cache(_KEPT_PARTS)(lambda key: read_part(objects, root_uri, key, seal))
 
-    def seen_by(self, query: Mapping[str, Any]) -> Iterator[KeptFrame]:
-        """Yield the frames that a query saw, in order.
+    def seen_by(self, query: Mapping[str, Any]) -> list[KeptFrame]:
+        """Return the frames that a query saw, in order.
 
         Raises:
             ConfigurationError: A frame file is gone or altered.
         """
-        if query["last_frame_s"] is None:
-            return
-        from_s = query["window_from_s"]
-        for part in self._parts:
-            has_sink = part["first_frame"] < query["sink_frames"]
-            has_window = from_s is not None and part["last_s"] >= from_s
-            if part["first_s"] <= query["last_frame_s"] and (has_sink or has_window):
-                for frame in self.frames_of(part):
-                    is_seen = frame.number < query["sink_frames"] or (from_s is not None and frame.time_s >= from_s)
-                    if is_seen and frame.time_s <= query["last_frame_s"]:
-                        yield frame
+        sink, from_s, last_s = query["sink_frames"], query["window_from_s"], query["last_frame_s"]
+        if last_s is None:
+            return []
+        frames = [
+            frame
+            for part in self._parts
+            if part["first_s"] <= last_s and (part["first_frame"] < sink or part["last_s"] >= from_s)
+            for frame in self.frames_of(part)
+            if frame.time_s <= last_s and (frame.number < sink or frame.time_s >= from_s)
+        ]
+        window = [frame for frame in frames if frame.number >= sink]
+        return [frame for frame in frames if frame.number < sink] + _shown(window, query)
 
     def frames_of(self, part: Mapping[str, Any]) -> Iterator[KeptFrame]:
         """Yield the frames of a part.
@@ -126,3 +128,15 @@ class SessionFrames:
         raise ConfigurationError(
             f"The session's frame file {key} on the store {why}; its frames cannot be shown again."
         )
+
+
+def _shown(window: list[KeptFrame], query: Mapping[str, Any]) -> list[KeptFrame]:
+    """Return those of a window's frames that a query saw: all, or some, evenly spread."""
+    used = query["frames_used"] - query["sink_frames"]
+    if len(window) <= used:
+        return window
+    first, last = window[0], window[-1]
+    if (first.time_s, last.time_s) != (query["window_from_s"], query["last_frame_s"]):
+        return []  # which ones it saw cannot be told, as the first or the last one is lost
+    shown = {first.number + place for place in spread(last.number - first.number + 1, used)}
+    return [frame for frame in window if frame.number in shown]

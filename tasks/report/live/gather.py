@@ -120,7 +120,7 @@ def gather_session(
         shown: tuple[ShownFrame, ...] = ()
         if room > 0 and not note:
             try:
-                shown = _shown(list(frames.seen_by(row)))
+                shown = _shown(frames.seen_by(row))
             except ConfigurationError as error:
                 note = error.message
         room -= len(shown)

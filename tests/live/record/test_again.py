@@ -127,7 +127,7 @@ def test_a_session_is_open_until_its_server_has_said_nothing_for_a_minute(record
     assert find_session(db, "last").row["state"] == "lost"
 
 
-def test_a_query_saw_its_sink_and_its_window_and_nothing_later(recorder, db, objects):
+def test_a_query_saw_its_sink_and_what_it_was_shown_of_its_window(recorder, db, objects):
     record_session(recorder)
     frames = SessionFrames(find_session(db, "last"), objects, recorder.root_uri, SEAL)
 
@@ -135,7 +135,9 @@ def test_a_query_saw_its_sink_and_its_window_and_nothing_later(recorder, db, obj
         query = answered(**changed)
         return [frame.time_s for frame in frames.seen_by({name: getattr(query, name) for name in query.__slots__})]
 
-    assert seen(window_from_s=0.0, last_frame_s=9.0) == list(TIMES_S)
-    assert seen(window_from_s=1.0, last_frame_s=2.2) == [1.371, 2.0]
-    assert seen(sink_frames=2, window_from_s=2.5, last_frame_s=2.5) == [0.04, 0.5, 2.5]
-    assert seen(window_from_s=None, last_frame_s=None) == []
+    assert seen(frames_used=6, window_from_s=0.04, last_frame_s=9.0) == list(TIMES_S)
+    assert seen(frames_used=2, window_from_s=1.371, last_frame_s=2.0) == [1.371, 2.0]
+    assert seen(frames_used=3, sink_frames=2, window_from_s=2.5, last_frame_s=2.5) == [0.04, 0.5, 2.5]
+    assert seen(frames_used=0, window_from_s=None, last_frame_s=None) == []
+    assert seen(frames_used=4, sink_frames=1, window_from_s=0.5, last_frame_s=9.0) == [0.04, 0.5, 2.0, 9.0]
+    assert seen(frames_used=2, window_from_s=0.5, last_frame_s=9.5) == [], "the last one is lost"
