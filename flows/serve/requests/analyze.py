@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from flows.serve.refusals import RequestRefusedError
-from flows.serve.requests.jobs import job_from
+from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
 from flows.serve.requests.route import Answered, request_router, with_rest
-from infra.settings.base import SettingsSection
 from reelabel.errors import VideoError
 
 if TYPE_CHECKING:
@@ -27,12 +24,9 @@ if TYPE_CHECKING:
 _MS = 1000
 
 
-class AnalyzeRequest(SettingsSection):
+class AnalyzeRequest(VideoRequest):
     """A video, and what is to be said of it."""
 
-    video_uri: Annotated[str | None, Field(description="As in a manifest; leave it out to upload the video.")] = None
-    start_s: Annotated[float | None, Field(description="Start of the segment, in seconds.")] = None
-    end_s: Annotated[float | None, Field(description="End of the segment, in seconds.")] = None
     tags: Annotated[bool, Field(description="Say which texts of the bank of tags fit best.")] = True
     caption: Annotated[bool, Field(description="Say which text of the bank of captions fits best.")] = True
     scenes: Annotated[bool, Field(description="Say where scenes change.")] = True
@@ -109,13 +103,11 @@ def analyze_router(analyzer: Analyzer) -> APIRouter:
 
 def _answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None, go_on: Callable[[], None]) -> AnalyzeAnswer:
     started = time.perf_counter()
-    values = {name: getattr(asked, name) for name in ("video_uri", "start_s", "end_s")}
-    job = job_from(values, upload=upload, questions=False)
+    job = job_from(asked.model_dump(include=set(VideoRequest.model_fields)), upload=upload, questions=False)
     try:
         found = analyzer.describe(job, chunk_s=asked.chunk_s, num_frames=asked.num_frames, go_on=go_on)
     except VideoError as error:
-        message = error.message.replace(upload, "the upload") if upload else error.message
-        raise RequestRefusedError(message, code=error.code, status=HTTPStatus.UNPROCESSABLE_ENTITY) from None
+        raise refuse_job(error.code, error.message, upload) from None
     total_ms = (time.perf_counter() - started) * 1e3
     return _to_answer(found, asked, model=analyzer.spec.model.name, total_ms=total_ms)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from http import HTTPStatus
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from flows.run.parameters import SpecOverrides
-from flows.serve.refusals import RequestRefusedError
-from flows.serve.requests.jobs import job_from
+from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
 from flows.serve.requests.route import Answered, request_router, with_rest
 from infra.settings import PromptOptions
 from infra.settings.chunks import ChunkOptions
@@ -26,18 +24,14 @@ if TYPE_CHECKING:
 
     from flows.serve.requests.classifier import Classifier
     from flows.shard.answer import AnsweredShard
-    from tasks.domain import Failure
     from tasks.domain.chunks import ChunkOutcome
 
 
-class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions):
+class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest):
     """A job, as a row of a manifest, and options of runs; those left empty are as in the settings."""
 
-    video_uri: Annotated[str | None, Field(description="As in a manifest; leave it out to upload the video.")] = None
     prompt: Annotated[str, Field(description="The question, without its choices.")]
     choices: Annotated[list[str], Field(description="At least two different answers.")]
-    start_s: Annotated[float | None, Field(description="Start of the segment, in seconds.")] = None
-    end_s: Annotated[float | None, Field(description="End of the segment, in seconds.")] = None
     task: Annotated[str | None, Field(description="Task, by which the sampler auto may choose.")] = None
 
     def job_values(self) -> dict[str, object]:
@@ -58,9 +52,9 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions):
         )
 
 
-# A manifest has these three, too; a job's own take precedence over those of the settings.
+# The last three are options of runs and columns of a manifest: here they are the job's, which takes precedence.
 _JOB_FIELDS = frozenset(
-    {"video_uri", "prompt", "choices", "start_s", "end_s", "task", "template", "system_prompt", "examples"}
+    {*VideoRequest.model_fields, "prompt", "choices", "task", "template", "system_prompt", "examples"}
 )
 
 
@@ -126,17 +120,11 @@ def _answer(
     answered = classifier.answer(job, overrides, go_on=go_on)
     if answered.ended.failures:
         [failure] = answered.ended.failures
-        raise _refuse(failure, upload)
+        raise refuse_job(failure.code, failure.message, upload)
     [result] = answered.ended.results
     spec = classifier.spec_of(overrides)
     total_ms = (time.perf_counter() - started) * 1e3
     return _to_answer(result, answered, model=spec.model.name, spec_id=spec.spec_id, total_ms=total_ms)
-
-
-def _refuse(failure: Failure, upload: str | None) -> RequestRefusedError:
-    """Return the refusal of a job that failed; an upload has no path that means something to its client."""
-    message = failure.message.replace(upload, "the upload") if upload else failure.message
-    return RequestRefusedError(message, code=failure.code, status=HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 def _to_answer(

@@ -1,11 +1,14 @@
-"""A request's job: a row of a manifest, by the manifest's own rules."""
+"""A request's video and its job: a row of a manifest, by the manifest's own rules."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from flows.serve.refusals import RequestRefusedError
+from infra.settings.base import SettingsSection
 from tasks.manifest.check import check_row
 from tasks.manifest.digests import job_of
 from tasks.manifest.schema import JOB_COLUMNS, QUESTION
@@ -15,6 +18,14 @@ if TYPE_CHECKING:
 
 # Of the only job of a request; it is in no table.
 JOB_ID = "request"
+
+
+class VideoRequest(SettingsSection):
+    """The video of a request, or a segment of one."""
+
+    video_uri: Annotated[str | None, Field(description="As in a manifest; leave it out to upload the video.")] = None
+    start_s: Annotated[float | None, Field(description="Start of the segment, in seconds.")] = None
+    end_s: Annotated[float | None, Field(description="End of the segment, in seconds.")] = None
 
 
 def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = True) -> Job:
@@ -31,13 +42,19 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
     uri = values.get("video_uri")
     if (uri is None) == (upload is None):
         why = "Name a video_uri, or upload a video" if uri is None else "Upload a video or name a video_uri, not both"
-        raise _refuse(f"{why}.")
+        raise _invalid(f"{why}.")
     row = {name: None for name in JOB_COLUMNS if name != "media"} | values
     row |= {"job_id": JOB_ID, "video_uri": upload or uri, "choices": values.get("choices")}
     if faults := check_row(row, questions=questions):
-        raise _refuse(" ".join(faults))
+        raise _invalid(" ".join(faults))
     return job_of(row | ({} if questions else QUESTION))
 
 
-def _refuse(message: str) -> RequestRefusedError:
+def refuse_job(code: str, message: str, upload: str | None) -> RequestRefusedError:
+    """Return the refusal of a job that failed; an upload has no path that means something to its client."""
+    text = message.replace(upload, "the upload") if upload else message
+    return RequestRefusedError(text, code=code, status=HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+def _invalid(message: str) -> RequestRefusedError:
     return RequestRefusedError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)

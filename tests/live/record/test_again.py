@@ -12,14 +12,7 @@ from reelabel.sampling.options import Sampling
 from tasks.live.record.again import write_jobs
 from tasks.live.record.recorder import FrameCounts, Opened
 from tasks.live.record.stored import SessionFrames, find_session
-from tests.live.record.recorded import SEAL, TIMES_S, answered, image, record_session, start
-
-
-@pytest.fixture
-def recorder(db, objects, store_settings):
-    recorder = start(db, objects, store_settings.uri)
-    yield recorder
-    recorder.close()
+from tests.live.record.recorded import SEAL, TIMES_S, answered, image, record_session
 
 
 def jobs_of(objects, uri):

@@ -19,13 +19,6 @@ from tests.live.record.recorded import SEAL, answered, image, start
 opened = partial(Opened, model="tiny", config={"model": "tiny"}, versions={"av": "18"}, host="h")
 
 
-@pytest.fixture
-def recorder(db, objects, store_settings):
-    recorder = start(db, objects, store_settings.uri)
-    yield recorder
-    recorder.close()
-
-
 def rows(db, table):
     with db.connect() as connection:
         return [dict(row) for row in connection.execute(select(table)).mappings()]

@@ -1,20 +1,12 @@
 from datetime import timedelta
 
-import pytest
 from sqlalchemy import select, text
 
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record.again import write_jobs
 from tasks.live.record.retention import remove_old_sessions
 from tasks.live.record.stored import find_session
-from tests.live.record.recorded import SEAL, record_session, start
-
-
-@pytest.fixture
-def recorder(db, objects, store_settings):
-    recorder = start(db, objects, store_settings.uri)
-    yield recorder
-    recorder.close()
+from tests.live.record.recorded import SEAL, record_session
 
 
 def test_old_sessions_go_with_their_queries_and_files_and_nothing_else(recorder, db, objects):
