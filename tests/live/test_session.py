@@ -176,7 +176,7 @@ def test_other_frames_have_the_time_of_their_arrival(begin):
     told = start(begin)
     assert told.exchange(frame(0), "frame.ack")["time_s"] == 0
     time.sleep(0.05)
-    assert 0.04 < told.exchange(frame(60), "frame.ack")["time_s"] < 5
+    assert told.exchange(frame(60), "frame.ack")["time_s"] > 0.04
 
 
 def test_a_frame_from_before_the_last_kept_one_comes_too_late(begin):
@@ -411,7 +411,8 @@ def test_frames_that_do_not_fit_into_the_model_are_told_once(begin):
     told = start(begin, model, enable_frame_filter=False)
     for at in range(10):
         told.send(frame(0, time_s=at))
-        time.sleep(0.01)
+        while told.session._intake.counts["kept"] <= at:
+            time.sleep(0.001)
     told.send({"type": "video.done"})
     errors = [event for event in told.until("session.closed") if event["type"] == "error"]
     assert [error["code"] for error in errors] == ["prompt_too_long"]
@@ -488,24 +489,27 @@ def test_the_time_of_a_session_ends(begin, limits, reason, code):
 def test_a_session_whose_query_is_in_work_is_not_idle(begin):
     model = ScriptedModel()
     model.may_answer.clear()
-    told = start(begin, model, LiveLimits(idle_s=0.1))
+    told = start(begin, model)
     send_frames(told, [0])
     told.send({"type": "video.query", "text": "?"})
-    time.sleep(0.3)
+    told.session._heard_s -= 3600
+    told.session.check_time()
     model.may_answer.set()
     told.until("response.done")
+    told.session.check_time()
+    assert ask(told)["query"] == 1
 
 
 @pytest.mark.parametrize("limits", [{"max_frames": 2}, {"max_bytes": 1500}, {"max_pixels": 7000}])
 def test_what_a_session_may_send_ends(begin, limits):
     told = start(begin, None, LiveLimits(**limits))
-    for shade in SHADES[:3]:
-        try:
-            told.send(frame(shade))
-        except MessageRefusedError as refused:
-            told.session.refuse(refused)
-            break
-        time.sleep(0.05)
+    for shade in SHADES[:2]:
+        told.send(frame(shade))
+        told.last("frame.ack")
+    try:
+        told.send(frame(SHADES[2]))
+    except MessageRefusedError as refused:
+        told.session.refuse(refused)
     events = told.until("session.closed")
     assert "limit_reached" in [event.get("code") for event in events]
     assert events[-1]["reason"] == "limit"
@@ -533,12 +537,14 @@ def test_more_sessions_than_allowed_are_refused_until_one_ends(begin):
 
 
 def test_a_lost_client_has_time_to_come_back(begin):
-    sessions = begin(None, LiveLimits(resume_s=0.3, idle_s=0.1))
+    sessions = begin(None, LiveLimits(resume_s=3600))
     session = sessions.open(config())
-    number = session.connect()
-    session.disconnect(number)
+    session.disconnect(session.connect())
+    session._heard_s -= 3600
+    session.check_time()
     resume = SessionResume(type="session.resume", session_id=session.session_id, resume_token=session.token, last_seq=0)
     assert sessions.resume(resume) is session
+    session._lost_s -= 3601
     told = Told(session)
     assert told.last("session.closed")["reason"] == "client_lost"
     with pytest.raises(MessageRefusedError) as refused:

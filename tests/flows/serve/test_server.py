@@ -54,30 +54,33 @@ def answer_of(connection):
 
 
 def head_of(length, kind="application/json"):
-    return (
-        f"POST /sleep HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n".encode()
-    )
+    lines = ("POST /sleep HTTP/1.1", "Host: 127.0.0.1", "Connection: close", f"Content-Type: {kind}")
+    return "\r\n".join((*lines, f"Content-Length: {length}", "", "")).encode()
 
 
-def test_beyond_its_places_requests_are_refused_at_once(client, served):
-    refused_s = []
+def ask_to_sleep(served, seconds):
+    """Return a connection whose request is in work for so long."""
+    body = json.dumps({"seconds": seconds}).encode()
+    asking = connect(served)
+    asking.sendall(head_of(len(body)) + body)
+    return asking
 
-    def ask(_):
-        while True:
-            began_s = time.monotonic()
-            answer = httpx.post(f"{served.url}/sleep", json={"seconds": 0.3}, timeout=20)
-            if answer.status_code != 429:
-                return answer.status_code
-            refused_s.append(time.monotonic() - began_s)
-            assert (answer.json()["code"], int(answer.headers["retry-after"]) >= 1) == ("busy", True)
-            time.sleep(0.1)
 
-    with ThreadPoolExecutor(3 * PLACES) as threads:
-        assert set(threads.map(ask, range(3 * PLACES))) == {200}
+def test_beyond_its_places_requests_are_refused_while_those_in_work_go_on(client, served):
+    holding = [ask_to_sleep(served, 60) for _ in range(PLACES)]
+    await_count(client, PLACES)
 
-    assert len(refused_s) >= 2 * PLACES
-    assert min(refused_s) < 0.25  # before any of those in work has ended
+    with ThreadPoolExecutor(2 * PLACES) as threads:
+        refused = [*threads.map(lambda _: client.post("/sleep", json={}), range(2 * PLACES))]
+
+    assert {(each.status_code, each.json()["code"]) for each in refused} == {(429, "busy")}
+    assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
+    assert client.get("/health").json()["requests"] == PLACES
     assert 'outcome="busy"' in client.get("/metrics").text
+    for each in holding:
+        each.close()
+    await_count(client, 0)
+    assert client.post("/sleep", json={}).status_code == 200
 
 
 def test_half_requests_take_places_only_as_long_as_their_bytes_come(client, served):
@@ -97,9 +100,7 @@ def test_half_requests_take_places_only_as_long_as_their_bytes_come(client, serv
 
 
 def test_a_client_that_vanishes_frees_its_place_long_before_its_work_would_have_ended(client, served):
-    body = json.dumps({"seconds": 60}).encode()
-    gone = connect(served)
-    gone.sendall(head_of(len(body)) + body)
+    gone = ask_to_sleep(served, 60)
     await_count(client, 1)
 
     gone.close()
@@ -166,12 +167,12 @@ def test_what_is_no_request_is_refused_and_disturbs_nobody(client, served, sent)
     ("number", "seconds", "status"),
     [
         pytest.param(signal.SIGTERM, 1.0, [200], id="SIGTERM waits for what is in work"),
-        pytest.param(signal.SIGTERM, 60, [503], id="SIGTERM waits no longer than it is told"),
+        pytest.param(signal.SIGTERM, 600, [503], id="SIGTERM waits no longer than it is told"),
         pytest.param(signal.SIGINT, 1.0, [200], id="Ctrl-C waits seconds"),
     ],
 )
 def test_a_signal_ends_the_service(number, seconds, status):
-    with serving_slowly(stop_timeout_s=3) as ours:
+    with serving_slowly(stop_timeout_s=2 if status == [503] else 30) as ours:
         answers = []
 
         def ask():
@@ -182,13 +183,10 @@ def test_a_signal_ends_the_service(number, seconds, status):
         asking.start()
         with httpx.Client(base_url=ours.url) as client:
             await_count(client, 1)
-        began_s = time.monotonic()
         code = ours.end(number)
-        took_s = time.monotonic() - began_s
         asking.join(5)
 
     assert (code, answers) == (0, status), ours.said
-    assert took_s < 8
     assert ours.said[-1] == "Stopped."
     assert not Path(ours.said[0].partition(" at ")[0]).exists()
     assert not any("Traceback" in line for line in ours.said)

@@ -14,7 +14,7 @@ from infra.settings import Settings
 from reelabel.pool.decode_pool import DecodePool
 from tests.live.scripted_model import INFO, ScriptedModel
 
-_START_S = 20
+_START_S = 60
 
 
 class LiveServer:

@@ -17,7 +17,7 @@ from tests.flows.serve.live.client import TOKEN, Client, send_frames, send_nonse
 from tests.flows.serve.served import serving
 from tests.live.client import picture
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_live")]
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_sessions")]
 CHOICES = ["red", "green", "blue", "yellow"]
 
 
@@ -32,11 +32,6 @@ def served(own_environment):
     }
     with serving(own_environment | settings) as served:
         yield served
-        began_s = time.monotonic()
-        with Client(served.url, {}) as client:  # is there to the end
-            send_frames(client, [0, 100])
-            assert served.end(signal.SIGINT) == EXIT_CODE
-        assert time.monotonic() - began_s < 15
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +47,13 @@ def rows(own_services):
 
     yield rows
     engine.dispose()
+
+
+def await_that(is_so):
+    deadline_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
 
 def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
@@ -110,13 +112,13 @@ def test_sessions_at_once_are_answered_as_alone(served):
         assert together[name] == pytest.approx(alone[name], abs=1e-3)
 
 
-def test_a_client_that_comes_back_gets_what_it_missed(served):
+def test_a_client_that_comes_back_gets_what_it_missed(served, rows):
     client = Client(served.url, {})
     send_frames(client, [0, 100])
     client.send({"type": "video.query", "text": "What is there?", "choices": CHOICES})
-    client.vanish()  # vanishes, without a word
+    client.vanish()
     last_seq, created = client.events[-1]["seq"], client.created
-    time.sleep(1)
+    await_that(lambda: rows(created["session_id"])[1])  # it is answered while nobody listens
     with Client(served.url) as again:
         again.send(
             {
@@ -138,11 +140,8 @@ def test_a_client_that_does_not_come_back_is_recorded_as_lost(served, rows):
     client = Client(served.url, {})
     send_frames(client, [0])
     client.vanish()
-    deadline = time.monotonic() + 30
-    while (session := rows(client.created["session_id"])[0])["ended_at"] is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    assert session["reason"] == "client_lost"
+    await_that(lambda: rows(client.created["session_id"])[0]["ended_at"])
+    assert rows(client.created["session_id"])[0]["reason"] == "client_lost"
 
 
 def engine_processes(served):
@@ -180,3 +179,16 @@ def test_ten_thousand_mutated_messages_harm_nobody(served):
     assert connections < 2500, "most messages are refused without the end of a session"
     assert [engine.pid for engine in engine_processes(served)] == engines, "no engine was lost"
     assert not [line for line in served.said if "Traceback" in line], served.said[-40:]
+
+
+def test_the_services_end_ends_its_sessions_and_records_why(served, rows):
+    """The last test: the service has ended when it has."""
+    with Client(served.url, {}) as client:
+        send_frames(client, [0, 100])
+        assert served.end(signal.SIGINT) == EXIT_CODE
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        assert closed.value.rcvd.code == 1012
+    assert served.said[-1] == "Stopped."
+    session, _ = rows(client.created["session_id"])
+    assert (session["frames_kept"], session["reason"]) == (2, "server_stopping")
