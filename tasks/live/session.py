@@ -270,16 +270,15 @@ class Session:
 
     def check_time(self) -> None:
         """End it if its time is over."""
-        now_s, limits, answerer = time.monotonic(), self._setup.limits, self._answerer
+        now_s, limits, answerer, lost_s = time.monotonic(), self._setup.limits, self._answerer, self._lost_s
         if self._ending:
             return
-        if self._lost_s is not None:
-            if now_s - self._lost_s > limits.resume_s:
-                self.end("client_lost")
+        if lost_s is not None and now_s - lost_s > limits.resume_s:
+            self.end("client_lost")
         elif now_s - self._began_s > limits.total_s:
             self._tell("limit_reached", f"The session has lasted {limits.total_s:g} seconds, which is the limit.")
             self.end("total_time")
-        elif not answerer.waiting and now_s - max(self._heard_s, answerer.ended_s) > limits.idle_s:
+        elif lost_s is None and not answerer.waiting and now_s - max(self._heard_s, answerer.ended_s) > limits.idle_s:
             self._tell("idle_timeout", f"Nothing was received for {limits.idle_s:g} seconds.")
             self.end("idle")
 

@@ -98,8 +98,8 @@ def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
     @router.websocket(PATH)
     async def live(websocket: WebSocket) -> None:
         await websocket.accept()
-        # The client may vanish at any time; what it has begun waits for it.
-        with suppress(WebSocketDisconnect, RuntimeError):
+        # The client may vanish or cease to read at any time; what it has begun waits for it.
+        with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
             try:
                 session, last_seq = await _begin(websocket, sessions, timeout_s=config_timeout_s)
             except MessageRefusedError as refused:

@@ -199,36 +199,31 @@ def test_a_video_that_is_gone_or_none_is_named(client, own_services):
     assert "reelabel-upload" not in upload.text
 
 
-def test_beyond_its_places_requests_are_refused_at_once_and_none_fails(client, served, jobs):
+def test_beyond_its_places_requests_are_refused_and_none_fails(client, served, jobs):
     """Each client tries again after the time that it is told; at the end, all have their answer."""
     rows = jobs[0].to_dicts()[:24]
-    refused_s = []
+    refused = []
 
     def ask(row):
         while True:
-            began_s = time.monotonic()
             answer = httpx.post(
                 f"{served.url}/v1/classify", json=asked(row, sampler="uniform", num_frames=7), timeout=60
             )
             if answer.status_code != 429:
                 return answer.status_code
-            refused_s.append(time.monotonic() - began_s)
-            assert answer.json()["code"] == "busy"
-            assert int(answer.headers["retry-after"]) >= 1
+            refused.append((answer.json()["code"], int(answer.headers["retry-after"]) >= 1))
             time.sleep(0.2)
 
     with ThreadPoolExecutor(24) as threads:
         assert set(threads.map(ask, rows)) == {200}
-    assert refused_s
+    assert set(refused) == {("busy", True)}
     assert client.get("/health").json()["requests"] == 0
     assert 'outcome="busy"' in client.get("/metrics").text
 
 
-def test_ctrl_c_ends_the_service_within_ten_seconds(served):
-    began_s = time.monotonic()
-
+def test_ctrl_c_ends_the_service_in_order(served):
     assert served.end(signal.SIGINT) == 130
-    assert time.monotonic() - began_s < 10
+    assert served.said[-1] == "Stopped.", "it was not ended by force, as after eight seconds"
     assert not any("Traceback" in line for line in served.said)
 
 
@@ -245,7 +240,7 @@ def test_a_service_that_is_killed_leaves_no_process(environment, jobs, described
                 asking.result()
 
     assert children
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline_s:
         time.sleep(0.1)
     assert [child for child in children if Path(f"/proc/{child}").exists()] == []

@@ -242,7 +242,7 @@ def test_a_question_that_is_open_when_its_session_ends_is_refused_at_once(engine
                 time.sleep(0.01)
             model.forget("one")
             with pytest.raises(InferenceError, match="has ended"):
-                asking.result(20)
+                asking.result(60)
     finally:
         os.kill(engine.pid, signal.SIGCONT)
 
