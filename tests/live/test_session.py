@@ -15,7 +15,7 @@ from tasks.live.frames import FrameReader
 from tasks.live.protocol import MessageRefusedError, SessionResume
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveLimits, LiveSetup
-from tests.live.client import Told, config, frame, picture
+from tests.live.client import Told, await_that, config, frame, picture
 from tests.live.scripted_model import INFO, ScriptedModel
 
 pytestmark = pytest.mark.xdist_group("live_sessions")
@@ -359,6 +359,7 @@ def test_the_engine_is_lost_while_frames_are_read(begin):
     model.may_read.clear()
     told = start(begin, model)
     send_frames(told, SHADES[:2])
+    await_that(lambda: model.warmed)
     model.lose()
     assert told.last("session.notice")["code"] == "engine_lost"
     assert told.last("session.notice")["code"] == "engine_back"
@@ -409,12 +410,12 @@ def test_frames_that_do_not_fit_into_the_model_are_told_once(begin):
     model = ScriptedModel()
     model.too_long = PromptTooLongError("The prompt has 9 tokens.")
     told = start(begin, model, enable_frame_filter=False)
+    events = []
     for at in range(10):
         told.send(frame(0, time_s=at))
-        while told.session._intake.counts["kept"] <= at:
-            time.sleep(0.001)
+        events += told.until("frame.ack")
     told.send({"type": "video.done"})
-    errors = [event for event in told.until("session.closed") if event["type"] == "error"]
+    errors = [event for event in (*events, *told.until("session.closed")) if event["type"] == "error"]
     assert [error["code"] for error in errors] == ["prompt_too_long"]
     assert errors[0]["message"].endswith("Configure a smaller window.")
 

@@ -15,7 +15,7 @@ from infra.interrupts import EXIT_CODE
 from tasks.database.tables import LIVE_QUERY, LIVE_SESSION
 from tests.flows.serve.live.client import TOKEN, Client, send_frames, send_nonsense
 from tests.flows.serve.served import serving
-from tests.live.client import picture
+from tests.live.client import await_that, picture
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_sessions")]
 CHOICES = ["red", "green", "blue", "yellow"]
@@ -27,7 +27,7 @@ def served(own_environment):
         "REELABEL_SERVE_LOAD": '["live"]',
         "REELABEL_SERVE_TOKEN": TOKEN,
         "REELABEL_LIVE_CONFIG_TIMEOUT_S": "2",
-        "REELABEL_LIVE_RESUME_S": "4",
+        "REELABEL_LIVE_RESUME_S": "15",
         "REELABEL_LIVE_IDLE_TIMEOUT_S": "300",
     }
     with serving(own_environment | settings) as served:
@@ -49,13 +49,16 @@ def rows(own_services):
     engine.dispose()
 
 
-def await_that(is_so):
-    deadline_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+@pytest.fixture(scope="module")
+def lost(served):
+    """The id of a session whose client vanishes, long before it is looked at."""
+    client = Client(served.url, {})
+    send_frames(client, [0])
+    client.vanish()
+    return client.created["session_id"]
 
 
+@pytest.mark.usefixtures("lost")
 def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
     with Client(served.url, {"sampling": {"max_tokens": 8}, "window": 64}) as client:
         for turn in range(4):
@@ -83,7 +86,8 @@ def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
 def test_a_published_client_works_unchanged(served):
     """Speak as vLLM-Omni's example does: no event is read before the query, and the last one is session.done."""
     with Client(served.url) as client:
-        client.send({"type": "session.config", "model": None, "modalities": ["text"], "num_frames": 32})
+        brief = {"num_frames": 32, "sampling_params_list": [{"max_tokens": 32}]}
+        client.send({"type": "session.config", "model": None, "modalities": ["text"], **brief})
         for shade in (0, 80, 160):
             client.send({"type": "video.frame", "data": base64.b64encode(picture(shade)).decode()})
             time.sleep(0.05)
@@ -136,14 +140,6 @@ def test_a_client_that_comes_back_gets_what_it_missed(served, rows):
         assert again.end()["reason"] == "done"
 
 
-def test_a_client_that_does_not_come_back_is_recorded_as_lost(served, rows):
-    client = Client(served.url, {})
-    send_frames(client, [0])
-    client.vanish()
-    await_that(lambda: rows(client.created["session_id"])[0]["ended_at"])
-    assert rows(client.created["session_id"])[0]["reason"] == "client_lost"
-
-
 def engine_processes(served):
     """Return the engines, without the renderers that they fork."""
     children = psutil.Process(served.process.pid).children()
@@ -179,6 +175,11 @@ def test_ten_thousand_mutated_messages_harm_nobody(served):
     assert connections < 2500, "most messages are refused without the end of a session"
     assert [engine.pid for engine in engine_processes(served)] == engines, "no engine was lost"
     assert not [line for line in served.said if "Traceback" in line], served.said[-40:]
+
+
+def test_a_client_that_does_not_come_back_is_recorded_as_lost(lost, rows):
+    await_that(lambda: rows(lost)[0]["ended_at"])
+    assert rows(lost)[0]["reason"] == "client_lost"
 
 
 def test_the_services_end_ends_its_sessions_and_records_why(served, rows):
