@@ -30,8 +30,8 @@ class Health(BaseModel):
 
     status: Literal["ok"] = "ok"
     version: str = Field(description="Version of Reelabel.")
-    requests: int = Field(description="Requests in work.")
-    places: int = Field(description="Most requests in work at the same time.")
+    requests: int = Field(description="Requests in progress.")
+    places: int = Field(description="Most requests in progress at the same time.")
 
 
 def make_app(

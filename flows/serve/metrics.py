@@ -14,23 +14,25 @@ _durations = _METER.create_histogram(
     "Seconds from the first byte of a request to its answer, by route.",
     explicit_bucket_boundaries_advisory=_SECONDS,
 )
-_in_work = _METER.create_up_down_counter("reelabel.requests.under_way", "{request}", "Requests in work, by route.")
+_in_progress = _METER.create_up_down_counter(
+    "reelabel.requests.under_way", "{request}", "Requests in progress, by route."
+)
 
 
 def request_begins(route: str) -> None:
-    """Count a request as in work."""
-    _in_work.add(1, {"route": route})
+    """Count a request as in progress."""
+    _in_progress.add(1, {"route": route})
 
 
 def request_ends(route: str, outcome: str, took_s: float) -> None:
-    """Count a request that was in work.
+    """Count a request that has ended.
 
     Args:
         route: `classify` or `analyze`.
         outcome: `answered`, or the code of its refusal.
         took_s: Seconds in its place.
     """
-    _in_work.add(-1, {"route": route})
+    _in_progress.add(-1, {"route": route})
     _requests.add(1, {"route": route, "outcome": outcome})
     _durations.record(took_s, {"route": route})
 

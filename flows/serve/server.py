@@ -66,7 +66,7 @@ def url_of(opened: socket.socket) -> str:
 
 
 def serve(app: FastAPI, opened: socket.socket, settings: ServeSettings, *, ready: Callable[[], None]) -> int | None:
-    """Serve an application until a signal; requests in work end first, if they do so in time.
+    """Serve an application until a signal; requests in progress end first, if they do so in time.
 
     Args:
         app: The application.

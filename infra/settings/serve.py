@@ -40,12 +40,12 @@ class ServeSettings(SettingsSection):
     ] = ("classify", "analyze", "live")
     max_requests: Annotated[
         int,
-        Field(ge=1, le=1024, description="Requests in work at the same time; others are refused with 429 at once."),
+        Field(ge=1, le=1024, description="Requests in progress at the same time; others are refused with 429 at once."),
     ] = 16
     max_upload_mib: Annotated[int, Field(ge=1, le=65_536, description="Largest uploaded video, in MiB.")] = 512
     idle_timeout_s: Annotated[
         float, Field(ge=1, le=3600, description="Seconds without a byte of a request before its client is left.")
     ] = 20
     stop_timeout_s: Annotated[
-        float, Field(ge=1, le=3600, description="After SIGTERM, most seconds for the requests in work to end.")
+        float, Field(ge=1, le=3600, description="After SIGTERM, most seconds for the requests in progress to end.")
     ] = 30

@@ -323,7 +323,7 @@ class Session:
         self.end("done")
 
     def _finish(self) -> None:
-        self._setup.model.forget(self.session_id)  # an answer in work is given up
+        self._setup.model.forget(self.session_id)  # an answer in progress is given up
         self._answerer.join(_END_S)
         assert self._ending
         for frame in self._arrivals.left():

@@ -20,7 +20,7 @@ class LiveLimits:
     """What ends a session, or refuses a message.
 
     Attributes:
-        idle_s: Seconds without a message, while no query is in work.
+        idle_s: Seconds without a message, while no query is in progress.
         total_s: Seconds in all.
         resume_s: Seconds for which a session waits for its client to come back.
         max_frames: Frames sent.

@@ -1,4 +1,4 @@
-"""How many requests are in work: beyond that, they are refused at once, and told when to come again."""
+"""How many requests may be in progress: others are refused at once, and told when to try again."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from reelabel.errors import ReelabelError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Of so many requests the time is remembered, to say when a place may be free.
+# The durations of so many requests are remembered, to say when a place may be free.
 _REMEMBERED = 64
 _MOST_RETRY_S = 60.0
 
 
 class Admission:
-    """Places for requests in work; thread-safe."""
+    """Places for requests in progress; thread-safe."""
 
     def __init__(self, places: int) -> None:
         """Start with free places only.
 
         Args:
-            places: Most requests in work at the same time.
+            places: Most requests in progress at the same time.
         """
         self.places = places
         self._taken = 0
@@ -37,15 +37,15 @@ class Admission:
 
     @property
     def taken(self) -> int:
-        """Number of requests in work."""
+        """Number of requests in progress."""
         return self._taken
 
     @contextmanager
     def place(self, route: str) -> Iterator[None]:
-        """Hold a place while the body works.
+        """Hold a place in the body of the `with` statement.
 
         Args:
-            route: What it works on, in the metrics.
+            route: What is asked for, as in the metrics.
 
         Raises:
             RequestRefusedError: All are taken; the code is `busy`.

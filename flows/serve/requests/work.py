@@ -1,4 +1,4 @@
-"""A request in work: in its place, in a thread, until it is answered or nobody waits for the answer."""
+"""A request is worked on in a thread until it is answered, or until nobody waits for the answer."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Waiting:
 async def in_thread(request: Request, threads: Executor, work: Callable[[Callable[[], None]], Result]) -> Result:
     """Work in a thread, and watch meanwhile whether the client is there.
 
-    The place of a request is free only when its work has ended, so that no more is in work than there are places: the
-    work of a client that has gone ends at its next stage.
+    The place of a request is free only when its work has ended, so that no more requests are in progress than there are
+    places: the work of a client that has gone ends at its next stage.
 
     Args:
         request: The request.

@@ -33,7 +33,7 @@ def client(served):
 
 
 def await_count(client, count):
-    """Wait until so many requests are in work."""
+    """Wait until so many requests are in progress."""
     deadline_s = time.monotonic() + 10
     while (found := client.get("/health").json()["requests"]) != count:
         assert time.monotonic() < deadline_s, found
@@ -59,7 +59,7 @@ def head_of(length, kind="application/json"):
 
 
 def ask_to_sleep(served, seconds):
-    """Return a connection whose request is in work for so long."""
+    """Return a connection whose request is in progress for so long."""
     body = json.dumps({"seconds": seconds}).encode()
     asking = connect(served)
     asking.sendall(head_of(len(body)) + body)
@@ -166,7 +166,7 @@ def test_what_is_no_request_is_refused_and_disturbs_nobody(client, served, sent)
 @pytest.mark.parametrize(
     ("number", "seconds", "status"),
     [
-        pytest.param(signal.SIGTERM, 1.0, [200], id="SIGTERM waits for what is in work"),
+        pytest.param(signal.SIGTERM, 1.0, [200], id="SIGTERM waits for what is in progress"),
         pytest.param(signal.SIGTERM, 600, [503], id="SIGTERM waits no longer than it is told"),
         pytest.param(signal.SIGINT, 1.0, [200], id="Ctrl-C waits seconds"),
     ],
