@@ -130,6 +130,8 @@ class Session:
                 raise MessageRefusedError(
                     f"The session has begun already; {message.type} comes first, and once.", code="unexpected_message"
                 )
+            case protocol.VideoDone() if self._is_done:
+                pass  # said again, as its client cannot know whether it arrived
             case _:
                 self._require_open()
                 self._forget_announced()

@@ -465,6 +465,7 @@ def test_a_session_is_done_when_all_is_answered(begin):
     told.send({"type": "video.done"})
     with pytest.raises(MessageRefusedError, match="Nothing follows"):
         told.send({"type": "video.query", "text": "?"})
+    told.send({"type": "video.done"})  # said again
     model.may_answer.set()
     events = told.until("session.closed")
     kinds = [event["type"] for event in events if event["type"] != "response.text.delta"]

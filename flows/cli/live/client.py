@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 from reelabel.errors import ConfigurationError
 from reelabel.wording import printable
-from tasks.live.protocol import EVENTS, SessionCreated, SessionStats
+from tasks.live.protocol import EVENTS, ErrorEvent, SessionCreated, SessionStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ class LiveClient:
         """End the session once all questions are answered; return whether it ended in time."""
         deadline = time.monotonic() + timeout_s
         while not self._ended.is_set() and time.monotonic() < deadline:
-            if self._send({"type": "video.done"}):
+            if self._send({"type": "video.done"}):  # into a connection that may be gone already
                 self._ended.wait(min(5.0, max(0.0, deadline - time.monotonic())))
             else:
                 self._ended.wait(_RETRY_S)
@@ -129,6 +129,8 @@ class LiveClient:
             self._recount.clear()
             for query in self._asked[event.queries :]:  # they never arrived
                 self._send(query)
+        elif isinstance(event, ErrorEvent) and event.query_id and event.query is None:  # the server does not count it
+            self._asked[:] = [query for query in self._asked if query["query_id"] != event.query_id]
         self._hear(event)
         if event.type == "session.closed":
             self._ended.set()

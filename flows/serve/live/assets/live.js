@@ -226,6 +226,7 @@ function forgetFrames() {
 function showError(event) {
   const item = queryOf(event);
   if (item) {
+    if (event.query === null) asked = asked.filter((query) => query.query_id !== event.query_id); // it is not counted
     item.text.classList.remove("pending");
     item.text.textContent = "No answer";
     item.note.textContent = event.message;

@@ -138,6 +138,30 @@ def test_what_was_missed_while_the_connection_was_lost_is_heard(server, video):
     assert [event.seq for event in heard] == sorted({event.seq for event in heard})
 
 
+def test_questions_that_were_refused_are_not_asked_again_after_a_lost_connection(server, video):
+    heard, refused = [], threading.Semaphore(0)
+
+    def hear(event):
+        heard.append(event)
+        if event.type == "error":
+            refused.release()
+
+    server.model.may_answer.clear()
+    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    with Source(str(video), fps=4) as source:
+        client.send_frame(next(source.frames()).jpeg, frame_id="0", time_s=0.0)
+    for number in range(66):
+        client.ask("Which frames?", query_id=f"q{number}")
+    assert all(refused.acquire(timeout=60) for _ in range(2))
+    server.drop()
+    server.model.may_answer.set()
+
+    assert client.finish(60)
+    client.close()
+    assert [event.query_id for event in heard if event.type == "response.done"] == [f"q{each}" for each in range(64)]
+    assert [event.query_id for event in heard if event.type == "error"] == ["q64", "q65"]
+
+
 def test_a_camera_that_speaks_rtsp_is_a_source(server, capsys):
     with rtsp_camera(4 * FPS) as url:
         assert run_live(options(url, server.url, questions=("Which frames?",), every_s=1.0)) == 0
