@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -143,10 +142,13 @@ class Answerer:
         self._outbox.put(protocol.ResponseStart(query=asked.number, query_id=asked.query.query_id))
 
     def _refuse(self, asked: Asked, seen: Seen, refused: MessageRefusedError) -> None:
+        told = refused
         if refused.code != "unavailable":
-            with suppress(MessageRefusedError):
+            try:
                 self._write(asked, seen, refused)
-        self._tell(asked, refused)
+            except MessageRefusedError as unrecorded:
+                told = MessageRefusedError(f"{refused.message} {unrecorded.message}", code=refused.code)
+        self._tell(asked, told)
 
     def _tell(self, asked: Asked, refused: MessageRefusedError) -> None:
         self._outbox.put(protocol.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))

@@ -603,6 +603,17 @@ def test_an_answer_that_cannot_be_recorded_is_not_given(begin):
     assert "response.done" not in [event["type"] for event in events]
 
 
+def test_a_query_that_fails_and_cannot_be_recorded_either_is_told_both(begin):
+    records, model = {}, ScriptedModel()
+    model.fails_with = InferenceError("No answer.")
+    told = Told(begin(model, None, 4, records).open(config()))
+    send_frames(told, [0])
+    records[told.session.session_id].failures = 99
+    error = told.exchange({"type": "video.query", "text": "?"}, "error")
+    assert error["code"] == "query_failed"
+    assert error["message"].startswith("No answer. The query's end cannot be recorded: ")
+
+
 def test_sessions_at_once_see_nothing_of_each_other(begin):
     sessions = begin(None, None, 8)
 

@@ -52,7 +52,8 @@ class LiveClient:
         self._seq = self._resumed = 0
         self._lost = False
         self._asked: list[dict[str, Any]] = []
-        self._recount = threading.Event()
+        self._is_recounting = False  # which questions have arrived, so that none overtakes those that have not
+        self._turn = threading.Lock()
         self._ended = threading.Event()
         self._socket, self.session = self._begin({"type": "session.config", **config})
         self._listener = threading.Thread(target=self._listen, name="live-events", daemon=True)
@@ -80,14 +81,19 @@ class LiveClient:
     def ask(self, text: str, *, query_id: str, choices: tuple[str, ...] | None = None) -> None:
         """Ask a question; one that does not arrive is asked again when the session is taken up again."""
         query = {"type": "video.query", "text": text, "query_id": query_id}
-        self._asked.append(query | ({"choices": list(choices)} if choices else {}))
-        self._send(self._asked[-1])
+        query |= {"choices": list(choices)} if choices else {}
+        with self._turn:
+            self._asked.append(query)
+            if not self._is_recounting:
+                self._send(query)
 
     def finish(self, timeout_s: float) -> bool:
         """End the session once all questions are answered; return whether it ended in time."""
         deadline = time.monotonic() + timeout_s
         while not self._ended.is_set() and time.monotonic() < deadline:
-            if self._send({"type": "video.done"}):  # into a connection that may be gone already
+            with self._turn:  # it may go into a connection that is gone already
+                is_sent = not self._is_recounting and self._send({"type": "video.done"})
+            if is_sent:
                 self._ended.wait(min(5.0, max(0.0, deadline - time.monotonic())))
             else:
                 self._ended.wait(_RETRY_S)
@@ -124,19 +130,26 @@ class LiveClient:
                 self._ended.set()
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, SessionStats) and self._is_recounting:
+            with self._turn:
+                for query in self._asked[event.queries :]:  # they never arrived
+                    self._send(query)
+                self._is_recounting = False
+        self._note(event)
+
+    def _note(self, event: Event) -> None:
         self._seq = max(self._seq, event.seq)
-        if isinstance(event, SessionStats) and self._recount.is_set():
-            self._recount.clear()
-            for query in self._asked[event.queries :]:  # they never arrived
-                self._send(query)
-        elif isinstance(event, ErrorEvent) and event.query_id and event.query is None:  # the server does not count it
-            self._asked[:] = [query for query in self._asked if query["query_id"] != event.query_id]
+        if isinstance(event, ErrorEvent) and event.query_id and event.query is None:  # the server does not count it
+            with self._turn:
+                self._asked[:] = [query for query in self._asked if query["query_id"] != event.query_id]
         self._hear(event)
         if event.type == "session.closed":
             self._ended.set()
 
     def _resume(self) -> bool:
         """Take the session up again; return False when its time is over."""
+        with self._turn:
+            self._is_recounting = True
         deadline = time.monotonic() + self.session.resume_s
         while time.monotonic() < deadline and not self._ended.wait(_RETRY_S):
             resume = {"type": "session.resume", "session_id": self.session.session_id, "last_seq": self._seq}
@@ -147,7 +160,6 @@ class LiveClient:
             except ConfigurationError:
                 return False
             self._resumed += 1
-            self._recount.set()
             self._send({"type": "session.stats"})
             return True
         return False
@@ -162,7 +174,7 @@ class LiveClient:
                 if not event.seq:  # the refusal of a session that does not begin
                     socket.close()
                     raise ConfigurationError(f"The server refuses the session: {getattr(event, 'message', event.type)}")
-                self._take(event)  # missed while the connection was lost
+                self._note(event)  # missed while the connection was lost
         except InvalidStatus as error:
             raise ConfigurationError(f"{self._url} refuses the connection: {_reason(error)}") from None
         except (OSError, WebSocketException, TimeoutError) as error:

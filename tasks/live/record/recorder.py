@@ -1,13 +1,15 @@
 """What a live session leaves behind: its kept frames in frame files on the store, its queries as rows.
 
 A query's row is committed before its answer is acknowledged. Frames are written in the background, so that no arrival
-waits for the store: a server that is killed loses those of the last seconds at most.
+waits for the store: a server that is killed loses those of the last seconds at most. What cannot be written when a
+session ends is written once the store and Postgres are back.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 # How often waiting frames are written, and sessions are marked as alive.
 WRITE_EVERY_S = 10.0
-# The most pixels of a frame file, and of the frames that wait for a store that does not respond.
+# The most pixels of a frame file, and of the frames that wait for a store that does not respond: those of one session,
+# and those of all that have ended.
 _PART_BYTES = 64 * 1024**2
 _WAITING_BYTES = 4 * _PART_BYTES
+_MAX_ENDED = 64
 # Columns of a query's row that are as in `Answered`.
 _SAME = (
     *("query", "code", "asked_s", "frames_used", "sink_frames", "window_from_s", "last_frame_s"),
@@ -161,7 +165,8 @@ class Recorder:
         self.engine, self.objects, self.seal = engine, objects, seal
         self.root_uri = root_uri.rstrip("/")
         self._every_s = write_every_s
-        self._open: dict[UUID, SessionRecord] = {}
+        self._records: dict[UUID, SessionRecord] = {}
+        self._marked_s = time.monotonic()
         self._lock = threading.Lock()
         self._wake, self._closing = threading.Event(), False
         self._thread = threading.Thread(target=self._write_on, name="live-frames", daemon=True)
@@ -179,45 +184,77 @@ class Recorder:
             connection.execute(insert(LIVE_SESSION).values(row))
         record = SessionRecord(self, opened.session_id)
         with self._lock:
-            self._open[opened.session_id] = record
+            self._records[opened.session_id] = record
         return record
 
     def forget(self, session_id: UUID) -> None:
-        """No longer write a session that has ended."""
+        """No longer write a session whose end is written."""
         with self._lock:
-            self._open.pop(session_id, None)
+            self._records.pop(session_id, None)
 
     def wake(self) -> None:
         """Write waiting frames now, in the background."""
         self._wake.set()
 
     def close(self) -> None:
-        """Write what waits, once, and stop the thread; sessions that are still open stay so in the database."""
+        """Stop the thread, and write what waits; sessions that have not ended stay open in the database.
+
+        Frames that cannot be written count as lost.
+        """
         self._closing = True
         self._wake.set()
         self._thread.join()
+        self._write_all()
+        ended = [record for record in self._records.values() if record.has_ended]
+        for record in ended:
+            record.give_up_frames()
+        if ended:
+            self._write_all()
 
     def _write_on(self) -> None:
-        while not self._closing:
+        while True:
             self._wake.wait(self._every_s)
+            if self._closing:
+                return
             self._wake.clear()
-            with self._lock:
-                records = list(self._open.values())
-            for record in records:
-                try:
-                    record.write()
-                except Exception as error:  # noqa: BLE001 - those of the other sessions are written all the same
-                    _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, _told(error))
-            try:
-                self._mark_alive([record.session_id for record in records])
-            except ReelabelError as error:
-                _LOGGER.warning("The live sessions could not be marked as alive: %s", error)
+            self._write_all()
 
-    def _mark_alive(self, session_ids: list[UUID]) -> None:
-        if session_ids:
-            alive = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id.in_(session_ids)).values(seen_at=func.now())
+    def _write_all(self) -> None:
+        records = self._bounded()
+        for record in records:
+            self._mark_alive()  # a store that does not respond may take long for each
+            try:
+                record.write()
+            except Exception as error:  # noqa: BLE001 - those of the other sessions are written all the same
+                _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, _told(error))
+                if record.has_ended and not isinstance(error, ReelabelError):  # as if its row were gone
+                    self.forget(record.session_id)
+
+    def _bounded(self) -> list[SessionRecord]:
+        """Return all sessions; those that have ended give up frames where too much waits."""
+        with self._lock:
+            records = list(self._records.values())
+        room = _WAITING_BYTES
+        ended = [record for record in reversed(records) if record.has_ended]
+        for number, record in enumerate(ended, 1):
+            room -= record.waiting_bytes
+            if room < 0 or number > _MAX_ENDED:
+                record.give_up_frames()
+        return records
+
+    def _mark_alive(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._marked_s < self._every_s:
+            return
+        self._marked_s = now_s
+        with self._lock:
+            session_ids = list(self._records)
+        alive = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id.in_(session_ids)).values(seen_at=func.now())
+        try:
             with database_errors(), self.engine.begin() as connection:
                 connection.execute(alive)
+        except ReelabelError as error:
+            _LOGGER.warning("The live sessions could not be marked as alive: %s", error)
 
 
 @dataclass(eq=False)
@@ -231,8 +268,20 @@ class SessionRecord:
     _kept: int = 0
     _lost: int = 0
     _parts: int = 0
+    _end: dict[str, Any] | None = None  # of its row
+    _ended_s: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _writing: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no frame and no query follow."""
+        return self._end is not None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the frames that wait."""
+        return self._waiting_bytes
 
     def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Record a kept frame, later than those before; returns at once.
@@ -276,7 +325,7 @@ class SessionRecord:
             connection.execute(upsert(LIVE_QUERY).values(row).on_conflict_do_nothing())
 
     def write(self) -> None:
-        """Write the waiting frames to the store, and their rows.
+        """Write the waiting frames to the store, and their rows; of a session that has ended, its end as well.
 
         Raises:
             TransientError: The store or Postgres is unavailable; the frames wait.
@@ -284,28 +333,41 @@ class SessionRecord:
         with self._writing:
             while frames := self._next_part():
                 self._write_part(frames)
-                with self._lock:
-                    for frame in frames:
-                        self._waiting.popleft()
-                        self._waiting_bytes -= frame.image.nbytes
+                self._forget_frames(frames)
+            if self._end is not None:
+                self._write_end(self._end)
+                self.recorder.forget(self.session_id)
+
+    def give_up_frames(self) -> None:
+        """Count the waiting frames as lost."""
+        with self._writing, self._lock:
+            self._lost += len(self._waiting)
+            self._waiting.clear()
+            self._waiting_bytes = 0
 
     def close(self, *, reason: str, counts: FrameCounts) -> None:
         """Write the remaining frames, and the session's end.
 
         Raises:
-            TransientError: The store or Postgres is unavailable; frames that could not be written count as lost.
+            TransientError: The store or Postgres is unavailable; the recorder writes them later.
         """
-        self.recorder.forget(self.session_id)
-        try:
-            self.write()
-        finally:
-            with self._lock:
-                kept, lost = self._kept, self._lost + len(self._waiting)
-            ended = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id == self.session_id)
-            values = {f"frames_{name}": getattr(counts, name) for name in ("received", "similar", "busy", "evicted")}
-            values |= {"frames_kept": kept, "frames_lost": lost, "reason": storable(reason)}
-            with database_errors(), self.recorder.engine.begin() as connection:
-                connection.execute(ended.values(values | {"ended_at": func.now(), "seen_at": func.now()}))
+        values = {f"frames_{name}": getattr(counts, name) for name in ("received", "similar", "busy", "evicted")}
+        self._ended_s, self._end = time.monotonic(), values | {"reason": storable(reason)}
+        self.write()
+
+    def _forget_frames(self, frames: list[KeptFrame]) -> None:
+        with self._lock:
+            for frame in frames:
+                self._waiting.popleft()
+                self._waiting_bytes -= frame.image.nbytes
+
+    def _write_end(self, values: Mapping[str, Any]) -> None:
+        ended = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id == self.session_id)
+        with self._lock:
+            counted = {"frames_kept": self._kept, "frames_lost": self._lost}
+        ended_at = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, time.monotonic() - self._ended_s)
+        with database_errors(), self.recorder.engine.begin() as connection:
+            connection.execute(ended.values({**values, **counted, "ended_at": ended_at, "seen_at": func.now()}))
 
     def _next_part(self) -> list[KeptFrame]:
         """Return the next waiting frames of one size that fit into one file."""

@@ -8,7 +8,7 @@ from sqlalchemy import delete, select
 from infra.database.connect import Login, connect
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
-from reelabel.errors import FrameFileError
+from reelabel.errors import FrameFileError, ReelabelError
 from reelabel.seal import NO_KEY
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record import recorder as recorder_module
@@ -117,6 +117,44 @@ def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_
     [part], [session] = rows(db, LIVE_FRAMES), rows(db, LIVE_SESSION)
     assert (part["frames"], session["frames_kept"], session["frames_lost"]) == (3, 5, 2)
     away.dispose()
+
+
+def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_back(
+    db, objects, store_settings, monkeypatch
+):
+    monkeypatch.setattr(recorder_module, "_MAX_ENDED", 1)
+    away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none", connect_timeout_s=1))
+    recorder = start(db, objects, store_settings.uri)
+    records = [recorder.open(opened(session_id=uuid4())) for _ in range(2)]
+    recorder.engine = away
+    for record in records:
+        record.keep(time_s=0.0, image=image(1))
+        with pytest.raises(DatabaseUnavailableError):
+            record.close(reason="done", counts=FrameCounts(received=1))
+    recorder.engine = db
+
+    recorder.close()
+
+    lost, kept = ({row["session_id"]: row for row in rows(db, LIVE_SESSION)}[each.session_id] for each in records)
+    assert (lost["reason"], lost["frames_kept"], lost["frames_lost"]) == ("done", 1, 1)  # too many had ended
+    assert (kept["reason"], kept["frames_kept"], kept["frames_lost"]) == ("done", 1, 0)
+    assert kept["ended_at"] < kept["seen_at"]
+    assert [part["session_id"] for part in rows(db, LIVE_FRAMES)] == [kept["session_id"]]
+    away.dispose()
+
+
+def test_a_session_whose_frames_cannot_be_written_ends_without_them_when_the_server_does(db, objects, store_settings):
+    recorder = start(db, objects, store_settings.uri)
+    record = recorder.open(opened(session_id=uuid4()))
+    record.keep(time_s=0.0, image=image(1))
+    recorder.root_uri = "s3://there-is-no-such-bucket"
+    with pytest.raises(ReelabelError):
+        record.close(reason="done", counts=FrameCounts(received=1))
+
+    recorder.close()
+
+    [session] = rows(db, LIVE_SESSION)
+    assert (session["reason"], session["frames_kept"], session["frames_lost"]) == ("done", 1, 1)
 
 
 def test_a_query_is_a_row_when_answer_returns(recorder, db):
