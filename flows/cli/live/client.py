@@ -80,8 +80,9 @@ class LiveClient:
 
     def ask(self, text: str, *, query_id: str, choices: tuple[str, ...] | None = None) -> None:
         """Ask a question; one that does not arrive is asked again when the session is taken up again."""
-        query = {"type": "video.query", "text": text, "query_id": query_id}
-        query |= {"choices": list(choices)} if choices else {}
+        query: dict[str, Any] = {"type": "video.query", "text": text, "query_id": query_id}
+        if choices:
+            query["choices"] = list(choices)
         with self._turn:
             self._asked.append(query)
             if not self._is_recounting:

@@ -21,6 +21,7 @@ from infra.embedded import status, with_running_services
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import check_schema
+from tasks.live.record.stored import list_unended
 from tasks.plans.worker import live_workers
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
 from tasks.results.repairs import Repairs, Work
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
 
     from flows.cli.status.prefect import Trouble
     from infra.settings import Settings
+    from tasks.live.record.stored import UnendedSession
     from tasks.plans.worker import Worker
     from tasks.results.overview import PlanStatus, RunStatus
 
 _EVERY_S = 2.0
-_RUNS = 10
+_RUNS = _SESSIONS = 10
 # Columns that are wrapped where the table is too wide, and their least widths: those of their longest usual words.
 _WRAPPED = {"dataset": 8, "flow run": 8, "jobs": 7, "per s, so far": 6, "shards": 6, "status": 8, "waits for": 8}
 _OF_LATE = timedelta(days=7)
@@ -189,6 +191,29 @@ def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableTy
         yield _workers(workers)
     for plan in plans if is_remote else ():
         yield from map(_line, _absences(engine, plan, workers))
+    if sessions := list_unended(engine, within=_OF_LATE, limit=_SESSIONS):
+        yield from _sessions(sessions)
+
+
+def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
+    """Show live sessions, and say what those have left behind that were lost with their server."""
+    table = _table("live session", "host", "state", "frames", "queries", "age", "heartbeat")
+    for each in sessions:
+        table.add_row(
+            str(each.session_id)[:8],
+            cell(each.host),
+            "lost" if each.is_lost else "open",
+            f"{each.frames:,}",
+            f"{each.queries:,}",
+            _duration(each.age_s),
+            f"{_duration(each.seen_s)} ago",
+        )
+    yield table
+    if lost := [str(each.session_id)[:8] for each in sessions if each.is_lost]:
+        yield cell(
+            "Lost with their server: every answer given has its row, and frames of the last seconds are missing."
+        )
+        yield from (_line(f"  {command('report', session=each)}") for each in lost)
 
 
 def _workers(workers: Sequence[Worker]) -> Table:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import String, cast, func, select
+from sqlalchemy import Double, String, cast, func, select
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
@@ -29,6 +30,7 @@ _SHOWN_SESSIONS = 3
 _KEPT_PARTS = 4
 # A session without a heartbeat for this long was lost with its server, which sends one every ten seconds.
 LOST_AFTER_S = 60
+_IS_LOST = LIVE_SESSION.c.seen_at < func.now() - timedelta(seconds=LOST_AFTER_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +48,61 @@ class StoredSession:
     parts: list[dict[str, Any]] = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnendedSession:
+    """A session whose end is not recorded.
+
+    Attributes:
+        session_id: Its id.
+        host: Its server's machine.
+        is_lost: Whether it was lost with its server.
+        frames: Kept frames that are on the store.
+        queries: Queries that have a row.
+        age_s: Seconds since its start.
+        seen_s: Seconds since its server's last heartbeat.
+    """
+
+    session_id: UUID
+    host: str
+    is_lost: bool
+    frames: int
+    queries: int
+    age_s: float
+    seen_s: float
+
+
+def list_unended(engine: Engine, *, within: timedelta, limit: int) -> list[UnendedSession]:
+    """List the sessions that are open, and those that were lost within some time, the latest first."""
+    seen_s, age_s = (
+        func.extract("epoch", func.now() - at).cast(Double)
+        for at in (LIVE_SESSION.c.seen_at, LIVE_SESSION.c.started_at)
+    )
+    queries = select(func.count()).where(LIVE_QUERY.c.session_id == LIVE_SESSION.c.session_id).scalar_subquery()
+    query = (
+        select(
+            LIVE_SESSION.c.session_id,
+            LIVE_SESSION.c.host,
+            _IS_LOST.label("is_lost"),
+            LIVE_SESSION.c.frames_kept.label("frames"),
+            queries.label("queries"),
+            age_s.label("age_s"),
+            seen_s.label("seen_s"),
+        )
+        .where(LIVE_SESSION.c.ended_at.is_(None), LIVE_SESSION.c.seen_at > func.now() - within)
+        .order_by(LIVE_SESSION.c.started_at.desc())
+        .limit(limit)
+    )
+    with database_errors(), engine.connect() as connection:
+        return [UnendedSession(**row) for row in connection.execute(query).mappings()]
+
+
 def find_session(engine: Engine, text: str) -> StoredSession:
     """Find a session by its id, a prefix of its id, or `last`.
 
     Raises:
         ConfigurationError: No session or several sessions match; the message lists the latest.
     """
-    is_lost = LIVE_SESSION.c.seen_at < func.now() - func.make_interval(0, 0, 0, 0, 0, 0, LOST_AFTER_S)
-    newest = select(LIVE_SESSION, is_lost.label("is_lost")).order_by(LIVE_SESSION.c.started_at.desc())
+    newest = select(LIVE_SESSION, _IS_LOST.label("is_lost")).order_by(LIVE_SESSION.c.started_at.desc())
     by_id = cast(LIVE_SESSION.c.session_id, String).startswith(text.lower(), autoescape=True)
     query = newest.limit(1) if text == "last" else newest.where(by_id).limit(_SHOWN_SESSIONS)
     with database_errors(), engine.connect() as connection:

@@ -1,14 +1,18 @@
 import os
+import re
 import signal
 import subprocess
 import sys
-from uuid import uuid4
+from datetime import timedelta
+from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import func, insert
 
 from infra.database.connect import connect
 from infra.embedded import export
 from infra.settings import DatabaseSettings
+from tasks.database.tables import LIVE_SESSION
 from tasks.results.overview import list_runs
 from tasks.results.runs import open_run, update_run
 from tests.command_line import reelabel
@@ -33,6 +37,25 @@ def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, pref
     assert abs(listed.remaining_s - 3 * listed.elapsed_s) < 1e-6
     for cell in (str(run_id)[:8], "classify animals", "running", "250 of 1,000", "2 of 10"):
         assert cell in shown
+
+
+def test_status_shows_the_live_sessions_that_a_service_has_left_behind(database_url, prefect_services):
+    database = DatabaseSettings(url=database_url)
+    engine = connect(database)
+    with engine.begin() as connection:
+        for minutes in (0, 2):
+            seen_at = func.now() - timedelta(minutes=minutes)
+            row = {"session_id": UUID(int=minutes << 96), "model": "m", "config": {}, "versions": {}, "host": "camera"}
+            connection.execute(insert(LIVE_SESSION).values(row | {"seen_at": seen_at, "frames_kept": 7}))
+    engine.dispose()
+
+    settings = prefect_services.model_copy(update={"database": database})
+    shown = reelabel(os.environ | export(settings) | {"COLUMNS": "160"}, "status").stdout
+
+    assert re.search(r"00000000 +camera +open +7 +0 ", shown)
+    assert re.search(r"00000002 +camera +lost +7 +0 ", shown)
+    assert "  reelabel report --session 00000002" in shown
+    assert "--session 00000000" not in shown
 
 
 def test_status_without_a_database_shows_the_services(tmp_path):
