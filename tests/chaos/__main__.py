@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.record import append_outcome, read_outcomes
+from tests.chaos.sessions.service import ENGINES as SESSION_ENGINES
 from tests.chaos.suite import run_suite
 
 _CONSOLE = Console()
@@ -47,9 +48,10 @@ def _options():
     )
     parser.add_argument(
         "--engine",
-        choices=["openai", "vllm", "towers"],
+        choices=["openai", "vllm", "towers", *SESSION_ENGINES],
         default="openai",
-        help="a shared vLLM server, or an engine per run; or the towers of descriptions",
+        help="a shared vLLM server, or an engine per run; the towers of descriptions; or live sessions, by vLLM or by "
+        "a stub of it",
     )
     parser.add_argument("--clips", type=int, default=100, help="number of clips, with three jobs each")
     names = [fault.name for fault in FAULTS]
@@ -60,12 +62,10 @@ def _options():
 
 def _line(outcome):
     verdict = "; ".join(outcome.wrong) or "passed"
-    where = ("by a worker" if outcome.by_worker else "by the command") + (", by chunks" if outcome.by_chunks else "")
     struck = ", ".join(f"{count}x {name}" if count > 1 else name for name, count in outcome.struck.items())
     return (
-        f"Trial {outcome.number} ({where}): {verdict}; {struck or 'no faults injected'}; {outcome.tries} tries, "
-        f"{outcome.altered} frame files altered and {outcome.remade} made again, "
-        f"{outcome.retried_failures} failures retried, {outcome.seconds:.0f} s."
+        f"Trial {outcome.number} ({outcome.what}): {verdict}; {struck or 'no faults injected'}; {outcome.facts}, "
+        f"{outcome.seconds:.0f} s."
     )
 
 

@@ -19,6 +19,7 @@ from tests.chaos.files import (
 from tests.chaos.world import kill
 
 _DURATION_S = (1.0, 5.0)
+_AWAY_S = (3.0, 12.0)
 _FORWARD_LEASES = """
 UPDATE reelabel.shard SET lease_until = clock_timestamp() - interval '1 second' WHERE lease_until > clock_timestamp()
 """
@@ -28,7 +29,7 @@ _FLOW_COMMANDS = (
     "flow-run execute",
 )  # command lines of Prefect's flow processes
 
-_MODEL_COMMANDS = ("tasks.model.engine.engine_main", "tasks.embedding.towers_main")
+_MODEL_COMMANDS = ("tasks.model.engine.engine_main", "tasks.embedding.towers_main", "tests/stub_engine.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Fault:
     Attributes:
         strike: Injects the fault, given the world, the run's process id and a random generator; returns whether it did,
             since a process that does not exist yet cannot be killed.
-        needs: Requirement: `engine` (the run has its own), `worker` (it runs the flow), `disk`, or `cache` (it
-            strikes before the run begins, in a cache that is full).
+        needs: Requirement: `engine` (the run has its own), `worker` (it runs the flow), `disk`, `cache` (it
+            strikes before the run begins, in a cache that is full), `run` or `sessions` (there are some).
     """
 
     name: str
@@ -144,10 +145,47 @@ def _forward_leases(world, _pid, _rng):
     return False
 
 
+def _away(gate):
+    """Return what shuts a service's gate for longer than an answer's row is waited for."""
+
+    def strike(world, _pid, rng):
+        with getattr(world, gate).shut():
+            time.sleep(rng.uniform(*_AWAY_S))
+        return True
+
+    return strike
+
+
+def _cut_clients(world, _pid, _rng):
+    live = _live_cameras(world)
+    for camera in live:
+        camera.gate.drop()
+    return bool(live)
+
+
+def _cut_network(world, _pid, rng):
+    live = _live_cameras(world)
+    if live:
+        with rng.choice(live).gate.shut():
+            time.sleep(rng.uniform(*_DURATION_S))
+    return bool(live)
+
+
+def _vanish(world, _pid, rng):
+    live = _live_cameras(world)
+    if live:
+        rng.choice(live).vanish()
+    return bool(live)
+
+
+def _live_cameras(world):
+    return [camera for camera in world.cameras if camera.is_live]
+
+
 _KILLS = [
-    Fault("flow killed", _kill_flow),
+    Fault("flow killed", _kill_flow, needs="run"),
     Fault("extraction child killed", _kill_decoder),
-    Fault("Prefect server killed", _kill_service(ServiceName.PREFECT)),
+    Fault("Prefect server killed", _kill_service(ServiceName.PREFECT), needs="run"),
     Fault("Postgres killed", _kill_service(ServiceName.POSTGRES)),
     Fault("S3 server killed", _kill_service(ServiceName.S3)),
 ]
@@ -155,17 +193,24 @@ FAULTS = (
     *_KILLS,
     Fault("engine killed", _kill_engine, needs="engine"),
     Fault("worker and its children killed", _kill_worker, needs="worker"),
-    Fault("several killed at once", _kill_several),
+    Fault("several killed at once", _kill_several, needs="run"),
     Fault("S3 slow", _slow_store),
     Fault("S3 answers 500", _failing_store(500)),
     Fault("S3 answers 503", _failing_store(503)),
     Fault("S3 bodies cut in half", _cut_bodies),
     Fault("disk under the cache full", _fill_disk, needs="disk"),
     Fault("database connections cut", _cut_database),
-    Fault("clock moved forward on leases", _forward_leases),
+    Fault("clock moved forward on leases", _forward_leases, needs="run"),
     Fault("frame files swapped", swap_frame_files, needs="cache"),
     Fault("frame files forged", forge_frame_files, needs="cache"),
     Fault("frame files of other versions", age_frame_files, needs="cache"),
     Fault("frame files truncated", truncate_frame_files, needs="cache"),
-    Fault("plan files forged", forge_plan_files),
+    Fault("plan files forged", forge_plan_files, needs="run"),
+    Fault("service killed", lambda world, _pid, _rng: world.service.kill(), needs="sessions"),
+    Fault("service ended in order", lambda world, _pid, _rng: world.service.end(), needs="sessions"),
+    Fault("Postgres away", _away("database"), needs="sessions"),
+    Fault("S3 away", _away("store"), needs="sessions"),
+    Fault("clients' connections cut", _cut_clients, needs="sessions"),
+    Fault("a client's network away", _cut_network, needs="sessions"),
+    Fault("a client vanished", _vanish, needs="sessions"),
 )

@@ -3,6 +3,8 @@
 import json
 from collections import Counter
 
+from tests.chaos.sessions.service import ENGINES as SESSION_ENGINES
+from tests.chaos.sessions.trial import SessionOutcome
 from tests.chaos.trial import Outcome
 
 
@@ -14,10 +16,10 @@ def append_outcome(path, outcome, *, engine, seed):
 
 def read_outcomes(path, *, engine):
     """Read the outcomes of trials with an engine; of repeated trials with the same seed, the last one."""
-    rows = {}
+    rows, kind = {}, SessionOutcome if engine in SESSION_ENGINES else Outcome
     for line in path.read_text().splitlines():
         row = json.loads(line)
         name, seed = row.pop("engine"), row.pop("seed")
         if name == engine:
-            rows[seed, row["number"]] = Outcome(**row | {"struck": Counter(row["struck"])})
+            rows[seed, row["number"]] = kind(**row | {"struck": Counter(row["struck"])})
     return list(rows.values())

@@ -2,13 +2,14 @@
 
 import random
 import sys
-from itertools import islice
 
+from tests.chaos.deck import deal, possible
 from tests.chaos.faults import FAULTS
+from tests.chaos.sessions.service import ENGINES as SESSION_ENGINES
+from tests.chaos.sessions.suite import run_session_trials
 from tests.chaos.trial import Trial
 from tests.chaos.world import model_server, open_world
 
-_MAX_FAULTS = 4
 _BY_CHUNKS = 0.3
 _TRIALS_IN_A_WORLD = 15  # its store is small, and each trial leaves frames there
 
@@ -16,18 +17,21 @@ _TRIALS_IN_A_WORLD = 15  # its store is small, and each trial leaves frames ther
 def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name for fault in FAULTS)):
     """Run trials with the named faults, and yield their outcomes.
 
-    With the engine `towers`, videos are described, and no question is asked.
+    With the engine `towers`, videos are described, and no question is asked; with one of live sessions, there is no
+    run.
     """
     rng = random.Random(seed)
+    if engine in SESSION_ENGINES:
+        yield from run_session_trials(folder, trials=trials, rng=rng, engine=engine, faults=faults)
+        return
     with model_server(folder, engine=engine) as model_url:
         for first in range(1, trials + 1, _TRIALS_IN_A_WORLD):
             numbers = range(first, min(first + _TRIALS_IN_A_WORLD, trials + 1))
             own = folder / f"from-{first}"
             own.mkdir()
             with open_world(own, model_url=model_url) as world:
-                has = {"engine": engine != "openai", "disk": world.disk is not None, "cache": engine != "towers"}
-                kinds = [fault for fault in FAULTS if fault.name in faults and has.get(fault.needs, True)]
-                assert kinds, f"None of {faults} can be injected here."
+                has = {"engine": engine != "openai", "cache": engine != "towers", "sessions": False}
+                kinds = possible(faults, world, **has)
                 command = "describe" if engine == "towers" else "classify"
                 yield from _in_one_world(
                     world, own, numbers, seed=seed, kinds=kinds, clips=clips, rng=rng, command=command
@@ -41,7 +45,7 @@ def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng, command):
         deployed = world.start([sys.executable, "-P", "-m", "flows.cli.main", "deploy"], file).wait(300)
     assert deployed == 0, f"`reelabel deploy` failed; see {log}"
     undisturbed = {}
-    for number, (by_worker, faults) in zip(numbers, _draw(kinds, rng), strict=False):
+    for number, (by_worker, faults) in zip(numbers, deal(kinds, rng), strict=False):
         by_chunks = command == "classify" and rng.random() < _BY_CHUNKS
         parts = {"manifest": manifest, "folder": folder, "command": command, "by_chunks": by_chunks}
         if parts["by_chunks"] not in undisturbed:
@@ -54,19 +58,3 @@ def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng, command):
             undisturbed[parts["by_chunks"]] = labels, outcome.ran_s
         yield outcome
         world.cancel_flow_runs()
-
-
-def _draw(kinds, rng):
-    """Deal faults like cards from a deck, adding a newly shuffled deck when too few are left."""
-    deck = []
-    while True:
-        by_worker = rng.random() < 0.5 or all(fault.needs == "worker" for fault in kinds)
-        fitting = [fault for fault in kinds if by_worker or fault.needs != "worker"]
-        wanted = rng.randint(1, _MAX_FAULTS)
-        dealt = list(islice((fault for fault in deck if fault in fitting), wanted))
-        if len(dealt) < wanted:
-            deck += rng.sample(kinds, len(kinds))
-            continue
-        for fault in dealt:
-            deck.remove(fault)
-        yield by_worker, dealt

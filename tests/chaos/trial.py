@@ -65,6 +65,19 @@ class Outcome:
     seconds: float = 0.0
     wrong: list = field(default_factory=list)
 
+    @property
+    def what(self):
+        """What ran."""
+        return ("by a worker" if self.by_worker else "by the command") + (", by chunks" if self.by_chunks else "")
+
+    @property
+    def facts(self):
+        """What became of it."""
+        return (
+            f"{self.tries} tries, {self.altered} frame files altered and {self.remade} made again, "
+            f"{self.retried_failures} failures retried"
+        )
+
 
 class Trial:
     """A run with a separate dataset and frame cache; number 0 is undisturbed."""

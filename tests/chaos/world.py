@@ -23,6 +23,7 @@ from tasks.demo.clips import make_demo
 from tests.chaos.gate import Gate
 from tests.vllm_server import KEY, serve_tiny_model
 
+ROOT = Path(__file__).parents[2]
 _SERVERS = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
 _WATCH_S = 0.5
 _STORE_MIB = 256
@@ -34,6 +35,8 @@ class World:
     """Postgres, S3 and Prefect behind gates, and a worker; services that die are restarted.
 
     Attributes:
+        service: The service of live sessions, of a world that has one.
+        cameras: Its clients.
         database: Gate in front of Postgres.
         store: Gate in front of S3.
         settings: Settings of runs, which go through the gates.
@@ -42,13 +45,16 @@ class World:
         disk: Mount point of the S3 server's own disk; None if it could not be mounted.
     """
 
-    def __init__(self, folder, *, model_url):
+    def __init__(self, folder, *, model_url=None, wanted=frozenset(ServiceName)):
         """Start everything.
 
         Args:
             folder: An empty folder.
             model_url: URL of a server with the tiny model; if None, each run loads it.
+            wanted: What to start, Postgres and S3 among it.
         """
+        self.service, self.cameras = None, ()
+        self._wanted = wanted
         self.trial_uri = ""
         self.altered = set()
         self._folder = folder
@@ -57,7 +63,7 @@ class World:
         self._stack = ExitStack()
         self._started = []
         self.disk = self._mount(folder / "home" / "s3" / "data")
-        started = start(self._own, wanted=_SERVERS)
+        started = start(self._own, wanted=_SERVERS & wanted)
         self.database, self._prefect = (
             Gate(partial(self._port, name)) for name in (ServiceName.POSTGRES, ServiceName.PREFECT)
         )
@@ -134,7 +140,7 @@ class World:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            cwd=Path(__file__).parents[2],
+            cwd=ROOT,
         )
         self._started.append(process)
         return process
@@ -151,10 +157,11 @@ class World:
 
     def is_healthy(self):
         """Return whether all services are running."""
-        return all(self.pid(name) for name in ServiceName)
+        return all(self.pid(name) for name in self._wanted)
 
     def _port(self, name):
-        return Home(self._own.home).record(name).port
+        record = Home(self._own.home).record(name)
+        return record.port if record else 0
 
     def _mount(self, path):
         path.mkdir(parents=True)
@@ -174,7 +181,7 @@ class World:
                     self._restart()
 
     def _restart(self):
-        start(self._own, wanted=frozenset(ServiceName))
+        start(self._own, wanted=self._wanted)
 
 
 def kill(pid):
@@ -198,9 +205,9 @@ def model_server(folder, *, engine):
 
 
 @contextmanager
-def open_world(folder, *, model_url):
-    """Open a world in an empty folder."""
-    world = World(folder, model_url=model_url)
+def open_world(folder, **options):
+    """Open a world in an empty folder; options are those of `World`."""
+    world = World(folder, **options)
     try:
         yield world
     finally:

@@ -18,6 +18,17 @@ def test_no_job_is_lost_or_answered_differently_whatever_breaks(tmp_path, engine
     assert any(outcome.struck for outcome in outcomes)
 
 
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("engine", "trials"), [("live", 2), ("live-stub", 5)])
+def test_no_answer_of_a_live_session_is_lost_whatever_breaks(tmp_path, engine, trials):
+    seed = random.SystemRandom().randrange(10**6)
+
+    outcomes = list(run_suite(tmp_path, trials=trials, seed=seed, engine=engine, clips=0))
+
+    assert [outcome for outcome in outcomes if outcome.wrong] == [], f"seed {seed}"
+    assert all(outcome.answered and outcome.struck for outcome in outcomes)
+
+
 @pytest.mark.timeout(1200)
 def test_no_label_comes_from_a_forged_frame_or_plan_file(tmp_path):
     seed = random.SystemRandom().randrange(10**6)

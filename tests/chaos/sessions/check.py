@@ -1,0 +1,169 @@
+"""Whether what clients of live sessions were told is in the database and on the store."""
+
+import subprocess
+from dataclasses import dataclass, field
+
+import numpy as np
+from psycopg.rows import dict_row
+
+from reelabel.sources.object_store import ObjectStore
+from tasks.live.record.frame_part import read_part
+from tasks.live.record.stored import LOST_AFTER_S
+
+_SHADE = 4  # by which JPEG may change a shade
+_STATUS_S = 120
+_SESSIONS = "SELECT * FROM reelabel.live_session WHERE session_id = ANY(%s)"
+_QUERIES = "SELECT * FROM reelabel.live_query WHERE session_id = ANY(%s) ORDER BY query"
+_PARTS = "SELECT * FROM reelabel.live_frames WHERE session_id = ANY(%s) ORDER BY part"
+_AGE = "UPDATE reelabel.live_session SET seen_at = seen_at - make_interval(secs => %s) WHERE session_id = ANY(%s)"
+
+
+@dataclass(kw_only=True)
+class Checked:
+    """What was found; see `SessionOutcome`."""
+
+    answered: int = 0
+    unavailable: int = 0
+    kept: int = 0
+    missing: int = 0
+    lost: int = 0
+    wrong: list = field(default_factory=list)
+
+
+def check(world, told, *, was_restarted, echoes):
+    """Compare what clients were told with what is recorded.
+
+    Args:
+        world: The world.
+        told: The sessions.
+        was_restarted: Whether the service died meanwhile: sessions may then have been lost with it.
+        echoes: Whether an answer in words repeats the question.
+    """
+    found = Checked()
+    ids = [each.session_id for each in told]
+    sessions, queries, parts = _rows(world, ids)
+    for each in told:
+        row = sessions.get(each.session_id)
+        if row is None:
+            found.wrong.append(f"session {each.session_id} has no row")
+            continue
+        _check_events(each, found.wrong, echoes=echoes)
+        _check_queries(each, queries.get(each.session_id, []), found)
+        _check_frames(world, each, row, parts.get(each.session_id, []), found)
+    lost = [row["session_id"] for row in sessions.values() if row["ended_at"] is None]
+    found.lost = len(lost)
+    if lost and not was_restarted:
+        found.wrong.append(f"{len(lost)} sessions have no end, though no service died")
+    elif lost:
+        _check_status(world, lost, found.wrong)
+    return found
+
+
+def _rows(world, ids):
+    with world.connection() as connection:
+        connection.row_factory = dict_row
+        sessions = {str(row["session_id"]): row for row in connection.execute(_SESSIONS, [ids])}
+        grouped = []
+        for query in (_QUERIES, _PARTS):
+            rows = {}
+            for row in connection.execute(query, [ids]):
+                rows.setdefault(str(row["session_id"]), []).append(row)
+            grouped.append(rows)
+    return sessions, *grouped
+
+
+def _check_events(told, wrong, *, echoes):
+    """Nothing is heard twice, and nothing is missed; an answer is made of its pieces."""
+    numbers = [event.seq for event in told.events]
+    if numbers != list(range(2, 2 + len(numbers))):  # the first one is `session.created`
+        wrong.append(f"session {told.session_id} heard events {numbers}")
+    if told.end == "done" and not told.is_closed:
+        wrong.append(f"session {told.session_id} was not closed")
+    pieces = {}
+    for event in told.events:
+        if event.type == "response.start":
+            pieces[event.query] = ""
+        elif event.type == "response.text.delta":
+            pieces[event.query] += event.delta
+        elif event.type == "response.done" and event.choice is None:
+            echo = f"{event.frames_used} 0 {told.asked[event.query_id][0]}"
+            if event.text != pieces[event.query] or (echoes and event.text != echo):
+                wrong.append(f"session {told.session_id} was told {pieces[event.query]!r}, and then {event.text!r}")
+
+
+def _check_queries(told, rows, found):
+    wrong, name = found.wrong, f"session {told.session_id}"
+    by_number = {row["query"]: row for row in rows}
+    questions = [row["question"] for row in rows]
+    if len(set(questions)) < len(questions):
+        wrong.append(f"{name} has a question's row twice")
+    if set(questions) - {text for text, _ in told.asked.values()}:
+        wrong.append(f"{name} has questions of another session")
+    _check_answers(told, by_number, found)
+    _check_refusals(told, by_number, found)
+
+
+def _check_answers(told, by_number, found):
+    wrong, name = found.wrong, f"session {told.session_id}"
+    for done in told.of("response.done"):
+        found.answered += 1
+        text, choices = told.asked[done.query_id]
+        row = by_number.get(done.query)
+        if row is None:
+            wrong.append(f"{name} answered query {done.query}, which has no row")
+            continue
+        said = (text, done.text, done.frames_used, choices and list(choices), done.choice)
+        kept = tuple(row[key] for key in ("question", "answer", "frames_used", "choices", "choice_index"))
+        if kept != said or not np.allclose(row["probabilities"] or (), done.probabilities or ()):
+            wrong.append(f"{name} answered {said}, and its row says {kept}")
+        if done.frames_used > sum(ack.seq < done.seq for ack in told.kept):
+            wrong.append(f"{name} answered query {done.query} by frames that were not kept before")
+
+
+def _check_refusals(told, by_number, found):
+    wrong, name = found.wrong, f"session {told.session_id}"
+    for error in told.of("error"):
+        if error.code == "internal":
+            wrong.append(f"{name} failed: {error.message}")
+        elif error.query is not None and error.code == "unavailable":
+            found.unavailable += 1
+        elif error.query is not None and "cannot be recorded" not in error.message:
+            row = by_number.get(error.query)
+            if row is None or row["code"] != error.code:
+                wrong.append(f"{name} refused query {error.query} ({error.code}), and its row is {row}")
+
+
+def _check_frames(world, told, row, parts, found):
+    """Each frame that was acknowledged as kept is in a frame file, or the session's row says that some are not."""
+    store, wrong, name = world.settings.store, found.wrong, f"session {told.session_id}"
+    objects = ObjectStore(store)
+    stored = {}
+    for part in parts:
+        file = read_part(objects, store.uri, part["key"], store.seal)
+        shades = file.images.reshape(len(file.images), -1).mean(axis=1)
+        stored |= dict(zip(file.time_s.tolist(), shades.tolist(), strict=True))
+        if len(file.images) < part["frames"]:
+            wrong.append(f"{name} has a frame file of fewer frames than its row says")
+    shown = {ack.time_s: told.shown[ack.frame_id] for ack in told.kept}
+    if any(abs(stored[time_s] - shade) > _SHADE for time_s, shade in shown.items() if time_s in stored):
+        wrong.append(f"{name} has frames of another session, or at other times")
+    found.kept += len(shown)
+    missing = len(shown.keys() - stored.keys())
+    found.missing += missing
+    if row["ended_at"] is None:
+        return
+    if missing > row["frames_lost"]:
+        wrong.append(f"{name} lacks {missing} frames, and its row counts {row['frames_lost']} as lost")
+    if told.is_closed and row["frames_kept"] != len(shown):
+        wrong.append(f"{name} kept {len(shown)} frames, and its row says {row['frames_kept']}")
+
+
+def _check_status(world, lost, wrong):
+    """What was lost with a service is told by `reelabel status`, once its heartbeat has been missing long enough."""
+    with world.connection() as connection:
+        connection.execute(_AGE, [LOST_AFTER_S, lost])
+    run = world.start_run(["status"], subprocess.PIPE, COLUMNS="200")
+    said = run.communicate(timeout=_STATUS_S)[0].decode()
+    untold = [each for each in lost if f"reelabel report --session {str(each)[:8]}" not in said]
+    if untold:
+        wrong.append(f"`reelabel status` does not name {len(untold)} of {len(lost)} lost sessions")
