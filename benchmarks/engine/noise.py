@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from benchmarks.engine.frame_files import frame_file_of
+from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import render_question
@@ -43,24 +43,5 @@ def noise_video(seed: int, *, frames: int, side_px: int) -> tuple[npt.NDArray[np
 def noise_file(seed: int, *, frames: int, side_px: int) -> bytes:
     """Return a frame file of square noise at two frames per second."""
     images = np.random.default_rng(seed).integers(0, 256, (frames, side_px, side_px, 3), np.uint8)
-    order = np.arange(frames)
-    keyframes = SampledFrames(
-        images=images,
-        pts=order,
-        time_s=order / _FPS,
-        frame_index=order,
-        is_keyframe=np.ones(frames, bool),
-        picks=order,
-        keyframes_in_file=frames,
-        total_frames=frames,
-        fps=_FPS,
-        duration_s=frames / _FPS,
-        native_width_px=side_px,
-        native_height_px=side_px,
-        orientation=Orientation(),
-        method="index",
-        reason="",
-        decode_ms=0.0,
-    )
     sampling = Sampling(num_frames=frames, max_pixels=max(784, side_px * side_px))
-    return encode_frame_file(keyframes, source_uri=f"noise-{seed}", fingerprint=str(seed), sampling=sampling).data
+    return frame_file_of(images, fps=_FPS, source_uri=f"noise-{seed}", fingerprint=str(seed), sampling=sampling)

@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.frames.frame_file import encode_frame_file
-from reelabel.sampled_frames import Orientation, SampledFrames
-from reelabel.sampling.options import Sampling
-from tasks.demo.shapes import QUESTIONS, draw_shape, render_frames
+from benchmarks.engine.frame_files import frame_file_of
+from benchmarks.live.stream import in_pairs
 from tasks.domain import Answer
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.live.items import LiveItem, Pairs
 from tasks.live.model import LiveQuery
 from tasks.model.prompts.prompt import render_question
 from tasks.model.protocol import Batch, Question
+from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
+    from collections.abc import Callable, Iterator
 
     from benchmarks.live.stream import OpenLive
+    from tools.tiny_model.scenes import Scene
 
 _FRAMES = 16
 _FPS = 4.0
+# One clip about a direction tells a colour and a shape as well.
+_ABOUT = ("direction", "count", "order", "late")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,17 +46,17 @@ class Agreement:
 
 
 def measure_agreement(live: OpenLive, *, labels: int, on_clip: Callable[[str], None]) -> dict[str, Agreement]:
-    """Ask about clips of a moving shape, pair by pair as they arrive, and as one video."""
-    found = {task: Agreement() for task in QUESTIONS}
+    """Ask about clips of moving shapes, pair by pair as they arrive, and as one video; each kind equally often."""
+    found = {task: Agreement() for task in SCENE_QUESTIONS}
     rng = np.random.default_rng(7)
-    for number in range(-(-labels // len(QUESTIONS))):
-        on_clip(f"clip {number + 1}")
-        shape = draw_shape(rng)
-        frames = render_frames(shape, np.linspace(0, 1, _FRAMES), rng)
-        data, items, session = _whole(frames), _pairs(frames), live.open()
+    for number, scene in enumerate(_scenes(labels, rng), 1):
+        on_clip(f"clip {number}")
+        frames = scene.render(np.linspace(0, 1, _FRAMES), rng)
+        data, items, session = frame_file_of(frames, fps=_FPS), list(in_pairs(frames, fps=_FPS)), live.open()
         for n in range(1, len(items) + 1):
             live.read(session, items[:n])
-        for task, (prompt, choices) in QUESTIONS.items():
+        for task, truth in scene.truths.items():
+            prompt, choices = SCENE_QUESTIONS[task]
             text = render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
             question = Question(video_id="v", text=text, system_prompt=None, choices=choices, scoring="letter")
             [whole] = live.process.answer(Batch(frame_files={"v": data}, questions=(question,)))
@@ -66,39 +65,14 @@ def measure_agreement(live: OpenLive, *, labels: int, on_clip: Callable[[str], N
             counted = found[task]
             counted.labels += 1
             counted.same += answer.choice_index == whole.choice_index
-            counted.right += answer.text == shape.truth(task)
+            counted.right += answer.text == truth
             differences = (abs(a - b) for a, b in zip(answer.probabilities, whole.probabilities, strict=True))
             counted.difference = max(counted.difference, *differences)
         live.model.forget(session)
     return found
 
 
-def _pairs(frames: npt.NDArray[np.uint8]) -> list[LiveItem]:
-    pairs = Pairs()
-    items: list[LiveItem] = []
-    for number, image in enumerate(frames):
-        items += pairs.add(image, number / _FPS)
-    return items
-
-
-def _whole(frames: npt.NDArray[np.uint8]) -> bytes:
-    count, height, width, _ = frames.shape
-    sampled = SampledFrames(
-        images=frames,
-        pts=np.arange(count),
-        time_s=np.arange(count) / _FPS,
-        frame_index=np.arange(count),
-        is_keyframe=np.ones(count, bool),
-        picks=np.arange(count),
-        keyframes_in_file=count,
-        total_frames=count,
-        fps=_FPS,
-        duration_s=count / _FPS,
-        native_width_px=width,
-        native_height_px=height,
-        orientation=Orientation(),
-        method="seek",
-        reason="",
-        decode_ms=0.0,
-    )
-    return encode_frame_file(sampled, source_uri="v", fingerprint="e", sampling=Sampling()).data
+def _scenes(labels: int, rng: np.random.Generator) -> Iterator[Scene]:
+    for _ in range(-(-labels // len(SCENE_QUESTIONS))):
+        for task in _ABOUT:
+            yield draw_scene(task, str(rng.choice(SCENE_QUESTIONS[task][1])), rng)

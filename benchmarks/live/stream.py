@@ -20,8 +20,10 @@ from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+    import numpy.typing as npt
 
     from tasks.live.model import Warmed
 
@@ -59,10 +61,17 @@ def find_setup(name: str, folder: Path) -> LiveSetup:
 
 
 def camera(setup: LiveSetup, *, seed: int, fps: float = FPS) -> Iterator[LiveItem]:
-    """Yield pairs of frames of noise without end; every pair is new to every cache."""
-    rng, pairs = np.random.default_rng(seed), Pairs()
-    for number in count():
-        yield from pairs.add(rng.integers(0, 256, (setup.side_px, setup.side_px, 3), np.uint8), number / fps)
+    """Return pairs of frames of noise without end; every pair is new to every cache."""
+    rng = np.random.default_rng(seed)
+    noise = (rng.integers(0, 256, (setup.side_px, setup.side_px, 3), np.uint8) for _ in count())
+    return in_pairs(noise, fps=fps)
+
+
+def in_pairs(frames: Iterable[npt.NDArray[np.uint8]], *, fps: float) -> Iterator[LiveItem]:
+    """Yield frames in pairs, as a session does."""
+    pairs = Pairs()
+    for number, image in enumerate(frames):
+        yield from pairs.add(image, number / fps)
 
 
 def pairs_of(setup: LiveSetup, frames: int, *, seed: int) -> list[LiveItem]:

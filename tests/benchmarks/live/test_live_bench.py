@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.live import agreement
 from benchmarks.live.chat_server import ChatServer
 from benchmarks.live.endurance import measure_endurance
 from benchmarks.live.latency import measure_chat, measure_latency
@@ -12,6 +13,7 @@ from benchmarks.live.stream import find_setup, open_live, pairs_of
 from tasks.live.window import WindowRule
 from tests import stub_engine
 from tests.vllm_server import gate
+from tools.tiny_model.scenes import SCENE_QUESTIONS
 
 pytestmark = pytest.mark.xdist_group("live-bench")  # the tests share an engine
 
@@ -47,6 +49,14 @@ def test_a_stream_is_replayed_with_evictions_and_memory_by_quarter(live, setup):
     assert len(found.memory_mib) == 4
     assert found.question_ms[0] > 0
     assert found.arrival_ms[0] <= found.arrival_ms[1] <= found.arrival_ms[2]
+
+
+def test_labels_are_compared_equally_often_by_kind_of_question(live, monkeypatch):
+    monkeypatch.setattr(agreement, "_FRAMES", 2)
+
+    found = agreement.measure_agreement(live, labels=6, on_clip=lambda _text: None)
+
+    assert {task: each.labels for task, each in found.items()} == dict.fromkeys(SCENE_QUESTIONS, 1)
 
 
 def test_every_pair_of_a_camera_is_new(setup):

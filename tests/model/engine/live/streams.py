@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from reelabel.frames.frame_file import encode_frame_file
-from reelabel.sampled_frames import Orientation, SampledFrames
-from reelabel.sampling.options import Sampling
+from benchmarks.engine.frame_files import frame_file_of
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.live.items import Pairs
 
@@ -26,23 +24,4 @@ def pairs_of(frames, fps=FPS, start_s=0.0):
 
 
 def whole_video(frames, fps):
-    count = len(frames)
-    sampled = SampledFrames(
-        images=frames,
-        pts=np.arange(count),
-        time_s=np.arange(count) / fps,
-        frame_index=np.arange(count),
-        is_keyframe=np.ones(count, bool),
-        picks=np.arange(count),
-        keyframes_in_file=count,
-        total_frames=count,
-        fps=fps,
-        duration_s=count / fps,
-        native_width_px=frames.shape[2],
-        native_height_px=frames.shape[1],
-        orientation=Orientation(),
-        method="seek",
-        reason="",
-        decode_ms=1.0,
-    )
-    return encode_frame_file(sampled, source_uri="v", fingerprint="e", sampling=Sampling()).data
+    return frame_file_of(frames, fps=fps)
