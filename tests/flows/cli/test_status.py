@@ -11,7 +11,7 @@ from sqlalchemy import func, insert
 
 from infra.database.connect import connect
 from infra.embedded import export
-from infra.settings import DatabaseSettings
+from infra.settings import DatabaseSettings, Settings
 from tasks.database.tables import LIVE_SESSION
 from tasks.results.overview import list_runs
 from tasks.results.runs import open_run, update_run
@@ -39,9 +39,9 @@ def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, pref
         assert cell in shown
 
 
-def test_status_shows_the_live_sessions_that_a_service_has_left_behind(database_url, prefect_services):
-    database = DatabaseSettings(url=database_url)
-    engine = connect(database)
+def test_status_shows_the_live_sessions_that_a_service_has_left_behind(database_url, tmp_path):
+    settings = Settings(database=DatabaseSettings(url=database_url), home=tmp_path)
+    engine = connect(settings.database)
     with engine.begin() as connection:
         for minutes in (0, 2):
             seen_at = func.now() - timedelta(minutes=minutes)
@@ -49,7 +49,6 @@ def test_status_shows_the_live_sessions_that_a_service_has_left_behind(database_
             connection.execute(insert(LIVE_SESSION).values(row | {"seen_at": seen_at, "frames_kept": 7}))
     engine.dispose()
 
-    settings = prefect_services.model_copy(update={"database": database})
     shown = reelabel(os.environ | export(settings) | {"COLUMNS": "160"}, "status").stdout
 
     assert re.search(r"00000000 +camera +open +7 +0 ", shown)
