@@ -253,7 +253,7 @@ function ask() {
   while (byId("answers").childElementCount > SHOWN_ANSWERS) byId("answers").lastElementChild.remove();
   queries.set(query_id, { at: performance.now(), text: answer, bars, note, choices });
   asked.push({ type: "video.query", text, query_id, ...(choices.length ? { choices } : {}) });
-  socket.send(JSON.stringify(asked.at(-1)));
+  if (!isRecounting) socket.send(JSON.stringify(asked.at(-1))); // else it is sent with those that never arrived
 }
 
 function showAnswer(done) {
