@@ -20,10 +20,12 @@ _OPTIONS += ["--disable-background-networking", "--disable-component-update"]
 
 
 def pytest_collection_modifyitems(items):
-    """Put everything in this folder into the system tier."""
+    """Put everything in this folder into the system tier, and what needs the demo's services into one worker."""
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.system)
+            if "reelabel" in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group("kept-demo"))
 
 
 @pytest.fixture(scope="session")

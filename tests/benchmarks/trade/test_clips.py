@@ -22,7 +22,10 @@ def make_manifest(tmp_path_factory):
     return cache(lambda clips: make_trade(tmp_path_factory.mktemp("trade"), clips=clips))
 
 
-@pytest.fixture(params=[8, pytest.param(len(block()), marks=pytest.mark.system)])
+_ONE_WORKER = (pytest.mark.system, pytest.mark.xdist_group("trade-clips"))
+
+
+@pytest.fixture(params=[8, pytest.param(len(block()), marks=_ONE_WORKER)])
 def manifest(request, make_manifest):
     return make_manifest(request.param)
 

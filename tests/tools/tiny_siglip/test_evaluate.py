@@ -8,7 +8,7 @@ from tasks.embedding.protocol import TowersConfig
 from tools.tiny_siglip.evaluate import MOST_ON_BLACK, TARGET, tag_accuracies
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("towers")]
-CLIPS = 200
+CLIPS = 80
 
 
 def test_tags_are_right_on_clips_of_unseen_seeds_and_at_chance_on_black_ones(tmp_path):
