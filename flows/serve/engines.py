@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flows.serve.live.page import page_router
 from flows.serve.live.socket import live_router, open_sessions
+from flows.serve.requests import analyze, classify
 from flows.serve.requests.analyze import analyze_router
 from flows.serve.requests.analyzer import Analyzer
 from flows.serve.requests.classifier import Classifier
@@ -46,9 +47,8 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRoute
         ConfigurationError: The settings conflict, or a server cannot be reached.
         DatabaseUnavailableError: Postgres is unavailable.
     """
+    settings = with_uploads(settings, uploads)
     load, extract = settings.serve.load, settings.extract
-    roots = {"allow_roots": (*extract.allow_roots, uploads.resolve())}
-    settings = settings.model_copy(update={"extract": extract.model_copy(update=roots)})
     with ExitStack() as stack:
         database = connect(settings.database)
         stack.callback(database.dispose)
@@ -57,17 +57,24 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRoute
         if "analyze" in load:  # before the engine, which takes what memory is left of a GPU
             analyzer = stack.enter_context(Analyzer(settings, pool=pool))
             analyzer.wait_ready()
-            routers.append(analyze_router(analyzer))
+            routers.append(analyze_router(partial(analyze.answer, analyzer)))
         if "classify" in load or "live" in load:
             sessions = settings.live.max_sessions if "live" in load else 0
             classifier = stack.enter_context(Classifier(settings, pool=pool, database=database, live_sessions=sessions))
             classifier.wait_ready()
             if "classify" in load:
-                routers.append(classify_router(classifier))
+                routers.append(classify_router(partial(classify.answer, classifier)))
             if classifier.live:
                 routers.append(stack.enter_context(_open_live(settings, classifier.live, pool, database)))
                 routers.append(page_router(needs_token=settings.serve.token is not None))
         yield routers
+
+
+def with_uploads(settings: Settings, folder: Path) -> Settings:
+    """Return settings by which uploaded videos may be read, besides what clients may name."""
+    extract = settings.extract
+    roots = {"allow_roots": (*extract.allow_roots, folder.resolve())}
+    return settings.model_copy(update={"extract": extract.model_copy(update=roots)})
 
 
 @contextmanager

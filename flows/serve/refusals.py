@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -58,6 +59,11 @@ class RequestRefusedError(ReelabelError):
         self.code = code  # type: ignore[misc]  # of this refusal, not of the class
         self.status = status
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make it with the same options where it is unpickled."""
+        make = partial(type(self), code=self.code, status=self.status, retry_after_s=self.retry_after_s)
+        return make, (self.message,)
 
 
 def refuse(code: str, message: str, status: HTTPStatus, *, retry_after_s: float | None = None) -> JSONResponse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from flows.serve.requests.analyzer import Analyzer
+    from flows.serve.requests.place import Work
     from tasks.description.described import DescribedVideo
     from tasks.description.pooling import ChunkDescription, ScoredText
 
@@ -88,20 +88,32 @@ class AnalyzeAnswer(Answered):
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 
 
-def analyze_router(analyzer: Analyzer) -> APIRouter:
-    """Return the route that an analyzer answers."""
+def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
+    """Return the route of descriptions, worked out as said."""
     return request_router(
         "analyze",
         AnalyzeRequest,
         AnalyzeAnswer,
-        partial(_answer, analyzer),
+        work,
         summary="Say what a video shows: tags, caption, scenes",
         description="Describe a video as `reelabel describe` does: the same frames, embeddings and banks, hence the "
         "same row.",
     )
 
 
-def _answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None, go_on: Callable[[], None]) -> AnalyzeAnswer:
+def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None, go_on: Callable[[], None]) -> AnalyzeAnswer:
+    """Describe a video.
+
+    Args:
+        analyzer: Describes it.
+        asked: The video, and what is to be said of it.
+        upload: Path of the uploaded video, if there is one.
+        go_on: Called before the work.
+
+    Raises:
+        RequestRefusedError: The video is at fault.
+        TransientError: The store or the towers are unavailable.
+    """
     started = time.perf_counter()
     job = job_from(asked.model_dump(include=set(VideoRequest.model_fields)), upload=upload, questions=False)
     try:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tasks.description.describer import VideoDescriber
     from tasks.description.pooling import EmbeddedBank
     from tasks.domain import DescribeSpec, Job
+    from tasks.embedding.backend import EmbeddingBackend
     from tasks.embedding.protocol import TowersInfo
 
 _DESCRIBERS = 64
@@ -27,12 +28,13 @@ _DESCRIBERS = 64
 class Analyzer:
     """Describes single videos; a context manager. Thread-safe."""
 
-    def __init__(self, settings: Settings, *, pool: DecodePool) -> None:
+    def __init__(self, settings: Settings, *, pool: DecodePool, towers: EmbeddingBackend | None = None) -> None:
         """Read the model's card and the banks; nothing is loaded yet.
 
         Args:
             settings: The model, the banks, and how videos are described unless a request says otherwise.
             pool: Decodes.
+            towers: Those of another machine; None loads them on this one.
 
         Raises:
             ModelError: The model cannot be used.
@@ -41,7 +43,7 @@ class Analyzer:
         self._settings = settings
         self._pool = pool
         self._resolved = resolve_description(DescribeOptions(), settings)
-        self._towers = open_towers(settings, self._resolved.card)
+        self._towers = towers or open_towers(settings, self._resolved.card)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._stack = ExitStack()
         self._info: TowersInfo | None = None

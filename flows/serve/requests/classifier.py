@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from flows.run.spec import engine_settings, make_spec
 from flows.serve.refusals import RequestRefusedError
-from flows.shard.answer import answer_shard, prepare_shard
+from flows.shard.answer import answer_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, AnswerContext
 from reelabel.errors import ConfigurationError
 from tasks.domain import ONE_VIDEO, Shard
@@ -55,7 +55,15 @@ class Classifier:
         live: What answers live sessions by the same engine; None without any, and before it is entered.
     """
 
-    def __init__(self, settings: Settings, *, pool: DecodePool, database: Engine, live_sessions: int = 0) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        pool: DecodePool,
+        database: Engine,
+        live_sessions: int = 0,
+        engine: InferenceBackend | None = None,
+    ) -> None:
         """Read the model's card; nothing is loaded yet.
 
         Args:
@@ -63,6 +71,7 @@ class Classifier:
             pool: Decodes.
             database: Has the fitted margins.
             live_sessions: Most live sessions at once.
+            engine: That of another machine; None loads one on this one.
 
         Raises:
             ModelError: The model cannot be used.
@@ -76,7 +85,7 @@ class Classifier:
         keep_bytes = settings.model.batch_mib * 1024**2
         # A video at fault may be another one at the next request.
         self._extractor = open_extractor(settings, pool, self.spec.sampling, keep_bytes=keep_bytes, keep_faults=0)
-        self._engine: InferenceBackend | None = None
+        self._engine = engine
         self.live: LiveModel | None = None
         self._live_sessions = live_sessions
         self._find = lru_cache(_SPECS)(self._find_way)
@@ -86,9 +95,9 @@ class Classifier:
     def __enter__(self) -> Self:
         """Begin to load the engine."""
         self._stack.callback(self._workers.shutdown, wait=False, cancel_futures=True)
-        answering = engine_settings(self._settings, self.spec)
-        opened, live = self._open(answering)
-        self._engine, self.live = self._stack.enter_context(opened), live
+        if self._engine is None:
+            opened, self.live = self._open(engine_settings(self._settings, self.spec))
+            self._engine = self._stack.enter_context(opened)
         return self
 
     def _open(self, settings: Settings) -> tuple[InferenceBackend, LiveModel | None]:
@@ -144,16 +153,6 @@ class Classifier:
             escalate_below=way.escalate_below,
         )
         return answer_shard(_shard_of(job, way.spec), context, workers=self._workers, go_on=go_on)
-
-    def prepare(self, job: Job, overrides: SpecOverrides) -> None:
-        """Extract a job's frames into the cache, for an engine elsewhere; why they cannot be is found there again.
-
-        Raises:
-            RequestRefusedError: The options conflict.
-            TransientError: The store is unavailable.
-        """
-        way = self._way(overrides)
-        prepare_shard(_shard_of(job, way.spec), way.extractor, workers=self._workers)
 
     def _way(self, overrides: SpecOverrides) -> _Way:
         try:

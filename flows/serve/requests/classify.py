@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from flows.serve.requests.classifier import Classifier
+    from flows.serve.requests.place import Work
     from flows.shard.answer import AnsweredShard
     from tasks.domain.chunks import ChunkOutcome
 
@@ -99,22 +99,34 @@ class ClassifyAnswer(Answered):
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 
 
-def classify_router(classifier: Classifier) -> APIRouter:
-    """Return the route that a classifier answers."""
+def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
+    """Return the route of questions, worked out as said."""
     return request_router(
         "classify",
         ClassifyRequest,
         ClassifyAnswer,
-        partial(_answer, classifier),
+        work,
         summary="Answer a multiple-choice question about a video",
         description="Answer a job as a run does: the same frames, prompt and engine, hence the same label and "
         "probabilities.",
     )
 
 
-def _answer(
+def answer(
     classifier: Classifier, asked: ClassifyRequest, upload: str | None, go_on: Callable[[], None]
 ) -> ClassifyAnswer:
+    """Answer a question.
+
+    Args:
+        classifier: Answers it.
+        asked: The question.
+        upload: Path of the uploaded video, if there is one.
+        go_on: Called between the stages.
+
+    Raises:
+        RequestRefusedError: The job fails, or its options conflict.
+        TransientError: The store or the engine is unavailable.
+    """
     started, overrides = time.perf_counter(), asked.overrides()
     job = job_from(asked.job_values(), upload=upload)
     answered = classifier.answer(job, overrides, go_on=go_on)

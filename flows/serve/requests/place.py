@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
@@ -14,20 +15,20 @@ from flows.serve.requests.service import service_of
 from flows.serve.requests.work import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.requests import Request
 
 _RESTART_S = 10.0
 Asked = TypeVar("Asked", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
+# Given the JSON, the path of the uploaded video if there is one, and a function to call between its stages.
+Work: TypeAlias = Callable[[Asked, str | None, Callable[[], None]], Answer]
 
 
 async def answer_in_place(
     request: Request,
     route: str,
     model: type[Asked],
-    work: Callable[[Asked, str | None, Callable[[], None]], Answer],
+    work: Work[Asked, Answer],
 ) -> Answer:
     """Answer a request in a place of its own.
 
@@ -35,8 +36,7 @@ async def answer_in_place(
         request: The request.
         route: What it asks for, in the metrics.
         model: What its JSON must be.
-        work: Given the JSON, the path of the uploaded video if there is one, and a function to call between its
-            stages.
+        work: What works it out.
 
     Raises:
         RequestRefusedError: There is no place, the body is at fault, or the service ends.

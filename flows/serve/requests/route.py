@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 
 from flows.serve.refusals import Refusal
-from flows.serve.requests.place import answer_in_place
+from flows.serve.requests.place import Work, answer_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 Asked = TypeVar("Asked", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -37,7 +37,7 @@ def request_router(
     name: str,
     asked: type[Asked],
     answer: type[Answer],
-    work: Callable[[Asked, str | None, Callable[[], None]], Answer],
+    work: Work[Asked, Answer],
     *,
     summary: str,
     description: str,
@@ -48,8 +48,7 @@ def request_router(
         name: What is asked for, also in the metrics.
         asked: What the JSON of a request must be.
         answer: What its answer is.
-        work: Given the JSON, the path of the uploaded video if there is one, and a function to call between its
-            stages.
+        work: What works it out.
         summary: For the OpenAPI page.
         description: For the OpenAPI page.
     """
