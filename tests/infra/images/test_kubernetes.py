@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -126,6 +127,35 @@ def test_nothing_is_prepared_without_a_model():
 
     assert {"name": "REQUIRED_VARIABLES", "value": "REELABEL_MODEL_NAME"} in container["env"]
     assert re.search(r"^REELABEL_MODEL_NAME=$", (FOLDER / "settings.env").read_text(), re.MULTILINE)
+
+
+def test_the_service_is_found_where_it_listens_guarded_and_scaled_by_its_requests(monkeypatch):
+    service, deployment, scaler = yaml.safe_load_all((FOLDER / "service.yaml").read_text())
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    for line in (FOLDER / "service-secrets.env.example").read_text().splitlines():
+        if not line.startswith("#"):
+            name, _, value = line.partition("=")
+            monkeypatch.setenv(name, value * (16 if value in {"HEX", "TOKEN"} else 1))
+    monkeypatch.setenv("REELABEL_SERVE_LOAD", container["env"][0]["value"])
+    settings = load_settings().serve
+    options = dict(itertools.pairwise(container["args"]))
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    [metric] = [each["pods"] for each in scaler["spec"]["metrics"]]
+
+    assert container["args"][:2] == ["reelabel", "serve"]
+    assert (options["--host"], int(options["--port"])) == ("0.0.0.0", ports["http"])
+    assert settings.token is not None
+    assert settings.load == ("classify", "analyze")
+    assert "REELABEL_SERVE_TOKEN" in container["env"][1]["value"]
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert service["spec"]["ports"][0]["targetPort"] == "http"
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": "http"}
+    assert pod["terminationGracePeriodSeconds"] > settings.stop_timeout_s
+    _assert_weights_are_kept(pod)
+    assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert metric["metric"]["name"] == "reelabel_requests_under_way"
+    assert 0 < int(metric["target"]["averageValue"]) < settings.max_requests
 
 
 @pytest.mark.parametrize("pool", ["cpu", "gpu"])
