@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
 from ray.serve.config import AutoscalingConfig, BackpressureConfig
 
+from flows.serve.ray.calls import RETRY_AFTER_S
 from flows.serve.ray.decoder import Decoder
 from flows.serve.ray.ingress import Ingress
 from flows.serve.ray.models import Encoder, Engine
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _MAX_REPLICAS = 8
-_RETRY_AFTER_S = 5.0
 # Requests that a replica of the decoder has in work for each of its processes: some wait for models meanwhile.
 _REQUESTS_PER_PROCESS = 4
+# Of a core, so that one of each deployment fits on two cores: the ingress, and a model that has no GPU to be fed.
+_INGRESS_CPUS, _MODEL_CPUS = 0.2, 0.4
+# A replica of the ingress refuses by itself, and says in its own words why, what has no place.
+_REFUSED_PER_PLACE = 8
 
 
 class Arguments(BaseModel):
@@ -53,12 +57,15 @@ def application(arguments: dict[str, str]) -> serve.Application:
     if "classify" in load:
         has_engine = chosen.gpus and model.backend == "vllm"
         gpus = model.tensor_parallel_size * _count(model.engines) if has_engine else 0
-        engine = _deploy(Engine, settings, target=places, gpus=gpus).bind()
+        engine = _deploy(Engine, settings, target=places, cpus=_cpus(gpus), gpus=gpus).bind()
     if "analyze" in load:
         gpus = _count(settings.describe.engines) if chosen.gpus else 0
-        encoder = _deploy(Encoder, settings, target=places, gpus=gpus).bind()
+        encoder = _deploy(Encoder, settings, target=places, cpus=_cpus(gpus), gpus=gpus).bind()
     decoder = _deploy(Decoder, settings, target=processes * _REQUESTS_PER_PROCESS, cpus=processes).bind(engine, encoder)
-    return _deploy(serve.ingress()(Ingress), settings, target=places / 2).bind(decoder)
+    ingress = _deploy(
+        serve.ingress()(Ingress), settings, target=places / 2, most=places * _REFUSED_PER_PLACE, cpus=_INGRESS_CPUS
+    )
+    return ingress.bind(decoder)
 
 
 def _checked(settings: Settings) -> Settings:
@@ -82,8 +89,19 @@ def _count(engines: int | str) -> int:
     return engines if isinstance(engines, int) else 1
 
 
+def _cpus(gpus: int) -> float:
+    """Return the CPUs of a replica with so many GPUs."""
+    return gpus or _MODEL_CPUS
+
+
 def _deploy(
-    deployed: type[Any], settings: Settings, *, target: float, cpus: int = 1, gpus: int = 0
+    deployed: type[Any],
+    settings: Settings,
+    *,
+    target: float,
+    most: int | None = None,
+    cpus: float,
+    gpus: int = 0,
 ) -> serve.Deployment:
     """Return a deployment that scales by its requests in work; a file of `serve deploy` may set all of this otherwise.
 
@@ -91,16 +109,18 @@ def _deploy(
         deployed: Its class.
         settings: Limits of requests.
         target: Requests in work for each replica.
+        most: Most of them for each replica, and as many wait for each that asks; None is twice the target.
         cpus: CPUs of each.
         gpus: GPUs of each.
     """
+    most = most or round(2 * target)
     return serve.deployment(
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         autoscaling_config=AutoscalingConfig(
             min_replicas=1, max_replicas=_MAX_REPLICAS, target_ongoing_requests=target
         ),
-        max_ongoing_requests=2 * int(max(target, settings.serve.max_requests)),
-        max_queued_requests=settings.serve.max_requests,
-        backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),
+        max_ongoing_requests=most,
+        max_queued_requests=most,
+        backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER_S),
         graceful_shutdown_timeout_s=settings.serve.stop_timeout_s,
     )(deployed)

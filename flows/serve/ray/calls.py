@@ -5,17 +5,18 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-from flows.serve.refusals import RequestRefusedError
+from flows.serve.refusals import ClientGoneError, RequestRefusedError
 from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Result = TypeVar("Result")
-_RETRY_AFTER_S = 5.0
+RETRY_AFTER_S = 5.0
+_LOOK_S = 0.25
 
 
 def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:
@@ -26,34 +27,54 @@ def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:
         return error
 
 
-def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - a method of a deployment's handle
-    """Call a method of another deployment that returns `outcome_of` something, and wait; call it in a thread.
+def call(method: Any, *arguments: object, go_on: Callable[[], None] = lambda: None) -> Any:  # noqa: ANN401 - Ray's
+    """Call a method that returns an `outcome_of`, and wait; in a thread, as an event loop must not wait.
 
-    What a lost replica had in work is asked of another one, once.
+    What a replica had in work when it was lost is asked of another one, once.
+
+    Args:
+        method: Of a deployment's handle.
+        arguments: Its arguments.
+        go_on: Called while it works; raises if nobody waits for the result any more.
 
     Raises:
-        RequestRefusedError: All replicas are busy, or they are lost.
-        ReelabelError: What the method returned.
+        RequestRefusedError: All replicas are busy, or those that worked on it were lost.
+        ClientGoneError: Nobody waits.
+        ReelabelError: As the method has returned it.
     """
     try:
         try:
-            outcome = method.remote(*arguments).result()
+            outcome = _wait(method.remote(*arguments), go_on)
         except RayActorError:
-            outcome = method.remote(*arguments).result()
+            outcome = _wait(method.remote(*arguments), go_on)
     except BackPressureError:
         raise RequestRefusedError(
             "All replicas are busy; try again after the seconds in Retry-After.",
             code="busy",
             status=HTTPStatus.TOO_MANY_REQUESTS,
-            retry_after_s=_RETRY_AFTER_S,
+            retry_after_s=RETRY_AFTER_S,
         ) from None
     except (RayActorError, DeploymentUnavailableError):
         raise RequestRefusedError(
             "The replicas that worked on this request were lost; try again after the seconds in Retry-After.",
             code="replica_lost",
             status=HTTPStatus.SERVICE_UNAVAILABLE,
-            retry_after_s=_RETRY_AFTER_S,
+            retry_after_s=RETRY_AFTER_S,
         ) from None
     if isinstance(outcome, ReelabelError):
         raise outcome
     return outcome
+
+
+def _wait(response: Any, go_on: Callable[[], None]) -> Any:  # noqa: ANN401
+    try:
+        while True:
+            try:
+                return response.result(timeout_s=_LOOK_S)
+            except TimeoutError as error:
+                if isinstance(error, RayTaskError):  # the method's own
+                    raise
+                go_on()
+    except ClientGoneError:
+        response.cancel()
+        raise

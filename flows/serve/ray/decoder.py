@@ -16,6 +16,7 @@ from flows.serve.requests.classifier import Classifier
 from flows.serve.requests.uploads import Uploads
 from infra.database.connect import connect
 from infra.settings import load_settings
+from infra.telemetry import start_metrics
 from reelabel.temporary import temporary_folder
 from tasks.frame_cache.pool import decode_pool
 
@@ -31,12 +32,12 @@ _MIB = 1024**2
 class Decoder:
     """The deployment that decodes videos in the sandbox, and keeps frames and embeddings in the caches."""
 
-    async def __init__(self, engine: Any, encoder: Any) -> None:  # noqa: ANN401 - handles of deployments
+    async def __init__(self, engine: Any, encoder: Any) -> None:  # type: ignore[misc]  # noqa: ANN401 - Ray's
         """Open what `serve.load` needs, as the settings of this machine say.
 
         Args:
-            engine: Answers questions; None answers none.
-            encoder: Embeds frames; None describes no video.
+            engine: Handle of the deployment that answers questions; None answers none.
+            encoder: Handle of the one that embeds frames; None describes no video.
 
         Raises:
             ConfigurationError: The settings conflict, or a bank cannot be used.
@@ -48,6 +49,7 @@ class Decoder:
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder("upload"))
             settings = with_uploads(load_settings(), folder)
+            start_metrics(settings.metrics)
             self._uploads = Uploads(folder, max_bytes=settings.serve.max_upload_mib * _MIB)
             pool = stack.enter_context(decode_pool(settings, processes=settings.extract.processes or 1))
             if encoder:

@@ -6,12 +6,12 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from flows.serve.app import make_app
 from flows.serve.ray.calls import call
-from flows.serve.requests.analyze import AnalyzeAnswer, analyze_router
-from flows.serve.requests.classify import ClassifyAnswer, classify_router
+from flows.serve.requests.analyze import analyze_router
+from flows.serve.requests.classify import classify_router
 from flows.serve.requests.route import with_rest
 from flows.serve.requests.service import open_service
 from infra.settings import load_settings
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
     from pydantic import BaseModel
-
-Answer = TypeVar("Answer", ClassifyAnswer, AnalyzeAnswer)
 
 
 class Ingress:
@@ -65,8 +63,7 @@ def _ask(method: Any, asked: BaseModel, upload: str | None, go_on: Callable[[], 
     """Have a request worked out; its time is counted here, with the way there and back."""
     began_s = time.perf_counter()
     video = Path(upload).read_bytes() if upload else None
-    go_on()
-    answer = call(method, asked, video)
+    answer = call(method, asked, video, go_on=go_on)
     total_ms = (time.perf_counter() - began_s) * 1e3
     stage_ms = {name: ms for name, ms in answer.stage_ms.items() if name != "other"}
     return answer.model_copy(update={"stage_ms": with_rest(stage_ms, total_ms), "total_ms": total_ms})

@@ -4,13 +4,15 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
 
+from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import make_demo
@@ -21,6 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
 TOKEN = "a-token-of-the-service"
 OURS = {"Authorization": f"Bearer {TOKEN}"}
 PLACES = 4
+START_S = 120  # of a replica, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +40,9 @@ def environment(served, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clips(own_services, tmp_path_factory):
-    """Rows of the demo, whose clips are on S3; and their bytes."""
+    """Rows of the demo, whose clips are on S3; and the bytes of each, by URI."""
     folder, root = tmp_path_factory.mktemp("demo"), f"{own_services.store.uri}/videos"
-    rows = make_demo(folder, seed=7, clips=8, uri_prefix=root).to_dicts()
+    rows = make_demo(folder, seed=7, clips=2, uri_prefix=root).to_dicts()
     objects = ObjectStore(own_services.store)
     files = {f"{root}/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for uri, data in files.items():
@@ -49,21 +52,23 @@ def clips(own_services, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def requests(clips):
-    """Requests of each kind, by route and body."""
-    rows, files = clips
-    row = rows[0]
-    asked = {"prompt": row["prompt"], "choices": list(row["choices"])}
-    uri = {"video_uri": row["video_uri"]}
-    upload = {"data": {"request": json.dumps(asked)}, "files": {"video": files[row["video_uri"]]}}
+    """Requests of each kind, as routes and bodies."""
+    [row, *_], files = clips
+    question, uri = question_of(row), {"video_uri": row["video_uri"]}
+
+    def upload(request, data=files[row["video_uri"]]):
+        return {"data": {"request": json.dumps(request)}, "files": {"video": data}}
+
     return [
-        ("/v1/classify", {"json": asked | uri}),
-        ("/v1/classify", {"json": asked | uri | {"chunk_s": 1}}),
-        ("/v1/classify", {"json": asked | {"video_uri": f"{row['video_uri']}.gone"}}),
-        ("/v1/classify", {"json": asked | uri | {"colour": "red"}}),
-        ("/v1/classify", upload),
+        ("/v1/classify", {"json": question | uri}),
+        ("/v1/classify", {"json": question | uri | {"chunk_s": 1}}),
+        ("/v1/classify", upload(question)),
+        ("/v1/classify", {"json": question | {"video_uri": f"{row['video_uri']}.gone"}}),
+        ("/v1/classify", {"json": question | uri | {"colour": "red"}}),
         ("/v1/analyze", {"json": uri | {"chunk_s": 2}}),
-        ("/v1/analyze", {"data": {"request": "{}"}, "files": {"video": files[row["video_uri"]]}}),
-        ("/v1/analyze", {"data": {"request": "{}"}, "files": {"video": b"no video"}}),
+        ("/v1/analyze", upload({})),
+        ("/v1/analyze", upload({}, b"no video")),
+        ("/v1/nothing", {"json": {}}),
     ]
 
 
@@ -76,17 +81,20 @@ def expected(environment, requests):
 
 
 @pytest.fixture(scope="module")
-def deployed(environment, expected):  # noqa: ARG001 - what has decoded the videos before
-    """The application on Ray; its URL."""
+def deployed(environment, expected):  # noqa: ARG001 - one service at a time
+    """The URL of the application on Ray."""
     with pytest.MonkeyPatch.context() as ours:
         for name in environment.keys() - os.environ.keys():
             ours.setenv(name, environment[name])
+        for probe in ("READY", "HEALTH"):  # or Ray Serve would end what a busy machine starts slowly
+            ours.setenv(f"RAY_SERVE_PROXY_{probe}_CHECK_TIMEOUT_S", str(START_S))
         with starting_ray(cpus=16):
-            from ray import serve
+            from ray import serve  # noqa: PLC0415 - takes seconds
 
-            from flows.serve.ray.application import application
+            from flows.serve.ray.application import application  # noqa: PLC0415
 
-            port = free_port()
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
             serve.start(http_options={"host": "127.0.0.1", "port": port})
             serve.run(application({"gpus": "false"}))
             yield f"http://127.0.0.1:{port}"
@@ -95,18 +103,141 @@ def deployed(environment, expected):  # noqa: ARG001 - what has decoded the vide
 
 @pytest.fixture
 def client(deployed):
-    with httpx.Client(base_url=deployed, headers=OURS, timeout=60) as client:
+    with httpx.Client(base_url=deployed, headers=OURS, timeout=START_S) as client:
         yield client
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
+def question_of(row):
+    return {"prompt": row["prompt"], "choices": list(row["choices"])}
+
+
+def replicas(deployment):
+    """The processes of a deployment's replicas."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cmdline").read_bytes().startswith(f"ray::ServeReplica:default:{deployment}".encode()):
+                found.append(int(process.name))
+    return found
+
+
+def test_nothing_is_deployed_that_others_could_ask_or_that_shares_no_store(monkeypatch):
+    from flows.serve.ray.application import application  # noqa: PLC0415 - see deployed
+
+    with pytest.raises(ConfigurationError, match=r"serve\.token"):
+        application({})
+    monkeypatch.setenv("REELABEL_SERVE_TOKEN", TOKEN)
+    with pytest.raises(ConfigurationError, match=r"store\.uri"):
+        application({})
+    with pytest.raises(ConfigurationError, match=r"gpus maybe: "):
+        application({"gpus": "maybe"})
 
 
 def test_each_request_is_answered_as_on_one_machine(client, requests, expected):
-    for (route, body), there in zip(requests, expected[0], strict=True):
+    answers, described = expected
+    for (route, body), there in zip(requests, answers, strict=True):
         here = client.post(route, **body)
-        print(here.status_code, here.text[:300])
 
         assert here.status_code == there.status_code, here.text
+        assert without_times(here.json()) == approximately(without_times(there.json()))
+    assert client.get("/openapi.json").json() == described
+    assert client.get("/health").json()["places"] == PLACES
+
+
+def test_only_clients_with_the_token_may_ask(deployed):
+    assert httpx.post(f"{deployed}/v1/classify", json={}).status_code == 401
+    assert httpx.get(f"{deployed}/health").status_code == 200
+
+
+def test_every_deployment_scales_by_its_requests(deployed):  # noqa: ARG001 - what is deployed
+    from ray import serve  # noqa: PLC0415
+
+    found = serve.context._get_global_client().get_serve_details()["applications"]["default"]["deployments"]
+
+    assert found.keys() == {"Ingress", "Decoder", "Encoder", "Engine"}
+    for each in found.values():
+        scaling = each["deployment_config"]["autoscaling_config"]
+        assert scaling["target_ongoing_requests"] >= 1
+        assert scaling["max_replicas"] > scaling["min_replicas"]
+
+
+def test_beyond_its_places_requests_are_refused_at_once(client, deployed, clips):
+    row = clips[0][1]
+    [engine] = replicas("Engine")
+    asked = question_of(row) | {"video_uri": row["video_uri"]}
+
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(PLACES) as threads:
+            waiting = [
+                threads.submit(httpx.post, f"{deployed}/v1/classify", json=asked, headers=OURS, timeout=START_S)
+                for _ in range(PLACES)
+            ]
+            while client.get("/health").json()["requests"] < PLACES:
+                time.sleep(0.1)
+            refused = client.post("/v1/classify", json=asked)
+            os.kill(engine, signal.SIGCONT)
+            answers = [each.result().status_code for each in waiting]
+    finally:
+        os.kill(engine, signal.SIGCONT)
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "busy")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert answers == [200] * PLACES
+
+
+def test_a_client_that_goes_away_frees_its_place(client, deployed, clips):
+    row = clips[0][1]
+    [engine] = replicas("Engine")
+    asked = question_of(row) | {"video_uri": row["video_uri"]}
+
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{deployed}/v1/classify", json=asked, headers=OURS, timeout=2)
+        until_s = time.monotonic() + 20
+        while client.get("/health").json()["requests"] and time.monotonic() < until_s:
+            time.sleep(0.1)
+        assert client.get("/health").json()["requests"] == 0
+    finally:
+        os.kill(engine, signal.SIGCONT)
+
+
+def test_what_a_lost_replica_had_in_work_is_asked_of_another_one(client, deployed, requests, expected):
+    route, body = requests[0]
+    [decoder], [engine] = replicas("Decoder"), replicas("Engine")
+
+    os.kill(engine, signal.SIGSTOP)  # so that the decoder has the request in work
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            asking = thread.submit(httpx.post, deployed + route, **body, headers=OURS, timeout=START_S)
+            while not client.get("/health").json()["requests"]:
+                time.sleep(0.1)
+            time.sleep(2)
+            os.kill(decoder, signal.SIGKILL)
+            time.sleep(1)
+            os.kill(engine, signal.SIGCONT)
+            answer = asking.result()
+    finally:
+        os.kill(engine, signal.SIGCONT)
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["label"] == expected[0][0].json()["label"]
+    assert replicas("Decoder") != [decoder]
+
+
+def without_times(answer):
+    return {name: value for name, value in answer.items() if name not in {"stage_ms", "total_ms"}}
+
+
+def approximately(value):
+    """Compare numbers approximately, at any depth."""
+    match value:
+        case dict():
+            return {name: approximately(each) for name, each in value.items()}
+        case list():
+            return [approximately(each) for each in value]
+        case float():
+            return pytest.approx(value, abs=1e-3)
+        case _:
+            return value

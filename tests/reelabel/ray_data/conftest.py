@@ -26,6 +26,7 @@ def starting_ray(*, cpus):
         # Without a token of ours Ray would write one into the home folder.
         environment.setenv("RAY_AUTH_TOKEN", _TOKEN)
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        environment.setenv("RAY_worker_niceness", "0")  # or other tests leave its processes no time
         folder = tempfile.mkdtemp(prefix="ray-")  # pytest's own are too long for the names of sockets
         ray.init(
             num_cpus=cpus,
