@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _MAX_REPLICAS = 8
-# Requests that a replica of the decoder has in work for each of its processes: some wait for models meanwhile.
+# Requests in progress at a replica of the decoder for each of its processes: some wait for models meanwhile.
 _REQUESTS_PER_PROCESS = 4
 # Of a core, so that one of each deployment fits on two cores: the ingress, and a model that has no GPU to be fed.
 _INGRESS_CPUS, _MODEL_CPUS = 0.2, 0.4
@@ -103,12 +103,12 @@ def _deploy(
     cpus: float,
     gpus: int = 0,
 ) -> serve.Deployment:
-    """Return a deployment that scales by its requests in work; a file of `serve deploy` may set all of this otherwise.
+    """Return a deployment that scales by its requests in progress; a file of `serve deploy` may set all of this otherwise.
 
     Args:
         deployed: Its class.
         settings: Limits of requests.
-        target: Requests in work for each replica.
+        target: Requests in progress for each replica.
         most: Most of them for each replica, and as many wait for each that asks; None is twice the target.
         cpus: CPUs of each.
         gpus: GPUs of each.

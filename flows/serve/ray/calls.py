@@ -30,7 +30,7 @@ def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:
 def call(method: Any, *arguments: object, go_on: Callable[[], None] = lambda: None) -> Any:  # noqa: ANN401 - Ray's
     """Call a method that returns an `outcome_of`, and wait; in a thread, as an event loop must not wait.
 
-    What a replica had in work when it was lost is asked of another one, once.
+    What a replica worked on when it was lost is asked of another one, once.
 
     Args:
         method: Of a deployment's handle.
