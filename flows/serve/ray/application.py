@@ -103,7 +103,7 @@ def _deploy(
     cpus: float,
     gpus: int = 0,
 ) -> serve.Deployment:
-    """Return a deployment that scales by its requests in progress; a file of `serve deploy` may set all of this otherwise.
+    """Return a deployment that scales by its requests in progress, unless a file of `serve deploy` sets it otherwise.
 
     Args:
         deployed: Its class.

@@ -1,6 +1,8 @@
 """The application without engines: who may ask, what is refused and how, health and metrics."""
 
+import pickle
 from contextlib import ExitStack
+from http import HTTPStatus
 
 import pytest
 from fastapi import APIRouter, WebSocket
@@ -9,6 +11,7 @@ from pydantic import SecretStr
 from starlette.testclient import WebSocketDenialResponse
 
 from flows.serve.app import make_app
+from flows.serve.refusals import RequestRefusedError
 from flows.serve.requests.analyze import analyze_router
 from flows.serve.requests.classify import classify_router
 from flows.serve.requests.service import open_service
@@ -74,6 +77,13 @@ def test_every_error_is_a_code_and_a_sentence(client_of, path, status, code):
     assert answer.json()["code"] == code
     assert answer.json()["message"].endswith(".")
     assert "secret" not in answer.text
+
+
+def test_a_refusal_is_the_same_in_another_process():
+    refused = RequestRefusedError("Too many.", code="busy", status=HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=3)
+    there = pickle.loads(pickle.dumps(refused))
+
+    assert (there.message, there.code, there.status, there.retry_after_s) == ("Too many.", "busy", 429, 3)
 
 
 def test_an_unavailable_store_is_worth_another_try(client_of):

@@ -1,13 +1,14 @@
 """Descriptions over HTTP, with real frames and towers that know colours."""
 
 from contextlib import ExitStack
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
-from flows.serve.requests.analyze import analyze_router
+from flows.serve.requests import analyze
 from flows.serve.requests.analyzer import Analyzer
 from flows.serve.requests.service import open_service
 from infra.errors import EngineLostError
@@ -58,10 +59,9 @@ def client(folder, towers):
         roots = {"extract": ExtractSettings(processes=1, allow_roots=(folder, service.uploads.folder.resolve()))}
         settings = settings.model_copy(update=roots)
         pool = stack.enter_context(decode_pool(settings, processes=1))
-        stack.enter_context(patch("flows.serve.requests.analyzer.open_towers", lambda *_: towers))
-        analyzer = stack.enter_context(Analyzer(settings, pool=pool))
+        analyzer = stack.enter_context(Analyzer(settings, pool=pool, towers=towers))
         analyzer.wait_ready()
-        app = make_app(service, [analyze_router(analyzer)])
+        app = make_app(service, [analyze.analyze_router(partial(analyze.answer, analyzer))])
         yield TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 

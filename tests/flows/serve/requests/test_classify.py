@@ -4,15 +4,15 @@ import json
 import random
 from collections import Counter
 from contextlib import ExitStack
-from unittest.mock import patch
+from functools import partial
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
+from flows.serve.requests import classify
 from flows.serve.requests.classifier import Classifier
-from flows.serve.requests.classify import classify_router
 from flows.serve.requests.service import open_service
 from infra.settings import Settings, StoreSettings
 from infra.settings.sections import ExtractSettings
@@ -76,9 +76,8 @@ def served(folder):
         roots = (folder / "inside", service.uploads.folder.resolve())
         settings = settings.model_copy(update={"extract": ExtractSettings(processes=1, allow_roots=roots)})
         pool, bright = stack.enter_context(decode_pool(settings, processes=1)), Bright()
-        stack.enter_context(patch("flows.serve.requests.classifier.open_backend", lambda *_, **__: bright))
-        classifier = stack.enter_context(Classifier(settings, pool=pool, database=None))
-        app = make_app(service, [classify_router(classifier)])
+        classifier = stack.enter_context(Classifier(settings, pool=pool, database=None, engine=bright))
+        app = make_app(service, [classify.classify_router(partial(classify.answer, classifier))])
         yield TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False), bright
 
 
