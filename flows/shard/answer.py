@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from flows.shard.infer import AnswerContext
-    from reelabel.frames.extractor import FrameExtractor
-    from tasks.domain import Job, Shard, View
-    from tasks.domain.chunks import CutShard
+    from tasks.domain import Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,41 +31,6 @@ class AnsweredShard:
 
     ended: EndedJobs
     stage_ms: Mapping[str, float] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedShard:
-    """Jobs whose videos are extracted.
-
-    Attributes:
-        shard: The jobs, cut into chunks.
-        shown: The jobs, or their chunks, by what they are shown.
-        stream: The outcomes of the views.
-    """
-
-    shard: CutShard
-    shown: Mapping[tuple[View, ...], list[Job]] = field(repr=False)
-    stream: ViewStream = field(repr=False)
-
-
-def prepare_shard(shard: Shard, extractor: FrameExtractor, *, workers: Executor) -> PreparedShard:
-    """Extract the videos of a shard's jobs, as a run does.
-
-    Args:
-        shard: The jobs.
-        extractor: Extracts into the cache.
-        workers: Threads that prepare videos.
-
-    Raises:
-        TransientError: The store is unavailable.
-    """
-    stream = ViewStream()
-    chunked = stream.begin(lambda: cut_into_chunks(shard, extractor, workers=workers))
-    shown = group_by_views(chunked.cut.shard.jobs, extractor.sampling)
-    views = tuple(dict.fromkeys(chain.from_iterable(shown)))
-    stream.expect(len(views))
-    stream.end(extract_views(shard, views, extractor, workers=workers, stream=stream, chunked=chunked))
-    return PreparedShard(chunked.cut, shown, stream)
 
 
 def answer_shard(
@@ -84,10 +47,15 @@ def answer_shard(
     Raises:
         TransientError: The store or the engine is unavailable.
     """
-    prepared, outcome = prepare_shard(shard, context.extractor, workers=workers), ShardOutcome(index=shard.index)
+    extractor, stream, outcome = context.extractor, ViewStream(), ShardOutcome(index=shard.index)
+    chunked = stream.begin(lambda: cut_into_chunks(shard, extractor, workers=workers))
+    shown = group_by_views(chunked.cut.shard.jobs, extractor.sampling)
+    views = tuple(dict.fromkeys(chain.from_iterable(shown)))
+    stream.expect(len(views))
+    stream.end(extract_views(shard, views, extractor, workers=workers, stream=stream, chunked=chunked))
     go_on()
-    infer_views(prepared.stream, prepared.shown, context, outcome)
+    infer_views(stream, shown, context, outcome)
     if context.escalate_below is not None:
         go_on()
         escalate(context, outcome, below=context.escalate_below)
-    return AnsweredShard(ended=merge_ended(prepared.shard, outcome, context, fence=0), stage_ms=stage_ms_of(outcome))
+    return AnsweredShard(ended=merge_ended(chunked.cut, outcome, context, fence=0), stage_ms=stage_ms_of(outcome))
