@@ -91,7 +91,7 @@ def deployed(environment, expected):  # noqa: ARG001 - one service at a time
         with starting_ray(cpus=16):
             from ray import serve  # noqa: PLC0415 - takes seconds
 
-            from flows.serve.ray.application import application  # noqa: PLC0415
+            from flows.serve.ray import application  # noqa: PLC0415
 
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
@@ -122,7 +122,7 @@ def replicas(deployment):
 
 
 def test_nothing_is_deployed_that_others_could_ask_or_that_shares_no_store(monkeypatch):
-    from flows.serve.ray.application import application  # noqa: PLC0415 - see deployed
+    from flows.serve.ray import application  # noqa: PLC0415 - see deployed
 
     with pytest.raises(ConfigurationError, match=r"serve\.token"):
         application({})

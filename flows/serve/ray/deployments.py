@@ -1,4 +1,4 @@
-"""What `serve run flows.serve.ray.application:application` deploys."""
+"""The deployments of the service, and the application that they are."""
 
 from __future__ import annotations
 
