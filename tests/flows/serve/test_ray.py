@@ -98,7 +98,6 @@ def deployed(environment, expected):  # noqa: ARG001 - one service at a time
             serve.start(http_options={"host": "127.0.0.1", "port": port})
             serve.run(application({"gpus": "false"}))
             yield f"http://127.0.0.1:{port}"
-            serve.shutdown()
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_each_request_is_answered_as_on_one_machine(client, requests, expected):
         here = client.post(route, **body)
 
         assert here.status_code == there.status_code, here.text
-        assert without_times(here.json()) == approximately(without_times(there.json()))
+        assert comparable(here.json()) == approximately(comparable(there.json()))
     assert client.get("/openapi.json").json() == described
     assert client.get("/health").json()["places"] == PLACES
 
@@ -226,8 +225,10 @@ def test_what_a_lost_replica_had_in_work_is_asked_of_another_one(client, deploye
     assert replicas("Decoder") != [decoder]
 
 
-def without_times(answer):
-    return {name: value for name, value in answer.items() if name not in {"stage_ms", "total_ms"}}
+def comparable(answer):
+    """Leave out times, and what depends on who asked first."""
+    varies = {"stage_ms", "total_ms", "was_cached", "decode_method", "decode_note"}
+    return {name: value for name, value in answer.items() if name not in varies}
 
 
 def approximately(value):
