@@ -17,8 +17,9 @@ __all__ = ["make_plan", "run"]
 
 
 @pytest.fixture
-def page(services, database_url):
-    settings = services.model_copy(update={"database": DatabaseSettings(url=database_url)})
+def page(services, database_url, tmp_path):
+    """The page of a home folder without a Prefect server, which other tests may have started in the shared one."""
+    settings = services.model_copy(update={"home": tmp_path, "database": DatabaseSettings(url=database_url)})
     shared = os.environ | export(settings) | {"COLUMNS": "160"}
     return lambda **named: reelabel(shared | named, "status").stdout
 
