@@ -1,6 +1,7 @@
 """Runs of stages and of maintenance are named after what they do, like those of manifests."""
 
 import os
+import re
 import socket
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +31,7 @@ def name_of(prefect_api, prefect_services, database_url, monkeypatch):  # noqa: 
             flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
             run_flow(flow, flow_run=flow_run, parameters=parameters, return_type="state")
             words = client.read_flow_run(flow_run.id).name.split()
-        [day] = [number for number, word in enumerate(words) if word.startswith("20")]
+        [day] = [number for number, word in enumerate(words) if re.fullmatch(r"\d{4}-\d\d-\d\d", word)]
         at = datetime.fromisoformat(f"{words.pop(day)} {words.pop(day)}+00:00")
         assert datetime.now(UTC) - at < timedelta(minutes=10)
         return " ".join(words)
