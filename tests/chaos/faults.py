@@ -197,7 +197,7 @@ FAULTS = (
     Fault("S3 slow", _slow_store),
     Fault("S3 answers 500", _failing_store(500)),
     Fault("S3 answers 503", _failing_store(503)),
-    Fault("S3 bodies cut in half", _cut_bodies),
+    Fault("S3 bodies cut in half", _cut_bodies, needs="run"),  # sessions read nothing there
     Fault("disk under the cache full", _fill_disk, needs="disk"),
     Fault("database connections cut", _cut_database),
     Fault("clock moved forward on leases", _forward_leases, needs="run"),

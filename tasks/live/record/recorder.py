@@ -142,7 +142,7 @@ class FrameCounts:
 
 
 class Recorder:
-    """Records the sessions of one server; its thread writes their frames. Thread-safe."""
+    """Records the sessions of one server; threads of it write their frames and heartbeats. Thread-safe."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Recorder:
         seal: Seal,
         write_every_s: float = WRITE_EVERY_S,
     ) -> None:
-        """Start the thread.
+        """Start the threads.
 
         Args:
             engine: The database.
@@ -166,11 +166,15 @@ class Recorder:
         self.root_uri = root_uri.rstrip("/")
         self._every_s = write_every_s
         self._records: dict[UUID, SessionRecord] = {}
-        self._marked_s = time.monotonic()
         self._lock = threading.Lock()
-        self._wake, self._closing = threading.Event(), False
-        self._thread = threading.Thread(target=self._write_on, name="live-frames", daemon=True)
-        self._thread.start()
+        self._wake, self._closing = threading.Event(), threading.Event()
+        # Two, as a store that does not respond takes long, and sessions are alive meanwhile.
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for name, target in (("live-frames", self._write_on), ("live-heartbeat", self._beat))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def open(self, opened: Opened) -> SessionRecord:
         """Write the row of a session that begins.
@@ -197,13 +201,14 @@ class Recorder:
         self._wake.set()
 
     def close(self) -> None:
-        """Stop the thread, and write what waits; sessions that have not ended stay open in the database.
+        """Stop the threads, and write what waits; sessions that have not ended stay open in the database.
 
         Frames that cannot be written count as lost.
         """
-        self._closing = True
+        self._closing.set()
         self._wake.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self._write_all()
         ended = [record for record in self._records.values() if record.has_ended]
         for record in ended:
@@ -214,7 +219,7 @@ class Recorder:
     def _write_on(self) -> None:
         while True:
             self._wake.wait(self._every_s)
-            if self._closing:
+            if self._closing.is_set():
                 return
             self._wake.clear()
             self._write_all()
@@ -222,7 +227,6 @@ class Recorder:
     def _write_all(self) -> None:
         records = self._bounded()
         for record in records:
-            self._mark_alive()  # a store that does not respond may take long for each
             try:
                 record.write()
             except Exception as error:  # noqa: BLE001 - those of the other sessions are written all the same
@@ -242,13 +246,15 @@ class Recorder:
                 record.give_up_frames()
         return records
 
+    def _beat(self) -> None:
+        while not self._closing.wait(self._every_s):
+            self._mark_alive()
+
     def _mark_alive(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._marked_s < self._every_s:
-            return
-        self._marked_s = now_s
         with self._lock:
             session_ids = list(self._records)
+        if not session_ids:
+            return
         alive = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id.in_(session_ids)).values(seen_at=func.now())
         try:
             with database_errors(), self.engine.begin() as connection:
