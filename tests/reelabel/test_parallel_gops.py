@@ -45,7 +45,9 @@ def facts_of(frames):
     """Return all that is known of frames, but what it took to decode them."""
     costs = {"decode_ms", "frames_decoded"}
     return {
-        field.name: value.tolist() if isinstance(value := getattr(frames, field.name), np.ndarray) else value
+        field.name: (value.shape, value.tobytes())
+        if isinstance(value := getattr(frames, field.name), np.ndarray)
+        else value
         for field in fields(frames)
         if field.name not in costs
     }
