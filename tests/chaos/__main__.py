@@ -5,6 +5,7 @@ import random
 import signal
 import sys
 from collections import Counter
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -37,6 +38,8 @@ def main():
     _CONSOLE.print(_table(outcomes))
     wrong = sum(bool(outcome.wrong) for outcome in outcomes)
     _CONSOLE.print(f"{len(outcomes)} trials, {wrong} failed; engine {options.engine}.")
+    if outcomes:
+        _CONSOLE.print(f"In all: {_sum(outcomes).facts}.", soft_wrap=True)
     return 1 if wrong or not outcomes else 0
 
 
@@ -67,6 +70,12 @@ def _line(outcome):
         f"Trial {outcome.number} ({outcome.what}): {verdict}; {struck or 'no faults injected'}; {outcome.facts}, "
         f"{outcome.seconds:.0f} s."
     )
+
+
+def _sum(outcomes):
+    """Return an outcome with the sums of all numbers."""
+    names = [field.name for field in fields(outcomes[0]) if field.type is int]
+    return replace(outcomes[0], **{name: sum(getattr(each, name) for each in outcomes) for name in names})
 
 
 def _table(outcomes):
