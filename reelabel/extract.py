@@ -96,7 +96,7 @@ def extract_keyframes(
         )
 
 
-def extract_keyframes_of_file(  # noqa: PLR0913 - those of a request
+def extract_keyframes_of_file(
     file: VideoFile,
     *,
     sampling: Sampling,
@@ -106,12 +106,8 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - those of a request
     threads: int = 1,
     segment: Segment = WHOLE,
     windows: Windows = (),
-    roughly: bool = False,
 ) -> SampledFrames:
-    """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone.
-
-    `roughly` decodes faster, as in `extract_keyframes_by_ranges`.
-    """
+    """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone."""
     started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
     if listing:
@@ -126,7 +122,6 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - those of a request
         threads=threads,
         segment=segment,
         windows=windows,
-        roughly=roughly,
         stats=stats,
     )
     keyframes = _in_order_of_time(_extract_with_fallback(request))
@@ -151,7 +146,6 @@ def extract_keyframes_by_ranges(
     threads: int = 1,
     segment: Segment = WHOLE,
     windows: Windows = (),
-    roughly: bool = False,
 ) -> tuple[SampledFrames, SavedIndex]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
@@ -163,7 +157,6 @@ def extract_keyframes_by_ranges(
         threads: Threads for decoding.
         segment: The part of the video to sample from.
         windows: The parts of the segment that a dense sampler samples from; empty for all of it.
-        roughly: Decode faster, to nearly the same pixels: without the filter that smooths the borders of blocks.
 
     Returns:
         The frames, and the index for later calls.
@@ -185,7 +178,6 @@ def extract_keyframes_by_ranges(
             threads=threads,
             segment=segment,
             windows=windows,
-            roughly=roughly,
             stats=stats,
         )
         keyframes, index = _extract_by_ranges(request, file, known)

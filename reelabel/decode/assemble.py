@@ -66,7 +66,6 @@ class ExtractionRequest:
     threads: int = 1
     segment: Segment = WHOLE
     windows: Windows = ()
-    roughly: bool = False
     stats: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     Opened = tuple[InputContainer, VideoStream]
 
-# Pixels to decode for each frame that is handed over, below which several decoders take longer than one.
-_LEAST_SHARED_PIXELS = 150_000
-
 
 class Timeline(NamedTuple):
     """The frames of a video, as its packets or its header announce them.
@@ -74,8 +71,8 @@ def decode_chosen(
 ) -> Generator[tuple[FrameInfo, VideoFrame], None, None]:
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
 
-    Runs are shared among decoders, one for each of `request.threads`, if memory suffices and the pictures are not tiny.
-    If there are fewer runs, each decoder has several threads, which decode successive frames.
+    Runs are shared among decoders, one for each of `request.threads`, if memory suffices. If there are fewer runs, each
+    decoder has several threads, which decode successive frames.
 
     Args:
         opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
@@ -91,19 +88,10 @@ def decode_chosen(
     Raises:
         FastPathUnavailableError: A GOP does not decode to the frames announced.
     """
-    spans = spans_to_decode([info.position for info in chosen], timeline.keyframes)
-    runs, codec = _runs_of(chosen, spans), opened[1].codec_context
-    decoded = sum(last + 1 - first for first, last in spans)
-    is_shared = decoded * codec.width * codec.height >= _LEAST_SHARED_PIXELS * len(chosen)
-    threads = affordable_threads(request.threads, codec) if is_shared else 1
+    runs = _split_into_runs(chosen, timeline.keyframes)
+    threads = affordable_threads(request.threads, opened[1].codec_context)
     decoders = min(threads, len(runs))
-    make_decoder = partial(
-        RunDecoder,
-        times=timeline.times,
-        keyframes=timeline.keyframes,
-        threads=threads // decoders,
-        roughly=request.roughly,
-    )
+    make_decoder = partial(RunDecoder, times=timeline.times, keyframes=timeline.keyframes, threads=threads // decoders)
     if decoders > 1:
         others = [timeline.reopen() for _ in range(decoders - 1)]
         videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]
@@ -118,7 +106,8 @@ def decode_chosen(
         yield from alone.decode(run)
 
 
-def _runs_of(chosen: Sequence[FrameInfo], spans: Sequence[tuple[int, int]]) -> list[Sequence[FrameInfo]]:
-    """Split the chosen frames into the runs of some spans."""
+def _split_into_runs(chosen: Sequence[FrameInfo], keyframes: Sequence[int]) -> list[Sequence[FrameInfo]]:
+    """Split the chosen frames into runs between which the decoder can seek to a keyframe."""
     positions = [info.position for info in chosen]
+    spans = spans_to_decode(positions, keyframes)
     return [chosen[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]

@@ -64,7 +64,6 @@ class Request:
         facts_only: Read what its header and index tell, and extract nothing; see `read_index_facts`.
         packets_only: List its packets, and extract nothing; see `read_packet_list`.
         windows: The parts of the segment to sample from; empty for all of it.
-        roughly: Decode faster, to nearly the same pixels.
     """
 
     size_bytes: int
@@ -79,7 +78,6 @@ class Request:
     facts_only: bool = False
     packets_only: bool = False
     windows: Windows = ()
-    roughly: bool = False
 
 
 def clip(text: str) -> str:

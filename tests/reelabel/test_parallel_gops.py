@@ -8,7 +8,6 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.decode import gops
 from reelabel.decode.packet_decoder import affordable_threads
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
@@ -36,11 +35,6 @@ CLIPS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _tiny_pictures_are_shared(monkeypatch):
-    monkeypatch.setattr(gops, "_LEAST_SHARED_PIXELS", 0)
-
-
 def facts_of(frames):
     """Return all that is known of frames, but what it took to decode them."""
     costs = {"decode_ms", "frames_decoded"}
@@ -63,15 +57,6 @@ def test_any_number_of_threads_gives_the_same_frames(make_clip, name, options):
             got = extract_keyframes(path, sampling=sampling, limits=LIMITS, threads=threads)
             assert got.method == "seek"
             assert facts_of(got) == facts_of(alone)
-
-
-def test_tiny_pictures_are_left_to_one_decoder(make_clip, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setattr(gops, "decode_in_parallel", None)
-
-    assert len(extract_keyframes(make_clip("clip.mp4"), sampling=EVERY_SECOND, limits=LIMITS, threads=4).pts) == 24
-    with pytest.raises(TypeError, match="not callable"):
-        extract_keyframes(make_clip("wide.mp4", size=(640, 360)), sampling=EVERY_SECOND, limits=LIMITS, threads=4)
 
 
 def test_no_gop_is_decoded_twice_by_several_decoders(make_clip):

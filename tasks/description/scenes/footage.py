@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class PooledFootage:
             SceneMethodError: Byte ranges do not suffice.
             VideoError: The video cannot be decoded.
         """
-        return self._decode(windows, THUMBNAIL_PIXELS, roughly=True)
+        return self._decode(windows, THUMBNAIL_PIXELS)
 
     def every_frame(self, *, width_px: int, height_px: int) -> Iterator[Thumbnails]:
         """Decode every frame, in pieces of bounded size where the container lists the frames; otherwise at once.
@@ -101,19 +101,20 @@ class PooledFootage:
             piece = seconds[start : start + step]
             yield self._decode(((piece[0], piece[-1]),), pixels)
 
-    def _decode(self, windows: Windows, pixels: int, *, roughly: bool = False) -> Thumbnails:
+    def _decode(self, windows: Windows, pixels: int) -> Thumbnails:
         sampling = Sampling(sampler="uniform", num_frames=EVERY, max_pixels=pixels, size_multiple_px=1)
-        got = self._extract(sampling, windows, roughly=roughly)
+        got = self._extract(sampling, windows)
         self.frames_decoded += got.frames_decoded
         self.bytes_read += got.bytes_fetched
         return Thumbnails(images=got.images, times_ms=np.round(got.time_s * 1000).astype(np.int64))
 
-    def _extract(self, sampling: Sampling, windows: Windows, *, roughly: bool) -> SampledFrames:
-        wanted: dict[str, Any] = {"sampling": sampling, "limits": self.limits, "windows": windows, "roughly": roughly}
+    def _extract(self, sampling: Sampling, windows: Windows) -> SampledFrames:
         if isinstance(self.video, VideoFile):
-            return self.pool.extract(self.video, **wanted)
+            return self.pool.extract(self.video, sampling=sampling, limits=self.limits, windows=windows)
         try:
-            got, self._index = self.pool.extract_by_ranges(self.video, known=self._index, **wanted)
+            got, self._index = self.pool.extract_by_ranges(
+                self.video, sampling=sampling, limits=self.limits, known=self._index, windows=windows
+            )
         except FastPathUnavailableError as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None
         return got

@@ -11,7 +11,6 @@ import pytest
 
 from reelabel.containers import registry
 from reelabel.containers.container_index import ContainerIndex
-from reelabel.decode import gops
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.limits import Limits
@@ -77,8 +76,7 @@ def test_a_registered_container_yields_the_frames_of_a_linear_decode(clip, decod
     assert_is_linear(got, decode_linearly(clip))
 
 
-def test_segments_and_threads_use_the_index(clip, decode_linearly, monkeypatch):
-    monkeypatch.setattr(gops, "_LEAST_SHARED_PIXELS", 0)
+def test_segments_and_threads_use_the_index(clip, decode_linearly):
     registry.register(FLV)
     got = extract(clip, threads=2, segment=Segment(0.5, 3.5))
 
