@@ -55,7 +55,7 @@ def application(arguments: dict[str, str]) -> serve.Application:
     places = settings.serve.max_requests
     engine = encoder = None
     if "classify" in load:
-        has_engine = chosen.gpus and model.backend == "vllm"
+        has_engine = chosen.gpus and model.backend != "openai"
         gpus = model.tensor_parallel_size * _count(model.engines) if has_engine else 0
         engine = _deploy(Engine, settings, target=places, cpus=_cpus(gpus), gpus=gpus).bind()
     if "analyze" in load:

@@ -1,4 +1,4 @@
-"""The service as an application of Ray Serve, on a real Ray on this machine, against `reelabel serve`."""
+"""The service as an application of Ray Serve, on a real Ray on this machine, against that of one machine."""
 
 import json
 import os
@@ -11,12 +11,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
+from flows.serve.app import make_app
+from flows.serve.engines import open_engines
+from flows.serve.requests.service import open_service
+from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import make_demo
-from tests.flows.serve.served import serving
 from tests.reelabel.ray_data.conftest import starting_ray
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
@@ -28,14 +32,20 @@ START_S = 120  # of a replica, on a busy machine
 
 @pytest.fixture(scope="module")
 def environment(served, tmp_path_factory):
+    """The settings of the service, in this process and in those that it starts."""
     bank = tmp_path_factory.mktemp("bank") / "shapes.txt"
     bank.write_text("\n".join(SHAPE_BANK))
-    return served | {
+    service = {
         "REELABEL_DESCRIBE_TAGS": str(bank),
         "REELABEL_SERVE_LOAD": '["classify", "analyze"]',
         "REELABEL_SERVE_TOKEN": TOKEN,
         "REELABEL_SERVE_MAX_REQUESTS": str(PLACES),
     }
+    with pytest.MonkeyPatch.context() as ours:
+        for name, value in (served | service).items():
+            if os.environ.get(name) != value:
+                ours.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -73,19 +83,18 @@ def requests(clips):
 
 
 @pytest.fixture(scope="module")
-def expected(environment, requests):
-    """What `reelabel serve` answers, and its OpenAPI description."""
-    with serving(environment) as ours, httpx.Client(base_url=ours.url, headers=OURS, timeout=60) as client:
-        answers = [client.post(route, **body) for route, body in requests]
-        return answers, client.get("/openapi.json").json()
+def expected(environment, requests):  # noqa: ARG001 - the settings
+    """What the service of one machine answers, and its OpenAPI description."""
+    settings = load_settings()
+    with open_service(settings) as service, open_engines(settings, uploads=service.uploads.folder) as routers:
+        client = TestClient(make_app(service, routers), base_url="http://127.0.0.1", headers=OURS)
+        return [client.post(route, **body) for route, body in requests], client.get("/openapi.json").json()
 
 
 @pytest.fixture(scope="module")
-def deployed(environment, expected):  # noqa: ARG001 - one service at a time
+def deployed(expected):  # noqa: ARG001 - one service at a time
     """The URL of the application on Ray."""
     with pytest.MonkeyPatch.context() as ours:
-        for name in environment.keys() - os.environ.keys():
-            ours.setenv(name, environment[name])
         for probe in ("READY", "HEALTH"):  # or Ray Serve would end what a busy machine starts slowly
             ours.setenv(f"RAY_SERVE_PROXY_{probe}_CHECK_TIMEOUT_S", str(START_S))
         with starting_ray(cpus=16):
@@ -123,6 +132,8 @@ def replicas(deployment):
 def test_nothing_is_deployed_that_others_could_ask_or_that_shares_no_store(monkeypatch):
     from flows.serve.ray import application  # noqa: PLC0415 - see deployed
 
+    for name in ("REELABEL_SERVE_TOKEN", "REELABEL_STORE_URI"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigurationError, match=r"serve\.token"):
         application({})
     monkeypatch.setenv("REELABEL_SERVE_TOKEN", TOKEN)
@@ -212,9 +223,8 @@ def test_what_a_lost_replica_had_in_work_is_asked_of_another_one(client, deploye
             asking = thread.submit(httpx.post, deployed + route, **body, headers=OURS, timeout=START_S)
             while not client.get("/health").json()["requests"]:
                 time.sleep(0.1)
-            time.sleep(2)
-            os.kill(decoder, signal.SIGKILL)
             time.sleep(1)
+            os.kill(decoder, signal.SIGKILL)
             os.kill(engine, signal.SIGCONT)
             answer = asking.result()
     finally:
