@@ -1,7 +1,6 @@
 """Whether what clients of live sessions were told is in the database and on the store."""
 
 import subprocess
-from dataclasses import dataclass, field
 
 import numpy as np
 from psycopg.rows import dict_row
@@ -18,45 +17,32 @@ _PARTS = "SELECT * FROM reelabel.live_frames WHERE session_id = ANY(%s) ORDER BY
 _AGE = "UPDATE reelabel.live_session SET seen_at = seen_at - make_interval(secs => %s) WHERE session_id = ANY(%s)"
 
 
-@dataclass(kw_only=True)
-class Checked:
-    """What was found; see `SessionOutcome`."""
-
-    answered: int = 0
-    unavailable: int = 0
-    kept: int = 0
-    missing: int = 0
-    lost: int = 0
-    wrong: list = field(default_factory=list)
-
-
-def check(world, told, *, was_restarted, echoes):
+def check(world, told, outcome, *, echoes):
     """Compare what clients were told with what is recorded.
 
     Args:
         world: The world.
         told: The sessions.
-        was_restarted: Whether the service died meanwhile: sessions may then have been lost with it.
+        outcome: Is told what was counted, and what is wrong. If the service was started again, sessions may have been
+            lost with it.
         echoes: Whether an answer in words repeats the question.
     """
-    found = Checked()
     ids = [each.session_id for each in told]
     sessions, queries, parts = _rows(world, ids)
     for each in told:
         row = sessions.get(each.session_id)
         if row is None:
-            found.wrong.append(f"session {each.session_id} has no row")
+            outcome.wrong.append(f"session {each.session_id} has no row")
             continue
-        _check_events(each, found.wrong, echoes=echoes)
-        _check_queries(each, queries.get(each.session_id, []), found)
-        _check_frames(world, each, row, parts.get(each.session_id, []), found)
+        _check_events(each, outcome.wrong, echoes=echoes)
+        _check_queries(each, queries.get(each.session_id, []), outcome)
+        _check_frames(world, each, row, parts.get(each.session_id, []), outcome)
     lost = [row["session_id"] for row in sessions.values() if row["ended_at"] is None]
-    found.lost = len(lost)
-    if lost and not was_restarted:
-        found.wrong.append(f"{len(lost)} sessions have no end, though no service died")
+    outcome.lost = len(lost)
+    if lost and not outcome.starts:
+        outcome.wrong.append(f"{len(lost)} sessions have no end, though no service died")
     elif lost:
-        _check_status(world, lost, found.wrong)
-    return found
+        _check_status(world, lost, outcome.wrong)
 
 
 def _rows(world, ids):
@@ -91,22 +77,22 @@ def _check_events(told, wrong, *, echoes):
                 wrong.append(f"session {told.session_id} was told {pieces[event.query]!r}, and then {event.text!r}")
 
 
-def _check_queries(told, rows, found):
-    wrong, name = found.wrong, f"session {told.session_id}"
+def _check_queries(told, rows, outcome):
+    wrong, name = outcome.wrong, f"session {told.session_id}"
     by_number = {row["query"]: row for row in rows}
     questions = [row["question"] for row in rows]
     if len(set(questions)) < len(questions):
         wrong.append(f"{name} has a question's row twice")
     if set(questions) - {text for text, _ in told.asked.values()}:
         wrong.append(f"{name} has questions of another session")
-    _check_answers(told, by_number, found)
-    _check_refusals(told, by_number, found)
+    _check_answers(told, by_number, outcome)
+    _check_refusals(told, by_number, outcome)
 
 
-def _check_answers(told, by_number, found):
-    wrong, name = found.wrong, f"session {told.session_id}"
+def _check_answers(told, by_number, outcome):
+    wrong, name = outcome.wrong, f"session {told.session_id}"
     for done in told.of("response.done"):
-        found.answered += 1
+        outcome.answered += 1
         text, choices = told.asked[done.query_id]
         row = by_number.get(done.query)
         if row is None:
@@ -120,22 +106,22 @@ def _check_answers(told, by_number, found):
             wrong.append(f"{name} answered query {done.query} by frames that were not kept before")
 
 
-def _check_refusals(told, by_number, found):
-    wrong, name = found.wrong, f"session {told.session_id}"
+def _check_refusals(told, by_number, outcome):
+    wrong, name = outcome.wrong, f"session {told.session_id}"
     for error in told.of("error"):
         if error.code == "internal":
             wrong.append(f"{name} failed: {error.message}")
         elif error.query is not None and error.code == "unavailable":
-            found.unavailable += 1
+            outcome.unavailable += 1
         elif error.query is not None and "cannot be recorded" not in error.message:
             row = by_number.get(error.query)
             if row is None or row["code"] != error.code:
                 wrong.append(f"{name} refused query {error.query} ({error.code}), and its row is {row}")
 
 
-def _check_frames(world, told, row, parts, found):
+def _check_frames(world, told, row, parts, outcome):
     """Each frame that was acknowledged as kept is in a frame file, or the session's row says that some are not."""
-    store, wrong, name = world.settings.store, found.wrong, f"session {told.session_id}"
+    store, wrong, name = world.settings.store, outcome.wrong, f"session {told.session_id}"
     objects = ObjectStore(store)
     stored = {}
     for part in parts:
@@ -147,9 +133,9 @@ def _check_frames(world, told, row, parts, found):
     shown = {ack.time_s: told.shown[ack.frame_id] for ack in told.kept}
     if any(abs(stored[time_s] - shade) > _SHADE for time_s, shade in shown.items() if time_s in stored):
         wrong.append(f"{name} has frames of another session, or at other times")
-    found.kept += len(shown)
+    outcome.kept += len(shown)
     missing = len(shown.keys() - stored.keys())
-    found.missing += missing
+    outcome.missing += missing
     if row["ended_at"] is None:
         return
     if missing > row["frames_lost"]:

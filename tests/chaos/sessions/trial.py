@@ -141,14 +141,11 @@ class SessionTrial:
         left = self._service.left_behind(timeout_s=15)
         if left:
             outcome.wrong.append(f"{len(left)} processes of a killed service are still there")
-        found = check(self._world, told, was_restarted=outcome.starts > 0, echoes=self._service.echoes)
+        outcome.sessions, outcome.resumed = len(told), sum(each.resumed for each in told)
+        check(self._world, told, outcome, echoes=self._service.echoes)
         is_cut = outcome.starts or outcome.struck["a client's network away"]
         if not is_cut and any(each.end == "lost" for each in told):
             outcome.wrong.append("a session could not be taken up again, though the service and the network were there")
-        outcome.wrong += found.wrong
-        outcome.sessions, outcome.resumed = len(told), sum(each.resumed for each in told)
-        outcome.answered, outcome.unavailable = found.answered, found.unavailable
-        outcome.kept, outcome.missing, outcome.lost = found.kept, found.missing, found.lost
         for line in outcome.wrong:
             self._say(line)
 
