@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from tasks.live.items import SoundItem
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from tasks.live.items import LiveItem
+    from tasks.live.items import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -18,18 +20,26 @@ class Prefix:
 
     Attributes:
         session: As given to `LiveModel.open`.
-        items: Oldest first; at least one.
+        items: In the order in which they end; at least one.
         system_prompt: None leaves it to the chat template.
+        has_sound: Whether the session has had sound, be it in these items or before them: models mark where a video
+            with sound begins.
     """
 
     session: str
-    items: tuple[LiveItem, ...] = field(repr=False)
+    items: tuple[Item, ...] = field(repr=False)
     system_prompt: str | None = None
+    has_sound: bool = False
 
     @property
     def frames(self) -> int:
         """Number of different frames."""
         return sum(item.frames for item in self.items)
+
+    @property
+    def sound_s(self) -> float:
+        """Seconds of sound."""
+        return sum(item.seconds for item in self.items if isinstance(item, SoundItem))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +134,7 @@ class LiveInfo:
         max_tokens: Most tokens of a prefix, its question and the answer.
         size_multiple_px: Frames whose width and height are multiples of it are not scaled again.
         max_frame_px: Most pixels of a frame.
+        takes_audio: Whether it hears sound.
         versions: Versions by package.
     """
 
@@ -132,6 +143,7 @@ class LiveInfo:
     max_tokens: int
     size_multiple_px: int
     max_frame_px: int
+    takes_audio: bool = False
     versions: dict[str, str]
 
 
