@@ -250,5 +250,7 @@ def _done(asked: Asked, seen: Seen, answer: LiveAnswer, *, waited_ms: float, los
         last_frame=seen.last_frame[0],
         last_frame_id=seen.last_frame[1],
         evicted=seen.evicted,
+        audio_s=seen.prefix.audio_s,
+        last_audio_s=seen.last_audio_s,
         engine_restarts=losses,
     )

@@ -1,4 +1,4 @@
-"""What a session shows its model: pairs of frames, each a video of two at their true times, and pieces of sound."""
+"""What a session shows its model: pairs of frames, each a video of two at their true times, and spans of audio."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 # Models with videos of several frames encode them in pairs, each by itself.
 FRAMES_PER_ITEM = 2
 _RGB = 3
-SOUND_HZ = 16_000
+AUDIO_HZ = 16_000
 # The encoder of Qwen2.5-Omni attends within two seconds, and its prompts alternate between two seconds of frames and
-# two of sound.
-PIECE_S = 2.0
-_SHORTEST = SOUND_HZ // 10  # samples; the encoder makes no token of less than 30 ms
-_TOLERANCE_S = 0.5  # by which clocks may differ within a piece
+# two of audio.
+SPAN_S = 2.0
+_SHORTEST = AUDIO_HZ // 10  # samples; the encoder makes no token of less than 30 ms
+TOLERANCE_S = 0.5  # by which clocks may differ within a span
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,11 +61,11 @@ class LiveItem:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SoundItem:
-    """A piece of sound.
+class AudioItem:
+    """A span of audio.
 
     Attributes:
-        samples: Mono, at `SOUND_HZ`; shape (N,), int16.
+        samples: Mono, at `AUDIO_HZ`; shape (N,), int16.
         time_s: Of the first sample, in seconds since the session began; not negative.
     """
 
@@ -84,7 +84,7 @@ class SoundItem:
     @property
     def seconds(self) -> float:
         """How long it is."""
-        return len(self.samples) / SOUND_HZ
+        return len(self.samples) / AUDIO_HZ
 
     @property
     def times_s(self) -> tuple[float, float]:
@@ -94,68 +94,68 @@ class SoundItem:
     @cached_property
     def hash(self) -> str:
         """Identify exactly these samples at this time."""
-        digest = blake2b(np.ascontiguousarray(self.samples).data, digest_size=16, person=b"sound")
+        digest = blake2b(np.ascontiguousarray(self.samples).data, digest_size=16, person=b"audio")
         digest.update(repr(self.time_s).encode())
         return digest.hexdigest()
 
 
-Item: TypeAlias = LiveItem | SoundItem
+Item: TypeAlias = LiveItem | AudioItem
 
 
-class Pieces:
-    """Cuts sound into pieces as it comes.
+class Spans:
+    """Cuts audio into spans as it comes.
 
     Attributes:
-        end_s: Where the sound ends so far, in seconds since the session began.
+        end_s: Where the audio ends so far, in seconds since the session began.
     """
 
     def __init__(self) -> None:
         """Start with none."""
         self.end_s = 0.0
-        self._begin_s = 0.0  # of the piece that is still open
+        self._begin_s = 0.0  # of the span that is still open
         self._open: list[npt.NDArray[np.int16]] = []
         self._samples = 0
 
     @property
-    def open(self) -> SoundItem | None:
-        """The piece that is not complete, if there is one."""
+    def open(self) -> AudioItem | None:
+        """The span that is not complete, if there is one."""
         if not self._samples:
             return None
         samples = np.concatenate(self._open)
-        return SoundItem(samples=np.pad(samples, (0, max(0, _SHORTEST - len(samples)))), time_s=self._begin_s)
+        return AudioItem(samples=np.pad(samples, (0, max(0, _SHORTEST - len(samples)))), time_s=self._begin_s)
 
-    def add(self, samples: npt.NDArray[np.int16], time_s: float) -> tuple[SoundItem, ...]:
-        """Add sound.
+    def add(self, samples: npt.NDArray[np.int16], time_s: float) -> tuple[AudioItem, ...]:
+        """Add audio.
 
         Args:
             samples: Shape (N,), int16; kept, so it must not change.
-            time_s: Of the first one, in seconds since the session began. Sound that begins within half a second of the
-                end of what came before goes on from there; later sound begins a piece of its own.
+            time_s: Of the first one, in seconds since the session began. Audio that begins within half a second of the
+                end of what came before goes on from there; later audio begins a span of its own.
 
         Returns:
-            The pieces that are complete now.
+            The spans that are complete now.
         """
-        complete = self.cut() if abs(time_s - self.end_s) > _TOLERANCE_S else ()
+        complete = self.cut() if abs(time_s - self.end_s) > TOLERANCE_S else ()
         if not self._samples and (complete or time_s > self.end_s):
             self.end_s = time_s
         while len(samples):
             if not self._samples:
                 self._begin_s = self.end_s
-            head, samples = np.split(samples, [round(PIECE_S * SOUND_HZ) - self._samples])
+            head, samples = np.split(samples, [round(SPAN_S * AUDIO_HZ) - self._samples])
             self._open.append(head)
             self._samples += len(head)
-            self.end_s = self._begin_s + self._samples / SOUND_HZ
-            if self._samples == round(PIECE_S * SOUND_HZ):
+            self.end_s = self._begin_s + self._samples / AUDIO_HZ
+            if self._samples == round(SPAN_S * AUDIO_HZ):
                 complete += self.cut()
         return complete
 
-    def cut(self, until_s: float = float("inf")) -> tuple[SoundItem, ...]:
-        """End the open piece, if its two seconds are over at a time; return it."""
-        piece = self.open
-        if piece is None or self._begin_s + PIECE_S > until_s:
+    def cut(self, until_s: float = float("inf")) -> tuple[AudioItem, ...]:
+        """End the open span, if its two seconds are over at a time; return it."""
+        span = self.open
+        if span is None or self._begin_s + SPAN_S > until_s:
             return ()
         self._open, self._samples = [], 0
-        return (piece,)
+        return (span,)
 
 
 class Pairs:

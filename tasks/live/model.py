@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from tasks.live.items import SoundItem
+from tasks.live.items import AudioItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,16 +20,16 @@ class Prefix:
 
     Attributes:
         session: As given to `LiveModel.open`.
-        items: In the order in which they end; at least one.
+        items: In the order in which they are shown; at least one.
         system_prompt: None leaves it to the chat template.
-        has_sound: Whether the session has had sound, be it in these items or before them: models mark where a video
-            with sound begins.
+        has_audio: Whether the session has had audio, be it in these items or before them: models mark where a video
+            with audio begins.
     """
 
     session: str
     items: tuple[Item, ...] = field(repr=False)
     system_prompt: str | None = None
-    has_sound: bool = False
+    has_audio: bool = False
 
     @property
     def frames(self) -> int:
@@ -37,9 +37,9 @@ class Prefix:
         return sum(item.frames for item in self.items)
 
     @property
-    def sound_s(self) -> float:
-        """Seconds of sound."""
-        return sum(item.seconds for item in self.items if isinstance(item, SoundItem))
+    def audio_s(self) -> float:
+        """Seconds of audio."""
+        return sum(item.seconds for item in self.items if isinstance(item, AudioItem))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class LiveInfo:
         max_tokens: Most tokens of a prefix, its question and the answer.
         size_multiple_px: Frames whose width and height are multiples of it are not scaled again.
         max_frame_px: Most pixels of a frame.
-        takes_audio: Whether it hears sound.
+        takes_audio: Whether it hears audio.
         versions: Versions by package.
     """
 

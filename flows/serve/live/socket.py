@@ -78,6 +78,7 @@ def _limits(live: LiveSettings) -> LiveLimits:
         resume_s=live.resume_s,
         max_frames=live.max_frames,
         max_bytes=live.max_mib * _MIB,
+        max_audio_s=live.max_audio_s,
         max_pixels=live.max_megapixels * _MEGA,
         max_frame_bytes=live.max_frame_mib * _MIB,
         max_native_px=live.max_frame_megapixels * _MEGA,
@@ -192,7 +193,7 @@ class _Connection:
             message = None
             try:
                 if isinstance(received, bytes):
-                    session.receive_frame(received)
+                    session.receive_data(received)
                 else:
                     message = parse_message(received)
                     session.receive(message)

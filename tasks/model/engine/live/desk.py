@@ -194,7 +194,7 @@ class LiveDesk:
         if self._positions is None or not all(SECONDS in item.values for item in ready.items):
             return
         times = [item.values[SECONDS].data.item() for item in ready.items]
-        elapsed = elapsed_s(times, has_sound=ready.request.has_sound)
+        elapsed = elapsed_s(times, has_audio=ready.request.has_audio)
         # Height and width have fewer positions than a pair has tokens.
         last = len(ids) - sum(len(item.token_ids) for item in ready.items)
         last += max(

@@ -25,7 +25,7 @@ class LiveRequest:
         items: Those that the engine's process does not have yet.
         fresh: How many of the last items the model has probably not read yet.
         query: None reads the prefix.
-        has_sound: Whether the session has had sound.
+        has_audio: Whether the session has had audio.
     """
 
     number: int
@@ -36,7 +36,7 @@ class LiveRequest:
     items: tuple[Item, ...] = field(repr=False)
     fresh: int
     query: LiveQuery | None = None
-    has_sound: bool = False
+    has_audio: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,14 +68,14 @@ class _Session:
 
     Attributes:
         sent: Hashes of the items that the engine's process has.
-        has_sound: Whether its prompts are those of a video with sound.
+        has_audio: Whether its prompts are those of a video with audio.
         asking: Open questions by their number: the hashes of their items, and who listens.
     """
 
     salt: str = field(default_factory=lambda: secrets.token_hex(8))
     slots: dict[bool, _Slot] = field(default_factory=lambda: {False: _Slot(), True: _Slot()})
     sent: set[str] = field(default_factory=set)
-    has_sound: bool = False
+    has_audio: bool = False
     asking: dict[int, tuple[tuple[str, ...], _Listener]] = field(default_factory=dict)
 
     def known(self, hashes: Sequence[str]) -> int:
@@ -83,9 +83,9 @@ class _Session:
         return max(_common(slot.read, hashes) for slot in self.slots.values())
 
     def note(self, prefix: Prefix) -> None:
-        """Forget what was read before the session's first sound: prompts begin otherwise since."""
-        if prefix.has_sound and not self.has_sound:
-            self.has_sound = True
+        """Forget what was read before the session's first audio: prompts begin otherwise since."""
+        if prefix.has_audio and not self.has_audio:
+            self.has_audio = True
             for slot in self.slots.values():
                 slot.read = ()
 
@@ -190,7 +190,7 @@ class LiveEngine:
             slot = session.slots[following] if session else None
             if slot is None or slot.running is not reading:
                 return
-            if session and reading.prefix.has_sound == session.has_sound:
+            if session and reading.prefix.has_audio == session.has_audio:
                 slot.read = reading.hashes[:end]
             if reading.cached_tokens is None:
                 reading.cached_tokens = done.cached_tokens
@@ -319,7 +319,7 @@ class LiveEngine:
                 session=prefix.session,
                 salt=session.salt,
                 system_prompt=prefix.system_prompt,
-                has_sound=prefix.has_sound,
+                has_audio=prefix.has_audio,
                 hashes=hashes,
                 items=tuple(items.values()),
                 fresh=fresh,

@@ -1,8 +1,8 @@
-"""Positions of adjacent pairs of frames and pieces of sound: those of the one video that they are.
+"""Positions of adjacent pairs of frames and spans of audio: those of the one video that they are.
 
 Models of the Qwen2-VL family number a video's tokens by time, height and width, and begin anew after each video. Pairs
 of frames that follow each other without a token between them are one video, whose time goes on. Qwen2.5-Omni numbers
-the sound of a video by the same time.
+the audio of a video by the same time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tasks.live.items import PIECE_S
+from tasks.live.items import SPAN_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,16 +34,16 @@ def continue_positions(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
         model.get_mrope_input_positions = partial(merged_positions, model, model.get_mrope_input_positions)
 
 
-def elapsed_s(times_s: Sequence[float], *, has_sound: bool = False) -> list[float]:
+def elapsed_s(times_s: Sequence[float], *, has_audio: bool = False) -> list[float]:
     """Return where each item begins on the time of the prompt, with long gaps shortened.
 
     The time of an item depends on those before it alone: what the model has read must not move.
 
     Args:
         times_s: When each begins, in seconds since the session began.
-        has_sound: Leave room before the first item, as sound that began earlier follows it.
+        has_audio: Leave room before the first item, as audio that began earlier follows it.
     """
-    first_s, cut_s = min(times_s[0], PIECE_S) if has_sound else 0.0, 0.0
+    first_s, cut_s = min(times_s[0], SPAN_S) if has_audio else 0.0, 0.0
     elapsed: list[float] = []
     for before, now in zip([times_s[0], *times_s], times_s, strict=False):
         cut_s += max(0.0, now - before - MAX_STEP_S)
@@ -74,23 +74,23 @@ def merged_positions(
         model: Of the Qwen2-VL family, or Qwen2.5-Omni's thinker.
         usual: Its own method, for prompts without adjacent videos.
         input_tokens: The prompt.
-        mm_features: Its videos, images and sounds.
+        mm_features: Its videos, images and audios.
 
     Returns:
         Shape (3, tokens), int64; and the difference between the position after the last one and their number.
     """
     features = sorted(mm_features, key=lambda feature: feature.mm_position.offset)
     groups = _adjacent(features)
-    marks_sound = getattr(model.config, "audio_start_token_id", None)
-    has_sound = bool(features) and input_tokens[features[0].mm_position.offset - 1] == marks_sound
-    if len(groups) == len(features) and not has_sound:
+    marks_audio = getattr(model.config, "audio_start_token_id", None)
+    has_audio = bool(features) and input_tokens[features[0].mm_position.offset - 1] == marks_audio
+    if len(groups) == len(features) and not has_audio:
         return usual(input_tokens, mm_features)
     parts: list[np.ndarray] = []
     done, position = 0, 0
     for group in groups:
         before = group[0].mm_position.offset - done
         parts.append(np.broadcast_to(np.arange(position, position + before), (3, before)))
-        grids = np.concatenate(_grids(model, group, has_sound=has_sound), axis=1) + position + before
+        grids = np.concatenate(_grids(model, group, has_audio=has_audio), axis=1) + position + before
         parts.append(grids)
         position = int(grids.max()) + 1
         done += before + grids.shape[1]
@@ -116,16 +116,16 @@ def _grids(
     model: Any,  # noqa: ANN401 - vLLM's model
     group: list[MultiModalFeatureSpec],
     *,
-    has_sound: bool,
+    has_audio: bool,
 ) -> list[np.ndarray]:
     grids, factors = zip(*_grids_alone(model, group), strict=True)
-    if len(group) == 1 and not has_sound:
+    if len(group) == 1 and not has_audio:
         return [(grids[0] * np.array([[factors[0]], [1], [1]])).astype(np.int64)]
     times = [feature.data[SECONDS].data.item() for feature in group if feature.data and SECONDS in feature.data]
     starts: Sequence[int] = range(len(group))
     if len(times) == len(group):
         per_s = positions_per_s(model.config)
-        starts = [time_index(each, per_s) for each in elapsed_s(times, has_sound=has_sound)]
+        starts = [time_index(each, per_s) for each in elapsed_s(times, has_audio=has_audio)]
     return [
         grid + (start if feature.modality == "audio" else np.array([[start], [0], [0]]))
         for feature, grid, start in zip(group, grids, starts, strict=True)

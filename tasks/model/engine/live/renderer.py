@@ -1,4 +1,4 @@
-"""Turn pairs of frames, sound, and the texts around them into parts of prompts, beside the engine's process."""
+"""Turn pairs of frames, audio, and the texts around them into parts of prompts, beside the engine's process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem
 
 from infra.errors import InferenceError
 from reelabel.errors import JobError
-from tasks.live.items import FRAMES_PER_ITEM, SOUND_HZ, LiveItem, SoundItem
+from tasks.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
 from tasks.model.engine.live.positions import SECONDS
 from tasks.model.engine.renderer import HashedMedium
 from tasks.model.protocol import Question, QuestionFailure
@@ -30,7 +30,7 @@ _LENGTHS = "audio_feature_lengths"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedItem:
-    """A pair of frames, or a piece of sound, as a part of a prompt.
+    """A pair of frames, or a span of audio, as a part of a prompt.
 
     Attributes:
         kind: Which of the two, as vLLM names it.
@@ -82,7 +82,7 @@ class LiveRenderer:
         items: dict[str, RenderedItem | QuestionFailure] = {}
         for item in request.items:
             try:
-                items[item.hash] = self._sound(item) if isinstance(item, SoundItem) else self._pair(item)
+                items[item.hash] = self._audio(item) if isinstance(item, AudioItem) else self._pair(item)
             except JobError as error:
                 items[item.hash] = QuestionFailure.of(error)
         try:
@@ -90,13 +90,13 @@ class LiveRenderer:
         except JobError as error:
             return RenderedRequest(items=items, ends=QuestionFailure.of(error))
 
-    def _sound(self, item: SoundItem) -> RenderedItem:
+    def _audio(self, item: AudioItem) -> RenderedItem:
         config = self._renderer.hf_config.thinker_config
         token = config.audio_token_index
         prompt = {
             "prompt": self._renderer.tokenizer.convert_ids_to_tokens(token),
             "prompt_token_ids": [token],
-            "multi_modal_data": {"audio": [(item.samples / np.float32(-np.iinfo(np.int16).min), SOUND_HZ)]},
+            "multi_modal_data": {"audio": [(item.samples / np.float32(-np.iinfo(np.int16).min), AUDIO_HZ)]},
             "multi_modal_uuids": {"audio": [item.hash]},
         }
         rendered = self._renderer.render(prompt)
@@ -127,7 +127,7 @@ class LiveRenderer:
 
     def _ends_of(self, request: LiveRequest) -> RenderedEnds:
         system_prompt, query = request.system_prompt, request.query
-        begin, end = self._sound_tokens() if request.has_sound else ((), ())
+        begin, end = self._audio_tokens() if request.has_audio else ((), ())
         if query is None:
             return RenderedEnds(head=self._ends(system_prompt, "").head + begin)
         ends = self._ends(system_prompt, query.text)
@@ -135,8 +135,8 @@ class LiveRenderer:
         choices = self._renderer.tokens(question) if query.choices else ()
         return RenderedEnds(head=ends.head + begin, tail=end + ends.tail, choices=choices)
 
-    def _sound_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what stands around a video with sound, inside of what stands around any video."""
+    def _audio_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what stands around a video with audio, inside of what stands around any video."""
         config = self._renderer.hf_config.thinker_config
         return (config.audio_start_token_id,), (config.audio_end_token_id,)
 
