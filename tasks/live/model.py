@@ -54,6 +54,8 @@ class LiveQuery:
         temperature: Of an answer in free text; 0 takes the most probable token each time.
         top_p: Of an answer in free text.
         seed: Of an answer in free text; None draws one.
+        speaks: Answer in speech too, if in free text.
+        voice: Of an answer in speech; None leaves it to what answers.
     """
 
     text: str
@@ -63,6 +65,8 @@ class LiveQuery:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
+    speaks: bool = False
+    voice: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,21 @@ class Delta:
     """The next piece of an answer in free text."""
 
     text: str
+
+
+SPEECH_HZ = 24_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speech:
+    """The next piece of an answer in speech: 16-bit little-endian PCM, one channel of `SPEECH_HZ`."""
+
+    data: bytes = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return len(self.data) / (2 * SPEECH_HZ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +154,7 @@ class LiveInfo:
         size_multiple_px: Frames whose width and height are multiples of it are not scaled again.
         max_frame_px: Most pixels of a frame.
         takes_audio: Whether it hears audio.
+        speaks: Whether it answers in speech.
         versions: Versions by package.
     """
 
@@ -144,6 +164,7 @@ class LiveInfo:
     size_multiple_px: int
     max_frame_px: int
     takes_audio: bool = False
+    speaks: bool = False
     versions: dict[str, str]
 
 
@@ -189,7 +210,7 @@ class LiveModel(Protocol):
         """
         ...
 
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | LiveAnswer]:
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | Speech | LiveAnswer]:
         """Ask a question about a prefix, whether or not the model has read it.
 
         Closing the iterator gives the question up.
@@ -199,7 +220,7 @@ class LiveModel(Protocol):
             query: The question.
 
         Yields:
-            With choices, only the answer; else pieces of its text, and at last the answer.
+            With choices, only the answer; else pieces of its text and of its speech, and at last the answer.
 
         Raises:
             PromptTooLongError: Prefix and question have more tokens, or span more positions, than the model takes.

@@ -118,7 +118,8 @@ class SessionConfig(_Message):
         Field(
             min_length=1,
             max_length=2,
-            description="Of answers: a model that does not speak refuses `audio` alone, and otherwise answers in text.",
+            description="Of answers: a model that does not speak refuses `audio` alone, and otherwise answers in text. "
+            "What is said is also told as text.",
         ),
     ] = ("text",)
     system_prompt: Annotated[Text | None, Field(description="Comes before the first frame.")] = None
@@ -385,8 +386,29 @@ class ResponseDone(_Event):
     last_frame_id: str | None = None
     evicted: int = Field(description="Kept frames that have left the window so far, which it did not see.")
     audio_s: float = Field(default=0.0, description="Seconds of audio that the query heard.")
+    speech_s: float = Field(default=0.0, description="Seconds of its answer in speech.")
     last_audio_s: float | None = Field(default=None, description="When that audio ends, on the time of the frames.")
     engine_restarts: int = Field(default=0, description="How often the engine was lost while it was answered.")
+
+
+class SpeechDelta(_Event):
+    """The next piece of an answer in speech is the binary message that follows.
+
+    It is 16-bit little-endian PCM of one channel.
+    """
+
+    type: Literal["response.audio"] = "response.audio"
+    query: int
+    bytes: int = Field(description="Of that message.")
+    format: Literal["pcm16"] = "pcm16"
+    sample_rate: int = Field(description="Samples a second.")
+
+
+class SpeechDone(_Event):
+    """All of an answer in speech was sent."""
+
+    type: Literal["response.audio.done"] = "response.audio.done"
+    query: int
 
 
 class TextDone(_Event):
@@ -473,6 +495,8 @@ Event: TypeAlias = (
     | FrameAck
     | ResponseStart
     | TextDelta
+    | SpeechDelta
+    | SpeechDone
     | ResponseDone
     | TextDone
     | SessionStats

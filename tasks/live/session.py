@@ -23,7 +23,7 @@ from tasks.live.intake import Intake
 from tasks.live.kept import KeptFrames
 from tasks.live.outbox import Outbox
 from tasks.live.protocol import MessageRefusedError
-from tasks.live.setup import limit_reached
+from tasks.live.setup import limit_reached, speaks
 from tasks.live.warming import EngineWatch, Warming
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Session:
         self._frames = self._bytes = self._connection = 0
         self._announced: protocol.VideoFrame | protocol.AudioChunk | None = None
         self._takes_audio = config.use_audio_in_video
+        self._modalities = ("text", "audio") if speaks(config, setup) else ("text",)
         self._is_done = False
         self._ending: EndReason | None = None
         self._lock = threading.Lock()
@@ -100,7 +101,7 @@ class Session:
                 resume_s=limits.resume_s,
                 is_resumed=is_resumed,
                 model=self._setup.info.model,
-                modalities=("text",),
+                modalities=self._modalities,
                 takes_audio=self._setup.info.takes_audio,
                 window=int(size) if size is not None and rule.unit == "frames" else None,
                 window_s=size if rule.unit == "seconds" else None,

@@ -78,9 +78,10 @@ def check_config(config: SessionConfig, setup: LiveSetup) -> None:
             code="model_unknown",
             is_fatal=True,
         )
-    if "text" not in config.modalities:
+    if "text" not in config.modalities and not info.speaks:
         raise MessageRefusedError(
-            f"The model {info.model} does not speak; ask for the modality text.",
+            f"The model {info.model} does not speak, as only a server may that is set to (server.speaks); ask for the "
+            "modality text.",
             code="modality_unsupported",
             is_fatal=True,
         )
@@ -91,6 +92,11 @@ def check_config(config: SessionConfig, setup: LiveSetup) -> None:
             code="limit_reached",
             is_fatal=True,
         )
+
+
+def speaks(config: SessionConfig, setup: LiveSetup) -> bool:
+    """Return whether answers come in speech, too."""
+    return "audio" in config.modalities and setup.info.speaks
 
 
 def window_rule(config: SessionConfig) -> WindowRule:

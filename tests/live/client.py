@@ -53,7 +53,7 @@ class Told:
         """Return the events up to the count-th of a kind, of those not returned before."""
         got, deadline = [], time.monotonic() + _WAIT_S
         while time.monotonic() < deadline:
-            for seq, text in self.session.outbox.after(self.seq):
+            for seq, text, _ in self.session.outbox.after(self.seq):
                 self.seq = seq
                 event = json.loads(text)
                 got.append(event)
@@ -65,7 +65,7 @@ class Told:
 
     def everything(self):
         """Return all events that are still kept."""
-        return [json.loads(text) for _, text in self.session.outbox.after(0)]
+        return [json.loads(each.text) for each in self.session.outbox.after(0)]
 
     def last(self, kind, count=1, **fields):
         """Return the count-th event of a kind."""

@@ -1,6 +1,7 @@
 """Audio in sessions, with a scripted model: what is taken and refused, where it is placed, what leaves the window."""
 
 import base64
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +9,12 @@ import pytest
 
 from tasks.live.arrivals import Arrivals, Audio, Frame
 from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem, Spans
-from tasks.live.protocol import AudioChunk, MessageRefusedError, VideoFrame
+from tasks.live.outbox import Outbox
+from tasks.live.protocol import AudioChunk, MessageRefusedError, SpeechDelta, VideoFrame
 from tasks.live.setup import LiveLimits
 from tasks.live.window import Window, WindowRule
 from tests.live.client import ask, frame, send_frames, start
-from tests.live.scripted_model import INFO, ScriptedModel
+from tests.live.scripted_model import INFO, SPOKEN, ScriptedModel
 
 pytestmark = pytest.mark.xdist_group("live_sessions")
 HEARS = replace(INFO, takes_audio=True)
@@ -69,6 +71,20 @@ def test_audio_follows_the_frames_of_the_same_two_seconds(hear):
     assert told.exchange({"type": "session.stats"}, "session.stats")["audio_s"] == pytest.approx(5)
     read = [[type(item) for item in prefix.items] for prefix, following in model.warmed if not following]
     assert [LiveItem, AudioItem] in read, "audio is read as it comes"
+
+
+def test_of_fewer_frames_all_of_the_audio_is_heard(hear):
+    told, model = hear(num_frames=4)
+    send_stream(told, 7)
+    assert ask(told)["audio_s"] == 7
+    assert shown(model) == [
+        ("frames", 0, 2),
+        ("audio", 0, 2),
+        ("audio", 2, 4),
+        ("frames", 4, 6),
+        ("audio", 4, 6),
+        ("audio", 6, 7),
+    ]
 
 
 def test_frames_without_audio_are_asked_as_before(hear):
@@ -249,3 +265,41 @@ def test_a_newer_frame_replaces_one_that_waits_before_audio_but_none_before_a_qu
     assert arrivals.next(is_behind=lambda: True) is audio
     assert arrivals.left() == [frames[1]]
     assert AudioChunk(type="audio.chunk").data is None
+
+
+def test_an_answer_in_speech_is_announced_message_by_message_and_kept_for_a_client_that_comes_back(begin):
+    told = start(lambda: begin(info=replace(INFO, speaks=True)), modalities=("text", "audio"))
+    send_frames(told, [0, 60])
+    before = told.seq
+    done = ask(told)
+    sent = [each for each in told.session.outbox.after(before) if each.data]
+    assert [each.data for each in sent] == [SPOKEN]
+    assert json.loads(sent[0].text) | {"seq": 0} == {
+        "seq": 0,
+        "type": "response.audio",
+        "query": 0,
+        "bytes": len(SPOKEN),
+        "format": "pcm16",
+        "sample_rate": 24_000,
+    }
+    assert done["speech_s"] == pytest.approx(0.08)
+    kinds = [event["type"] for event in told.everything()]
+    assert kinds.index("response.audio") < kinds.index("response.audio.done") < kinds.index("response.done")
+    chosen = ask(told, choices=["red", "blue"])
+    assert chosen["speech_s"] == 0
+
+
+def test_who_does_not_ask_for_speech_gets_none(begin):
+    told = start(lambda: begin(info=replace(INFO, speaks=True)))
+    assert told.everything()[0]["modalities"] == ["text"]
+    send_frames(told, [0])
+    assert ask(told)["speech_s"] == 0
+
+
+def test_what_was_said_does_not_fill_the_memory():
+    outbox = Outbox()
+    for _ in range(100):
+        outbox.put(SpeechDelta(query=0, bytes=1024**2, sample_rate=24_000), bytes(1024**2))
+    kept = outbox.after(0)
+    assert 7 <= len(kept) <= 8
+    assert kept[-1].seq == 100

@@ -479,7 +479,7 @@ def test_events_that_a_client_missed_are_still_there(begin):
     told.session.disconnect(told.session.connect())
     told.send({"type": "video.query", "text": "?"})
     told.until("response.text.done")
-    again = [json.loads(text) for _, text in told.session.outbox.after(missed_from)]
+    again = [json.loads(text) for _, text, _ in told.session.outbox.after(missed_from)]
     assert [event["seq"] for event in again] == list(range(missed_from + 1, told.seq + 1))
     assert again[-1]["text"] == "0"
 
