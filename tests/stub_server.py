@@ -1,13 +1,14 @@
 """A server with vLLM's API but no model, in the test's own process; it starts immediately.
 
 An answer depends only on the question and its video: see `probabilities_of`. As in vLLM, prompts are limited to
-`MAX_TOKENS`, `/tokenize` uses the tiny model's tokenizer, and logprobs can be requested by token id.
+`MAX_TOKENS`, `/tokenize` uses the tiny model's tokenizer, and logprobs can be requested by token id. A streamed answer
+tells what was shown, in speech if that is asked for: see `speech_of`.
 """
 
 import base64
 import json
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +38,17 @@ def probabilities_of(question, frame_file):
     return choice_probabilities(tokens, {token: _logprob(seed, token) for token in set().union(*tokens)})
 
 
+class Spoken:
+    """Texts of questions whose streamed answers break off, or are none."""
+
+    CUT, NO_BASE64, HALF_A_SAMPLE, NO_JSON = "Be cut off.", "No base64.", "Half a sample.", "No JSON."
+
+
+def speech_of(word, voice):
+    """Return how the server says a word: 16-bit PCM, 40 ms a letter."""
+    return (blake2b(f"{voice} {word}".encode()).digest() * 30)[:1920] * len(word)
+
+
 @contextmanager
 def serve_stub(root=str(TINY_MODEL)):
     """Yield the URL of its API, which requires `KEY` and serves model `NAME`, loaded from `root`."""
@@ -61,6 +73,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if body.get("stream"):
+            self._stream(body)
+            return
         self._respond(*{"/tokenize": _tokenize, "/v1/chat/completions": _complete}[self.path](body))
 
     def _respond(self, status, answer):
@@ -72,6 +87,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def _stream(self, body):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client may have given up
+            for event in _events(body):
+                self.wfile.write(f"data: {event}\n\n".encode())
 
     def log_message(self, *_arguments):
         pass
@@ -98,8 +121,32 @@ def _complete(body):
     return 200, {"choices": [{"logprobs": {"content": [{"top_logprobs": top}]}}], "usage": usage}
 
 
+def _events(body):
+    """Yield the events of a streamed answer; the request's parts are told by their kinds, in order."""
+    *shown, text = body["messages"][-1]["content"]
+    kinds = [part["type"].split("_")[-1 if part["type"] == "input_audio" else 0] for part in shown]
+    words = [f"{word} " for word in (*kinds, *text["text"].split())][: body["max_tokens"]]
+    yield json.dumps({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+    for word in words:
+        delta = {"content": word}
+        if "audio" in body.get("modalities", ()):
+            data = base64.b64encode(speech_of(word, body["audio"]["voice"])).decode()
+            data = {Spoken.NO_BASE64: "%%", Spoken.HALF_A_SAMPLE: "AAAA"}.get(text["text"], data)
+            delta = {"audio": {"id": "a", "data": data, "transcript": word}}
+        yield json.dumps({"choices": [{"index": 0, "delta": delta}]})
+        if text["text"] == Spoken.CUT:
+            return
+        if text["text"] == Spoken.NO_JSON:
+            yield "{"
+    reason = "stop" if len(words) == len(kinds) + len(text["text"].split()) else "length"
+    yield json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    usage = {"prompt_tokens": 7, "completion_tokens": len(words), "prompt_tokens_details": {"cached_tokens": 3}}
+    yield json.dumps({"choices": [], "usage": usage})
+    yield "[DONE]"
+
+
 def _content(part):
-    url = part[part["type"]]["url"]
+    url = part[part["type"]].get("url", "")
     return base64.b64decode(url.removeprefix(_FRAME_FILE)) if url.startswith(_FRAME_FILE) else url.encode()
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tasks.live.items import Item
     from tasks.live.model import Warmed
 
 FPS = 2.0
@@ -94,11 +95,11 @@ class OpenLive:
         self.model.open(name)
         return name
 
-    def read(self, session: str, items: list[LiveItem] | tuple[LiveItem, ...], *, following: bool = False) -> Warmed:
+    def read(self, session: str, items: Sequence[Item], *, following: bool = False) -> Warmed:
         """Have a prefix read, and wait."""
         return self.model.warm(Prefix(session=session, items=tuple(items)), following=following).result()
 
-    def ask(self, session: str, items: list[LiveItem] | tuple[LiveItem, ...], query: LiveQuery = QUERY) -> LiveAnswer:
+    def ask(self, session: str, items: Sequence[Item], query: LiveQuery = QUERY) -> LiveAnswer:
         """Ask, and return the whole answer."""
         *_, answer = self.model.ask(Prefix(session=session, items=tuple(items)), query)
         assert isinstance(answer, LiveAnswer)

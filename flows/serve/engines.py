@@ -61,8 +61,8 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRoute
         if "classify" in load or "live" in load:
             sessions = settings.live.max_sessions if "live" in load else 0
             classifier = stack.enter_context(Classifier(settings, pool=pool, database=database, live_sessions=sessions))
-            classifier.wait_ready()
             if "classify" in load:
+                classifier.wait_ready()
                 routers.append(classify_router(partial(classify.answer, classifier)))
             if classifier.live:
                 routers.append(stack.enter_context(_open_live(settings, classifier.live, pool, database)))

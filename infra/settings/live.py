@@ -26,7 +26,10 @@ class LiveSettings(SettingsSection):
         float, Field(ge=0, le=3600, description="Seconds for which a session waits for a client that was lost.")
     ] = 30
     max_frames: Annotated[int, Field(ge=1, description="Most frames that a session may send.")] = 1_000_000
-    max_mib: Annotated[int, Field(ge=1, description="Most MiB of frames that a session may send.")] = 65_536
+    max_mib: Annotated[int, Field(ge=1, description="Most MiB of frames and audio that a session may send.")] = 65_536
+    max_audio_s: Annotated[float, Field(gt=0, le=31_622_400, description="Most seconds of audio of a session.")] = (
+        86_400
+    )
     max_megapixels: Annotated[
         int, Field(ge=1, description="Most megapixels that are decoded for a session, in all.")
     ] = 1_000_000
@@ -38,5 +41,10 @@ class LiveSettings(SettingsSection):
         int, Field(ge=3136, le=16_777_216, description="Frames are scaled down to at most so many pixels.")
     ] = 200_704
     max_window_frames: Annotated[
-        int, Field(ge=4, le=65_536, description="Most frames that a query sees; all of them are held in memory.")
+        int,
+        Field(
+            ge=4,
+            le=65_536,
+            description="Most frames that a query sees, and spans of audio of 2 s; all of them are held in memory.",
+        ),
     ] = 2048

@@ -28,6 +28,13 @@ class ServerSettings(SettingsSection):
             "images sends no times, and leads to other labels."
         ),
     ] = "auto"
+    hears: Annotated[bool, Field(description="It takes audio: live sessions send it what they hear.")] = False
+    speaks: Annotated[
+        bool, Field(description="It answers in speech if asked to: live sessions pass that on to their clients.")
+    ] = False
+    voice: Annotated[
+        str, Field(min_length=1, max_length=100, description="Its voice, unless a session asks for another speaker.")
+    ] = "alloy"
     concurrency: Annotated[int, Field(ge=1, le=1024, description="Concurrent requests, one video each.")] = 32
     timeout_s: Annotated[float, Field(ge=1, le=7200, description="Most seconds for one answer.")] = 300
     connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10

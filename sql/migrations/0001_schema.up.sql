@@ -475,6 +475,7 @@ CREATE TABLE reelabel.live_session (
     frames_kept     bigint NOT NULL DEFAULT 0 CHECK (frames_kept >= 0),
     frames_evicted  bigint CHECK (frames_evicted >= 0),
     frames_lost     bigint NOT NULL DEFAULT 0 CHECK (frames_lost >= 0),
+    audio_s         double precision NOT NULL DEFAULT 0 CHECK (audio_s >= 0),
     versions        jsonb NOT NULL,
     host            text NOT NULL,
     CHECK ((ended_at IS NULL) = (reason IS NULL))
@@ -514,6 +515,7 @@ CREATE TABLE reelabel.live_query (
     sink_frames    integer NOT NULL CHECK (sink_frames >= 0),
     window_from_s  double precision,
     last_frame_s   double precision,
+    audio_s        double precision NOT NULL DEFAULT 0 CHECK (audio_s >= 0),
     prompt_tokens  integer NOT NULL CHECK (prompt_tokens >= 0),
     cached_tokens  integer NOT NULL CHECK (cached_tokens >= 0),
     output_tokens  integer NOT NULL CHECK (output_tokens >= 0),

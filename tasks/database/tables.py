@@ -287,6 +287,7 @@ LIVE_SESSION = Table(
     *(Column(name, DateTime(timezone=True)) for name in ("started_at", "seen_at", "ended_at")),
     Column("reason", Text),
     *(Column(f"frames_{name}", BigInteger) for name in ("received", "similar", "busy", "kept", "evicted", "lost")),
+    Column("audio_s", Double),
     Column("versions", JSONB),
     Column("host", Text),
 )
@@ -317,7 +318,7 @@ LIVE_QUERY = Table(
     *(Column(name, Text) for name in ("code", "message")),
     Column("asked_s", Double),
     *(Column(name, Integer) for name in ("frames_used", "sink_frames")),
-    *(Column(name, Double) for name in ("window_from_s", "last_frame_s")),
+    *(Column(name, Double) for name in ("window_from_s", "last_frame_s", "audio_s")),
     *(Column(name, Integer) for name in ("prompt_tokens", "cached_tokens", "output_tokens")),
     *(Column(name, Double) for name in ("first_token_ms", "total_ms")),
     Column("model", Text),

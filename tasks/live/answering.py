@@ -12,8 +12,9 @@ from infra.errors import EngineLostError, InferenceError, PromptError, PromptToo
 from reelabel.errors import ReelabelError, TransientError
 from tasks.live import protocol
 from tasks.live.arrivals import Asked
-from tasks.live.model import Delta, LiveQuery
+from tasks.live.model import SPEECH_HZ, Delta, LiveQuery, Speech
 from tasks.live.protocol import MessageRefusedError
+from tasks.live.setup import speaks
 from tasks.model.prompts.prompt import render_question
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Answerer:
         while True:
             began_s = time.monotonic()
             try:
-                answer = self._stream(asked, seen.prefix, query)
+                answer, speech_s = self._stream(asked, seen.prefix, query)
             except EngineLostError as error:
                 self._watch.lost()
                 losses += 1
@@ -177,7 +178,8 @@ class Answerer:
             else:
                 if answer is None:
                     return None
-                return _done(asked, seen, answer, waited_ms=(began_s - seen.arrived_s) * 1e3, losses=losses)
+                done = _done(asked, seen, answer, waited_ms=(began_s - seen.arrived_s) * 1e3, losses=losses)
+                return done.model_copy(update={"speech_s": speech_s})
 
     def _query_of(self, query: protocol.VideoQuery) -> LiveQuery:
         if query.choices:
@@ -190,16 +192,28 @@ class Answerer:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=sampling.seed,
+            speaks=speaks(self._config, self._setup),
+            voice=self._config.speaker,
         )
 
-    def _stream(self, asked: Asked, prefix: Prefix, query: LiveQuery) -> LiveAnswer | None:
-        """Ask, and pass on the pieces of the answer; None if it is given up meanwhile."""
+    def _stream(self, asked: Asked, prefix: Prefix, query: LiveQuery) -> tuple[LiveAnswer | None, float]:
+        """Ask, and pass on the pieces of the answer; return it, None if given up, and its seconds in speech."""
+        speech_s = 0.0
         for event in self._setup.model.ask(prefix, query):
             if self._is_given_up.is_set():
-                return None
-            if not isinstance(event, Delta):
-                return event
-            self._outbox.put(protocol.TextDelta(query=asked.number, delta=event.text))
+                return None, speech_s
+            match event:
+                case Delta():
+                    self._outbox.put(protocol.TextDelta(query=asked.number, delta=event.text))
+                case Speech():
+                    speech_s += event.seconds
+                    size = len(event.data)
+                    announced = protocol.SpeechDelta(query=asked.number, bytes=size, sample_rate=SPEECH_HZ)
+                    self._outbox.put(announced, event.data)
+                case _:
+                    if speech_s:
+                        self._outbox.put(protocol.SpeechDone(query=asked.number))
+                    return event, speech_s
         raise InferenceError("The model has ended its answer early.")
 
     def _write(self, asked: Asked, seen: Seen, outcome: protocol.ResponseDone | MessageRefusedError) -> None:
@@ -250,5 +264,7 @@ def _done(asked: Asked, seen: Seen, answer: LiveAnswer, *, waited_ms: float, los
         last_frame=seen.last_frame[0],
         last_frame_id=seen.last_frame[1],
         evicted=seen.evicted,
+        audio_s=seen.prefix.audio_s,
+        last_audio_s=seen.last_audio_s,
         engine_restarts=losses,
     )

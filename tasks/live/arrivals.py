@@ -7,10 +7,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from tasks.live.items import AUDIO_HZ
 from tasks.live.protocol import VideoDone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
+    import numpy.typing as npt
 
     from tasks.live.protocol import VideoFrame, VideoQuery
 
@@ -34,6 +38,26 @@ class Frame:
     received_ms: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Audio:
+    """Audio that has arrived.
+
+    Attributes:
+        samples: At `AUDIO_HZ`; shape (N,), int16.
+        time_s: When it begins, by its client's clock; None if its client does not say.
+        arrived_s: When it arrived, by the monotonic clock.
+    """
+
+    samples: npt.NDArray[np.int16] = field(repr=False)
+    time_s: float | None
+    arrived_s: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return len(self.samples) / AUDIO_HZ
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A query that has arrived.
@@ -54,7 +78,7 @@ class ReadAgain:
     """The engine was lost, and with it what it had read."""
 
 
-Arrival: TypeAlias = Frame | Asked | VideoDone | ReadAgain
+Arrival: TypeAlias = Frame | Audio | Asked | VideoDone | ReadAgain
 
 
 class Arrivals:
@@ -69,16 +93,20 @@ class Arrivals:
     def put(self, arrival: Arrival) -> Frame | None:
         """Add what has arrived; return the frame that it replaces: a newer one replaces one that still waits."""
         with self._changed:
-            last = self._waiting[-1] if self._waiting else None
-            replaced = last if isinstance(last, Frame) and isinstance(arrival, Frame) else None
+            replaced = self._last_frame() if isinstance(arrival, Frame) else None
             if replaced:
-                self._waiting.pop()
+                self._waiting.remove(replaced)
             if isinstance(arrival, ReadAgain):
                 self._waiting.appendleft(arrival)
             else:
                 self._waiting.append(arrival)
             self._changed.notify_all()
         return replaced
+
+    def _last_frame(self) -> Frame | None:
+        """Return the frame that waits and that nothing but audio follows."""
+        last = next((each for each in reversed(self._waiting) if not isinstance(each, Audio)), None)
+        return last if isinstance(last, Frame) else None
 
     def next(self, *, is_behind: Callable[[], bool]) -> Arrival | None:
         """Wait for what comes next, and take it; None if no more is to be taken.

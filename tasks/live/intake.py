@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reelabel.errors import TransientError
 from reelabel.sampling.similar import mean_colours, similarity
 from tasks.live.protocol import ErrorEvent, FrameAck, MessageRefusedError
-from tasks.live.setup import limit_reached
+from tasks.live.setup import limit_reached, window_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ class Intake:
     def take(self, frame: Frame) -> bool:
         """Take a frame, and answer it; return whether there is more for the model to read."""
         time_s = self._kept.time_of(frame)
-        if self._kept.last_s is not None and time_s < self._kept.last_s:
+        if time_s < (self._kept.last_s or 0.0):
             self._acknowledge(frame, "evicted", time_s=time_s)
             return False
         try:
@@ -79,7 +79,7 @@ class Intake:
             return False
         cells = mean_colours(image)
         alike = None if self._cells is None else similarity(cells, self._cells)
-        if alike is not None and self.threshold is not None and alike > self.threshold:
+        if alike is not None and self.threshold is not None and alike > self.threshold and not self._kept.needs_frame:
             self._acknowledge(frame, "similar", time_s=time_s, alike=alike)
             return False
         self._cells = cells
@@ -110,10 +110,9 @@ class Intake:
             self._record.keep(time_s=time_s, image=image)
         has_more, evicted = self._kept.add(frame, image, time_s=time_s)
         self._acknowledge(frame, "kept", time_s=time_s, alike=alike, evicted=evicted)
-        if self._kept.in_window <= (most := self._limits.max_window_frames):
+        if self._kept.held <= self._limits.max_window_frames:
             return has_more
-        text = f"A query would see more than {most:,} frames, which is the limit; configure a smaller window."
-        self._outbox.put(ErrorEvent(code="limit_reached", message=text, is_fatal=True))
+        self._outbox.put(ErrorEvent.of(window_full(self._limits)))
         self._on_limit()
         return False
 

@@ -1,12 +1,13 @@
-"""The frames that a session keeps, and which of them a question sees."""
+"""The frames and the audio that a session keeps, and which of them a question sees."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.live.items import Pairs, pair_up
+from tasks.live.items import SPAN_S, AudioItem, LiveItem, Pairs, Spans, pair_up
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule
 from tasks.live.window import Window, spread
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.live.arrivals import Asked, Frame
-    from tasks.live.items import LiveItem
+    from tasks.live.arrivals import Asked, Audio, Frame
+    from tasks.live.items import Item
     from tasks.live.protocol import SessionConfig
     from tasks.live.window import WindowRule
 
@@ -33,10 +34,11 @@ class Seen:
         asked_s: When it was asked, in seconds since the first frame.
         arrived_s: The same by the monotonic clock.
         sink_frames: Frames of the sink.
-        first_frame_s: Time of the first frame after those.
+        first_frame_s: Time of the first frame after those; None if there is no other.
         last_frame_s: Time of the last frame.
         last_frame: Its number, and its client's id of it.
         evicted: Kept frames that have left the window.
+        last_audio_s: When the audio that it hears ends; None if it hears none.
     """
 
     query: int
@@ -44,10 +46,11 @@ class Seen:
     asked_s: float
     arrived_s: float
     sink_frames: int
-    first_frame_s: float
+    first_frame_s: float | None
     last_frame_s: float
     last_frame: tuple[int, str | None]
     evicted: int
+    last_audio_s: float | None = None
 
     @property
     def waited_ms(self) -> float:
@@ -56,10 +59,13 @@ class Seen:
 
 
 class KeptFrames:
-    """The kept frames of one session that questions still see; times are seconds since the first one.
+    """The kept frames of one session that questions still see, and its audio; times are seconds since it began.
+
+    It begins with its first kept frame or audio. Two seconds of audio follow the pairs that begin within them, as in
+    the videos that models with audio were trained on; what comes later than that is shown when it comes.
 
     Attributes:
-        last_s: Time of the last one; None before the first.
+        last_s: Time of the last frame; None before the first.
     """
 
     def __init__(self, session_id: str, config: SessionConfig) -> None:
@@ -67,9 +73,10 @@ class KeptFrames:
         self.last_s: float | None = None
         self._session_id, self._system_prompt = session_id, config.system_prompt
         self._most = config.num_frames  # of the window, in a question
-        self._window, self._pairs = Window(window_rule(config)), Pairs()
+        self._window, self._pairs, self._spans = Window(window_rule(config)), Pairs(), Spans()
+        self._has_audio = False
         self._last: tuple[int, str | None] = (0, None)  # its number, and its client's id of it
-        self._origin: tuple[float, float] | None = None  # the first one's own time, and its arrival
+        self._origin: tuple[float, float] | None = None  # by the client's clock, and by that of arrivals
 
     @property
     def rule(self) -> WindowRule:
@@ -84,7 +91,18 @@ class KeptFrames:
     @property
     def in_window(self) -> int:
         """How many there are now, with the sink."""
-        return _frames(self._items)
+        alone = self._pairs.alone
+        return _frames(self._window.current) + (alone.frames if alone else 0)
+
+    @property
+    def held(self) -> int:
+        """How many frames and complete spans of audio are held."""
+        return self.in_window + sum(not item.frames for item in self._window.current)
+
+    @property
+    def needs_frame(self) -> bool:
+        """Whether the next frame is to be kept even if it is similar: the last one soon leaves the window."""
+        return self._window.needs_frame
 
     @property
     def current(self) -> Prefix | None:
@@ -101,10 +119,23 @@ class KeptFrames:
 
     def time_of(self, frame: Frame) -> float:
         """Return the time of a frame that has arrived."""
+        return self._time_of(frame.announced.own_time_s, frame.arrived_s)
+
+    def start_of(self, audio: Audio) -> float:
+        """Return when audio that has arrived begins: a chunk without a time ends when it arrives."""
+        return self._time_of(audio.time_s, audio.arrived_s - audio.seconds)
+
+    def clock_s(self, audio: Audio) -> float:
+        """Return when audio has arrived."""
+        return audio.seconds if self._origin is None else audio.arrived_s - self._origin[1]
+
+    def _time_of(self, own_s: float | None, arrived_s: float) -> float:
         if self._origin is None:
             return 0.0
-        own_s = frame.announced.own_time_s
-        return frame.arrived_s - self._origin[1] if own_s is None else own_s - self._origin[0]
+        return arrived_s - self._origin[1] if own_s is None else own_s - self._origin[0]
+
+    def _begin(self, own_s: float | None, arrived_s: float) -> None:
+        self._origin = self._origin or (arrived_s if own_s is None else own_s, arrived_s)
 
     def add(self, frame: Frame, image: npt.NDArray[np.uint8], *, time_s: float) -> tuple[bool, int]:
         """Keep a frame.
@@ -117,51 +148,90 @@ class KeptFrames:
         Returns:
             Whether there is more for the model to read, and how many frames leave the window.
         """
-        if self._origin is None:
-            own_s = frame.announced.own_time_s
-            self._origin = (frame.arrived_s if own_s is None else own_s, frame.arrived_s)
+        self._begin(frame.announced.own_time_s, frame.arrived_s)
         self.last_s, self._last = time_s, (frame.number, frame.announced.frame_id)
         complete = self._pairs.add(image, time_s)
-        evicted = sum(gone.frames for item in complete for gone in self._window.add(item))
+        evicted = 0
+        for pair in complete:
+            items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
+            evicted += sum(gone.frames for item in items for gone in self._window.add(item))
         return bool(complete), evicted
+
+    def hear(self, audio: Audio, samples: npt.NDArray[np.int16], start_s: float) -> bool:
+        """Keep audio.
+
+        Args:
+            audio: As it arrived.
+            samples: Those to keep; shape (N,), int16.
+            start_s: When they begin.
+
+        Returns:
+            Whether there is more for the model to read.
+        """
+        self._begin(audio.time_s, audio.arrived_s - audio.seconds)
+        self._has_audio = True
+        complete = self._spans.add(samples, start_s)
+        for span in complete:
+            self._window.add(span)
+        return bool(complete)
 
     def see(self, asked: Asked) -> Seen:
         """Note what a query sees."""
         sink = self._window.sink
         recent = self._shown(self._items[len(sink) :])
-        after_sink = recent or sink[-1:]
+        items = (*sink, *recent)
+        after_sink = [item.times_s[0] for item in recent if item.frames]
+        if not after_sink and not self._window.evicted:
+            after_sink = [item.times_s[0] for item in sink if item.frames][-1:]
         origin_s = self._origin[1] if self._origin else asked.arrived_s
         return Seen(
             query=asked.number,
-            prefix=self._prefix((*sink, *recent)),
+            prefix=None if self.last_s is None else self._prefix(items),
             asked_s=asked.arrived_s - origin_s,
             arrived_s=asked.arrived_s,
             sink_frames=_frames(sink),
-            first_frame_s=after_sink[0].times_s[0] if after_sink else 0.0,
+            first_frame_s=after_sink[0] if after_sink else None,
             last_frame_s=self.last_s or 0.0,
             last_frame=self._last,
             evicted=self._window.evicted,
+            last_audio_s=max((item.times_s[1] for item in items if not item.frames), default=None),
         )
 
     @property
-    def _items(self) -> tuple[LiveItem, ...]:
-        alone = self._pairs.alone
-        return (*self._window.current, *((alone,) if alone else ()))
+    def _items(self) -> tuple[Item, ...]:
+        alone, span = self._pairs.alone, self._spans.open
+        return (*self._window.current, *_interleave([alone] if alone else (), [span] if span else ()))
 
-    def _shown(self, recent: tuple[LiveItem, ...]) -> tuple[LiveItem, ...]:
-        """Return what a question sees of the frames after the sink: all, or so many, evenly spread and paired anew."""
+    def _shown(self, recent: tuple[Item, ...]) -> tuple[Item, ...]:
+        """Return what a question sees after the sink: all, or so many frames, evenly spread and paired anew."""
         if self._most is None or _frames(recent) <= self._most:
             return recent
-        frames = [frame for item in recent for frame in item.distinct]
-        return pair_up(frames[place] for place in spread(len(frames), self._most))
+        frames = [frame for item in recent if isinstance(item, LiveItem) for frame in item.distinct]
+        pairs = pair_up(frames[place] for place in spread(len(frames), self._most))
+        return _interleave(pairs, [item for item in recent if isinstance(item, AudioItem)])
 
-    def _readable(self, items: tuple[LiveItem, ...]) -> Prefix | None:
+    def _readable(self, items: tuple[Item, ...]) -> Prefix | None:
         recent = items[len(self._window.sink) :]
         return self._prefix(items) if self._most is None or _frames(recent) <= self._most else None
 
-    def _prefix(self, items: tuple[LiveItem, ...]) -> Prefix | None:
-        return Prefix(session=self._session_id, items=items, system_prompt=self._system_prompt) if items else None
+    def _prefix(self, items: tuple[Item, ...]) -> Prefix | None:
+        if not items:
+            return None
+        return Prefix(
+            session=self._session_id, items=items, system_prompt=self._system_prompt, has_audio=self._has_audio
+        )
 
 
-def _frames(items: Iterable[LiveItem]) -> int:
+def _frames(items: Iterable[Item]) -> int:
     return sum(item.frames for item in items)
+
+
+def _interleave(pairs: Iterable[LiveItem], spans: Iterable[AudioItem]) -> tuple[Item, ...]:
+    """Put each span after the pairs that begin within its two seconds."""
+    items: list[Item] = []
+    waiting = deque(spans)
+    for pair in pairs:
+        while waiting and waiting[0].time_s + SPAN_S <= pair.times_s[0]:
+            items.append(waiting.popleft())
+        items.append(pair)
+    return (*items, *waiting)

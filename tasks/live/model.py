@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from tasks.live.items import AudioItem
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from tasks.live.items import LiveItem
+    from tasks.live.items import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -18,18 +20,26 @@ class Prefix:
 
     Attributes:
         session: As given to `LiveModel.open`.
-        items: Oldest first; at least one.
+        items: In the order in which they are shown; at least one.
         system_prompt: None leaves it to the chat template.
+        has_audio: Whether the session has had audio, be it in these items or before them: models mark where a video
+            with audio begins.
     """
 
     session: str
-    items: tuple[LiveItem, ...] = field(repr=False)
+    items: tuple[Item, ...] = field(repr=False)
     system_prompt: str | None = None
+    has_audio: bool = False
 
     @property
     def frames(self) -> int:
         """Number of different frames."""
         return sum(item.frames for item in self.items)
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio."""
+        return sum(item.seconds for item in self.items if isinstance(item, AudioItem))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,8 @@ class LiveQuery:
         temperature: Of an answer in free text; 0 takes the most probable token each time.
         top_p: Of an answer in free text.
         seed: Of an answer in free text; None draws one.
+        speaks: Answer in speech too, if in free text.
+        voice: Of an answer in speech; None leaves it to what answers.
     """
 
     text: str
@@ -53,6 +65,8 @@ class LiveQuery:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
+    speaks: bool = False
+    voice: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +91,21 @@ class Delta:
     """The next piece of an answer in free text."""
 
     text: str
+
+
+SPEECH_HZ = 24_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speech:
+    """The next piece of an answer in speech: 16-bit little-endian PCM, one channel of `SPEECH_HZ`."""
+
+    data: bytes = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return len(self.data) / (2 * SPEECH_HZ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +153,8 @@ class LiveInfo:
         max_tokens: Most tokens of a prefix, its question and the answer.
         size_multiple_px: Frames whose width and height are multiples of it are not scaled again.
         max_frame_px: Most pixels of a frame.
+        takes_audio: Whether it hears audio.
+        speaks: Whether it answers in speech.
         versions: Versions by package.
     """
 
@@ -132,6 +163,8 @@ class LiveInfo:
     max_tokens: int
     size_multiple_px: int
     max_frame_px: int
+    takes_audio: bool = False
+    speaks: bool = False
     versions: dict[str, str]
 
 
@@ -177,7 +210,7 @@ class LiveModel(Protocol):
         """
         ...
 
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | LiveAnswer]:
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | Speech | LiveAnswer]:
         """Ask a question about a prefix, whether or not the model has read it.
 
         Closing the iterator gives the question up.
@@ -187,7 +220,7 @@ class LiveModel(Protocol):
             query: The question.
 
         Yields:
-            With choices, only the answer; else pieces of its text, and at last the answer.
+            With choices, only the answer; else pieces of its text and of its speech, and at last the answer.
 
         Raises:
             PromptTooLongError: Prefix and question have more tokens, or span more positions, than the model takes.

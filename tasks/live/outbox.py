@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
 
 _MAX_EVENTS = 4096
 _MAX_BYTES = 8 * 1024**2
+
+
+class Sent(NamedTuple):
+    """An event as it is sent.
+
+    Attributes:
+        seq: Its number.
+        text: The event as JSON.
+        data: The binary message that follows, if it announces one.
+    """
+
+    seq: int
+    text: str
+    data: bytes = b""
 
 
 class Outbox:
@@ -27,28 +41,34 @@ class Outbox:
         """Start empty."""
         self.last_seq = 0
         self.is_closed = False
-        self._events: deque[tuple[int, str]] = deque()
+        self._events: deque[Sent] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self._wake: Callable[[], None] | None = None
 
-    def put(self, event: Event) -> None:
-        """Number an event, and wake whoever sends; none follows the last."""
+    def put(self, event: Event, data: bytes = b"") -> None:
+        """Number an event, and wake whoever sends; none follows the last.
+
+        Args:
+            event: The event.
+            data: A binary message that follows it.
+        """
         with self._lock:
             if self.is_closed:
                 return
             self.last_seq += 1
             text = event.model_copy(update={"seq": self.last_seq}).model_dump_json()
-            self._events.append((self.last_seq, text))
-            self._bytes += len(text)
+            self._events.append(Sent(self.last_seq, text, data))
+            self._bytes += len(text) + len(data)
             while len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES:
-                self._bytes -= len(self._events.popleft()[1])
+                dropped = self._events.popleft()
+                self._bytes -= len(dropped.text) + len(dropped.data)
             wake = self._wake
         if wake:
             wake()
 
-    def after(self, seq: int) -> list[tuple[int, str]]:
-        """Return the events after a number that are still kept, as JSON with their numbers."""
+    def after(self, seq: int) -> list[Sent]:
+        """Return the events after a number that are still kept."""
         with self._lock:
             first = self.last_seq - len(self._events)
             start = max(0, seq - first)

@@ -41,6 +41,7 @@ ErrorCode: TypeAlias = Literal[
     "model_unknown",
     "modality_unsupported",
     "audio_unsupported",
+    "audio_refused",
     "frame_unreadable",
     "frame_too_large",
     "no_frames",
@@ -117,7 +118,8 @@ class SessionConfig(_Message):
         Field(
             min_length=1,
             max_length=2,
-            description="Of answers: a model that does not speak refuses `audio` alone, and otherwise answers in text.",
+            description="Of answers: a model that does not speak refuses `audio` alone, and otherwise answers in text. "
+            "What is said is also told as text.",
         ),
     ] = ("text",)
     system_prompt: Annotated[Text | None, Field(description="Comes before the first frame.")] = None
@@ -156,7 +158,9 @@ class SessionConfig(_Message):
         _also("frame_filter_threshold", "evs_threshold"),
         Field(ge=0, le=1, description="Similarity above which a frame is dropped, as of `drop_similar`."),
     ] = 0.95
-    use_audio_in_video: Annotated[bool, Field(description="Show the model the audio chunks among the frames.")] = True
+    use_audio_in_video: Annotated[
+        bool, Field(description="Show the model the audio chunks among the frames; else they are left out.")
+    ] = True
     speaker: Annotated[Id | None, Field(description="Voice of a model that speaks.")] = None
 
     @model_validator(mode="after")
@@ -216,13 +220,16 @@ class VideoFrame(_Message):
 
 
 class AudioChunk(_Message):
-    """Sound: 16-bit little-endian PCM, one channel of 16 kHz."""
+    """Audio: 16-bit little-endian PCM, one channel of 16 kHz; without `data`, it announces a binary message with it.
+
+    It is not acknowledged, as published; an `error` tells of a chunk that is refused.
+    """
 
     type: Literal["audio.chunk"]
-    data: Base64
+    data: Annotated[Base64 | None, Field(description="At most 30 seconds, in base64.")] = None
     time_s: Annotated[
         FiniteFloat | None,
-        Field(ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Of its first sample; else that of its arrival."),
+        Field(ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Of its first sample; else it ends when it arrives."),
     ] = None
 
 
@@ -288,6 +295,7 @@ class SessionLimits(BaseModel):
     total_s: float = Field(description="Seconds in all.")
     max_frames: int = Field(description="Frames sent.")
     max_bytes: int = Field(description="Bytes of frames and audio sent.")
+    max_audio_s: float = Field(description="Seconds of audio sent.")
     max_pixels: int = Field(description="Pixels decoded, in all.")
     max_frame_pixels: int = Field(description="Pixels of one frame.")
     max_message_bytes: int = Field(description="Bytes of one message.")
@@ -302,7 +310,8 @@ class SessionCreated(_Event):
     resume_s: float
     is_resumed: bool = False
     model: str
-    modalities: tuple[str, ...]
+    modalities: tuple[str, ...] = Field(description="Of answers.")
+    takes_audio: bool = Field(description="Whether the model hears audio chunks.")
     window: int | None
     window_s: float | None
     sink: int
@@ -369,12 +378,37 @@ class ResponseDone(_Event):
     cached_tokens: int = Field(description="Tokens of the prompt that were read before the query came.")
     frames_used: int = Field(description="Frames that the query saw.")
     sink_frames: int = Field(description="Of these, the first ones of the session, which stay.")
-    first_frame_s: float = Field(description="Time of the first frame that it saw after those.")
+    first_frame_s: float | None = Field(
+        description="Time of the first frame that it saw after those; null if audio has pushed out all others."
+    )
     last_frame_s: float = Field(description="Time of the last frame that it saw.")
     last_frame: int = Field(description="Its number.")
     last_frame_id: str | None = None
     evicted: int = Field(description="Kept frames that have left the window so far, which it did not see.")
+    audio_s: float = Field(default=0.0, description="Seconds of audio that the query heard.")
+    speech_s: float = Field(default=0.0, description="Seconds of its answer in speech.")
+    last_audio_s: float | None = Field(default=None, description="When that audio ends, on the time of the frames.")
     engine_restarts: int = Field(default=0, description="How often the engine was lost while it was answered.")
+
+
+class SpeechDelta(_Event):
+    """The next piece of an answer in speech is the binary message that follows.
+
+    It is 16-bit little-endian PCM of one channel.
+    """
+
+    type: Literal["response.audio"] = "response.audio"
+    query: int
+    bytes: int = Field(description="Of that message.")
+    format: Literal["pcm16"] = "pcm16"
+    sample_rate: int = Field(description="Samples a second.")
+
+
+class SpeechDone(_Event):
+    """All of an answer in speech was sent."""
+
+    type: Literal["response.audio.done"] = "response.audio.done"
+    query: int
 
 
 class TextDone(_Event):
@@ -398,7 +432,7 @@ class SessionStats(_Event):
     refused: int = Field(description="Frames that could not be read.")
     left_window: int = Field(description="Kept frames that have left the window.")
     in_window: int = Field(description="Frames of the sink and the window now.")
-    audio_s: float
+    audio_s: float = Field(description="Seconds of audio received.")
     queries: int
     answered: int
     waiting: int = Field(description="Queries that wait or are being answered.")
@@ -461,6 +495,8 @@ Event: TypeAlias = (
     | FrameAck
     | ResponseStart
     | TextDelta
+    | SpeechDelta
+    | SpeechDone
     | ResponseDone
     | TextDone
     | SessionStats

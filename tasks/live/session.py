@@ -1,8 +1,9 @@
 """One live session: frames are read as they come, and questions are answered about what has been read.
 
 Two threads serve a session. One takes what has arrived in order: it has frames decoded, compared, acknowledged, and
-read by the model (`intake`, `warming`), and at a query notes what it sees (`kept`). The other answers queries one after
-the other (`answering`). Whoever holds the connection calls `receive` and sends what is in the outbox.
+read by the model (`intake`, `warming`), places audio among them (`hearing`), and at a query notes what it sees
+(`kept`). The other answers queries one after the other (`answering`). Whoever holds the connection calls `receive` and
+sends what is in the outbox.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from reelabel.errors import ReelabelError
 from reelabel.wording import pluralize
 from tasks.live import protocol
 from tasks.live.answering import Answerer
-from tasks.live.arrivals import Arrivals, Asked, Frame, ReadAgain
+from tasks.live.arrivals import Arrivals, Asked, Audio, Frame, ReadAgain
+from tasks.live.hearing import Hearing
 from tasks.live.intake import Intake
 from tasks.live.kept import KeptFrames
 from tasks.live.outbox import Outbox
 from tasks.live.protocol import MessageRefusedError
-from tasks.live.setup import limit_reached
+from tasks.live.setup import limit_reached, speaks
 from tasks.live.warming import EngineWatch, Warming
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ _END_S = 20.0
 
 
 class Session:
-    """A live session. Thread-safe; `receive` and `receive_frame` do not block.
+    """A live session. Thread-safe; `receive` and `receive_data` do not block.
 
     Attributes:
         session_id: Its id.
@@ -70,12 +72,15 @@ class Session:
         self._lost_s: float | None = None  # when the connection was lost
         self._config, self._setup, self._record, self._on_end = config, setup, record, on_end
         self._frames = self._bytes = self._connection = 0
-        self._announced: protocol.VideoFrame | None = None
+        self._announced: protocol.VideoFrame | protocol.AudioChunk | None = None
+        self._takes_audio = config.use_audio_in_video
+        self._modalities = ("text", "audio") if speaks(config, setup) else ("text",)
         self._is_done = False
         self._ending: EndReason | None = None
         self._lock = threading.Lock()
         self._arrivals, self._kept, watch = Arrivals(), KeptFrames(session_id, config), EngineWatch(self.outbox)
         self._intake = Intake(config, setup, self._kept, self.outbox, record, on_limit=lambda: self.end("limit"))
+        self._hearing = Hearing(setup, self._kept, self.outbox, on_limit=lambda: self.end("limit"))
         self._warming = Warming(setup.model, self._kept, self._arrivals, self.outbox, watch)
         self._watch = watch
         setup.model.open(session_id)
@@ -96,7 +101,8 @@ class Session:
                 resume_s=limits.resume_s,
                 is_resumed=is_resumed,
                 model=self._setup.info.model,
-                modalities=("text",),
+                modalities=self._modalities,
+                takes_audio=self._setup.info.takes_audio,
                 window=int(size) if size is not None and rule.unit == "frames" else None,
                 window_s=size if rule.unit == "seconds" else None,
                 sink=rule.sink,
@@ -107,6 +113,7 @@ class Session:
                     total_s=limits.total_s,
                     max_frames=limits.max_frames,
                     max_bytes=limits.max_bytes,
+                    max_audio_s=limits.max_audio_s,
                     max_pixels=limits.max_pixels,
                     max_frame_pixels=limits.max_native_px,
                     max_message_bytes=limits.max_message_bytes,
@@ -137,8 +144,8 @@ class Session:
                 self._forget_announced()
                 self._take(message)
 
-    def receive_frame(self, data: bytes) -> None:
-        """Take a binary message: the frame that was announced, or one at its time of arrival.
+    def receive_data(self, data: bytes) -> None:
+        """Take a binary message: the frame or the audio that was announced, or a frame at its time of arrival.
 
         Raises:
             MessageRefusedError: It is refused.
@@ -147,7 +154,10 @@ class Session:
         self._require_open()
         announced = self._announced or protocol.VideoFrame(type="video.frame")
         self._announced = None
-        self._take_frame(data, announced)
+        if isinstance(announced, protocol.AudioChunk):
+            self._take_audio(data, announced.time_s)
+        else:
+            self._take_frame(data, announced)
 
     def refuse(self, refused: MessageRefusedError, message: protocol.ClientMessage | None = None) -> None:
         """Tell the client that a message was refused; end the session if it cannot go on."""
@@ -169,7 +179,7 @@ class Session:
             refused=counts["refused"],
             left_window=self._kept.evicted,
             in_window=self._kept.in_window,
-            audio_s=0.0,
+            audio_s=self._hearing.seconds,
             queries=answerer.asked,
             answered=answerer.answered,
             waiting=answerer.waiting,
@@ -186,14 +196,14 @@ class Session:
             raise MessageRefusedError("Nothing follows video.done.", code="unexpected_message")
 
     def _forget_announced(self) -> None:
-        """Tell the client of a frame that it announced and did not send."""
+        """Tell the client of a frame, or of audio, that it announced and did not send."""
         announced, self._announced = self._announced, None
         if announced is not None:
             self.outbox.put(
                 protocol.ErrorEvent(
                     code="unexpected_message",
-                    message="A video.frame without data announces a binary message, which did not follow.",
-                    frame_id=announced.frame_id,
+                    message=f"{announced.type} without data announces a binary message, which did not follow.",
+                    frame_id=announced.frame_id if isinstance(announced, protocol.VideoFrame) else None,
                 )
             )
 
@@ -201,25 +211,30 @@ class Session:
         self, message: protocol.VideoFrame | protocol.AudioChunk | protocol.VideoQuery | protocol.VideoDone
     ) -> None:
         match message:
+            case protocol.VideoFrame() | protocol.AudioChunk() if message.data is None:
+                self._announced = message
             case protocol.VideoFrame():
-                if message.data is None:
-                    self._announced = message
-                else:
-                    self._take_frame(protocol.decode_base64(message.data, what="The data of video.frame"), message)
+                self._take_frame(_decoded(message.data, of="video.frame"), message)
+            case protocol.AudioChunk():
+                self._take_audio(_decoded(message.data, of="audio.chunk"), message.time_s)
             case protocol.VideoQuery():
                 if message.audio_data:
-                    raise self._refuse_audio("leave out audio_data")
+                    self._take_audio(_decoded(message.audio_data, of="audio_data"), None)
                 self._arrivals.put(self._answerer.admit(message, arrived_s=self._heard_s))
-            case protocol.AudioChunk():
-                raise self._refuse_audio("send frames only")
             case protocol.VideoDone():
                 self._is_done = True
                 self._arrivals.put(message)
 
-    def _refuse_audio(self, what_to_do: str) -> MessageRefusedError:
-        return MessageRefusedError(
-            f"The model {self._setup.info.model} takes no audio; {what_to_do}.", code="audio_unsupported"
-        )
+    def _take_audio(self, data: bytes, time_s: float | None) -> None:
+        samples = self._hearing.check(data)
+        self._bytes += len(data)
+        self._check_bytes()
+        if self._takes_audio:
+            self._arrivals.put(Audio(samples=samples, time_s=time_s, arrived_s=self._heard_s))
+
+    def _check_bytes(self) -> None:
+        if self._bytes > (most := self._setup.limits.max_bytes):
+            raise limit_reached(f"{most:,} bytes")
 
     def _take_frame(self, data: bytes, announced: protocol.VideoFrame) -> None:
         limits = self._setup.limits
@@ -238,8 +253,7 @@ class Session:
             return
         if self._frames > limits.max_frames:
             raise limit_reached(f"{limits.max_frames:,} frames")
-        if self._bytes > limits.max_bytes:
-            raise limit_reached(f"{limits.max_bytes:,} bytes")
+        self._check_bytes()
         if replaced := self._arrivals.put(frame):
             self._intake.drop(replaced)
 
@@ -307,6 +321,9 @@ class Session:
                     case Frame():
                         if self._intake.take(arrived):
                             self._warming.warm()
+                    case Audio():
+                        if self._hearing.take(arrived):
+                            self._warming.warm()
                     case Asked():
                         self._answerer.put(arrived, self._kept.see(arrived))
                     case ReadAgain():
@@ -338,3 +355,7 @@ class Session:
         self._on_end(self)
         self.outbox.put(protocol.SessionClosed(reason=self._ending))
         self.outbox.close()
+
+
+def _decoded(data: str | None, *, of: str) -> bytes:
+    return protocol.decode_base64(data or "", what=f"The data of {of}")

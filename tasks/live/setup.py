@@ -24,11 +24,12 @@ class LiveLimits:
         total_s: Seconds in all.
         resume_s: Seconds for which a session waits for its client to come back.
         max_frames: Frames sent.
-        max_bytes: Bytes of frames sent.
+        max_bytes: Bytes of frames and audio sent.
+        max_audio_s: Seconds of audio sent.
         max_pixels: Pixels decoded in all.
         max_frame_bytes: Bytes of one frame.
         max_native_px: Pixels of one frame as it is sent.
-        max_window_frames: Frames that a query sees.
+        max_window_frames: Frames that a query sees, and spans of audio that it hears.
         max_message_bytes: Bytes of one message.
     """
 
@@ -37,6 +38,7 @@ class LiveLimits:
     resume_s: float = 30.0
     max_frames: int = 1_000_000
     max_bytes: int = 64 * 1024**3
+    max_audio_s: float = 86_400.0
     max_pixels: int = 1_000_000_000_000
     max_frame_bytes: int = 8 * 1024**2
     max_native_px: int = 16_000_000
@@ -76,9 +78,10 @@ def check_config(config: SessionConfig, setup: LiveSetup) -> None:
             code="model_unknown",
             is_fatal=True,
         )
-    if "text" not in config.modalities:
+    if "text" not in config.modalities and not info.speaks:
         raise MessageRefusedError(
-            f"The model {info.model} does not speak; ask for the modality text.",
+            f"The model {info.model} does not speak, as only a server may that is set to (server.speaks); ask for the "
+            "modality text.",
             code="modality_unsupported",
             is_fatal=True,
         )
@@ -89,6 +92,11 @@ def check_config(config: SessionConfig, setup: LiveSetup) -> None:
             code="limit_reached",
             is_fatal=True,
         )
+
+
+def speaks(config: SessionConfig, setup: LiveSetup) -> bool:
+    """Return whether answers come in speech, too."""
+    return "audio" in config.modalities and setup.info.speaks
 
 
 def window_rule(config: SessionConfig) -> WindowRule:
@@ -103,6 +111,16 @@ def limit_reached(what: str) -> MessageRefusedError:
     """Return the refusal that ends a session which has sent more than it may."""
     return MessageRefusedError(
         f"The session has sent more than {what}, which is the limit; begin another one.",
+        code="limit_reached",
+        is_fatal=True,
+    )
+
+
+def window_full(limits: LiveLimits) -> MessageRefusedError:
+    """Return the refusal that ends a session whose window holds more than it may."""
+    return MessageRefusedError(
+        f"A query would see more than {limits.max_window_frames:,} frames and spans of audio, which is the limit; "
+        "configure a smaller window.",
         code="limit_reached",
         is_fatal=True,
     )

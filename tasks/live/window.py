@@ -1,4 +1,4 @@
-"""Which frames a prompt has: the first ones, which stay, and the last ones, which are evicted in halves.
+"""Which frames, and which audio, a prompt has: the first, which stay, and the last, which are evicted in halves.
 
 A model that has read items 1 to n reads item n + 1 at the cost of that item; without item 1, it must read all of them
 again. So the window grows from W to 2 W, and from W on a second prefix, of the first items and of those after the
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tasks.live.items import LiveItem
+    from tasks.live.items import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class WindowRule:
     Attributes:
         sink: First frames, which are never evicted.
         size: The window: a prompt has at least the last so many frames or seconds, and less than twice as many; None
-            never evicts.
+            never evicts. A span of audio counts as a frame.
         unit: What `size` counts.
     """
 
@@ -61,45 +61,55 @@ class Window:
         """Start with no item."""
         self.rule = rule
         self.evicted = 0
-        self._sink: list[LiveItem] = []
+        self._sink: list[Item] = []
         self._sink_frames = 0
-        self._recent: list[LiveItem] = []
+        self._recent: list[Item] = []
         self._starts: list[float] = []  # of each recent item, in the rule's unit
         self._ends: list[float] = []
+        self._frames_end = 0.0  # of the last item that has frames
         self._following: int | None = None  # the first recent item of the following prefix
 
     @property
-    def sink(self) -> tuple[LiveItem, ...]:
+    def sink(self) -> tuple[Item, ...]:
         """The first items, which stay."""
         return tuple(self._sink)
 
     @property
-    def current(self) -> tuple[LiveItem, ...]:
+    def current(self) -> tuple[Item, ...]:
         """The items that a question sees now."""
         return (*self._sink, *self._recent)
 
     @property
-    def following(self) -> tuple[LiveItem, ...]:
+    def following(self) -> tuple[Item, ...]:
         """The items of the prefix that takes over at the next eviction; empty while the window is not full."""
         return () if self._following is None else (*self._sink, *self._recent[self._following :])
 
-    def add(self, item: LiveItem) -> tuple[LiveItem, ...]:
-        """Add an item, which is not before the last one.
+    @property
+    def needs_frame(self) -> bool:
+        """Whether audio alone has come for so long that the last frame would be evicted soon."""
+        size = self.rule.size
+        return size is not None and bool(self._ends) and self._ends[-1] - self._frames_end > size / 2
+
+    def add(self, item: Item) -> tuple[Item, ...]:
+        """Add the next item.
 
         Returns:
             The items that are evicted by it.
         """
         if not self._recent and self._sink_frames < self.rule.sink:
             self._sink.append(item)
-            self._sink_frames += item.frames
+            self._sink_frames += item.frames or 1
+            self._frames_end = item.times_s[1] if self.rule.unit == "seconds" else 0.0
             return ()
         start, end = self._span(item)
+        if item.frames:
+            self._frames_end = end
         self._starts.append(start)
         self._ends.append(end)
         self._recent.append(item)
         if self.rule.size is None:
             return ()
-        gone: list[LiveItem] = []
+        gone: list[Item] = []
         while self._length() >= 2 * self.rule.size and (first := self._following or self._half(self.rule.size)):
             gone += self._recent[:first]
             del self._recent[:first], self._starts[:first], self._ends[:first]
@@ -109,11 +119,11 @@ class Window:
         self.evicted += sum(each.frames for each in gone)
         return tuple(gone)
 
-    def _span(self, item: LiveItem) -> tuple[float, float]:
+    def _span(self, item: Item) -> tuple[float, float]:
+        last = self._ends[-1] if self._ends else 0.0
         if self.rule.unit == "seconds":
-            return item.times_s
-        start = self._ends[-1] if self._ends else 0.0
-        return start, start + item.frames
+            return item.times_s[0], max(item.times_s[1], last)
+        return last, last + (item.frames or 1)
 
     def _length(self) -> float:
         return self._ends[-1] - self._starts[0]

@@ -142,7 +142,9 @@ class Backend(ABC):
         Raises:
             ConfigurationError: The backend takes no live sessions, or the settings cannot be used on this machine.
         """
-        raise ConfigurationError(f"The backend {self.name} takes no live sessions; set model.backend to vllm.")
+        raise ConfigurationError(
+            f"The backend {self.name} takes no live sessions; set model.backend to vllm or openai."
+        )
 
     def frames_as(self, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - for those that offer both
         """Return whether the model sees a video or separate images, which is part of the spec."""

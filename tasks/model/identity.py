@@ -208,7 +208,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _size_multiple_px(config: dict[str, Any]) -> int:
-    vision = config.get("vision_config") or {}
+    vision = (config.get("thinker_config") or config).get("vision_config") or {}
     merged = vision.get("spatial_merge_size")  # set only by models that take frames of any size
     return int(vision.get("patch_size", _PATCH_PX)) * int(merged) if merged else 1
 

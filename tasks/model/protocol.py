@@ -94,6 +94,7 @@ class EngineInfo:
         max_model_len: Maximum tokens of a prompt and its answer.
         start_ms: Milliseconds from process start to the loaded model.
         versions: Versions by package.
+        takes_audio: Whether live sessions may have audio.
         tuning: The tuned settings, or the protocol in use with a server, in one line.
     """
 
@@ -102,6 +103,7 @@ class EngineInfo:
     max_model_len: int
     start_ms: float
     versions: dict[str, str]
+    takes_audio: bool = False
     tuning: str = ""
 
 

@@ -53,7 +53,7 @@ class Told:
         """Return the events up to the count-th of a kind, of those not returned before."""
         got, deadline = [], time.monotonic() + _WAIT_S
         while time.monotonic() < deadline:
-            for seq, text in self.session.outbox.after(self.seq):
+            for seq, text, _ in self.session.outbox.after(self.seq):
                 self.seq = seq
                 event = json.loads(text)
                 got.append(event)
@@ -63,6 +63,10 @@ class Told:
             time.sleep(0.002)
         raise AssertionError(f"no {kind} {fields} among {got}")
 
+    def everything(self):
+        """Return all events that are still kept."""
+        return [json.loads(each.text) for each in self.session.outbox.after(0)]
+
     def last(self, kind, count=1, **fields):
         """Return the count-th event of a kind."""
         return self.until(kind, count, **fields)[-1]
@@ -71,3 +75,18 @@ class Told:
         """Send a message; return the next event of a kind."""
         self.send(message)
         return self.last(kind, **fields)
+
+
+def start(begin, *args, **fields):
+    told = Told(begin(*args).open(config(**fields)))
+    told.until("session.created")
+    return told
+
+
+def send_frames(told, shades, *, first_s=0.0):
+    """Send frames a second apart, each after the one before was answered; return their acknowledgements."""
+    return [told.exchange(frame(shade, time_s=first_s + at), "frame.ack") for at, shade in enumerate(shades)]
+
+
+def ask(told, text="What is there?", **fields):
+    return told.exchange({"type": "video.query", "text": text, **fields}, "response.done")

@@ -4,8 +4,9 @@ import threading
 from concurrent.futures import Future
 
 from infra.errors import EngineLostError
-from tasks.live.model import Delta, LiveAnswer, LiveInfo, Warmed
+from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech, Warmed
 
+SPOKEN = bytes(range(256)) * 15  # 80 ms
 INFO = LiveInfo(
     model="scripted",
     device="cpu",
@@ -97,6 +98,8 @@ class ScriptedModel:
         else:
             for word in text.split():
                 yield Delta(text=f"{word} ")
+            if query.speaks:
+                yield Speech(data=SPOKEN)
         yield LiveAnswer(
             text=text,
             finish_reason="stop",

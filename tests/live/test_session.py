@@ -8,97 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from PIL import Image
 
-from infra.errors import DatabaseUnavailableError, InferenceError, PromptTooLongError
+from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import DecodersLostError
-from reelabel.pool.decode_pool import DecodePool
 from tasks.live.frames import FrameReader
 from tasks.live.protocol import MessageRefusedError, SessionResume
-from tasks.live.sessions import Sessions
-from tasks.live.setup import LiveLimits, LiveSetup
-from tests.live.client import Told, await_that, config, frame, picture
-from tests.live.scripted_model import INFO, ScriptedModel
+from tasks.live.setup import LiveLimits
+from tests.live.client import Told, ask, await_that, config, frame, picture, send_frames, start
+from tests.live.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.xdist_group("live_sessions")
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, threads=1, timeout_s=20, memory_mib=2048) as pool:
-        yield pool
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    """Wait as a test does, not as a service does."""
-    monkeypatch.setattr("tasks.live.answering._PAUSE_S", 0.01)
-    monkeypatch.setattr("tasks.live.answering._RECORD_AGAIN_S", (0.01, 0.01))
-    monkeypatch.setattr("tasks.live.session._PAUSE_S", 0.01)
-    monkeypatch.setattr("tasks.live.sessions._CHECK_S", 0.02)
-
-
-@pytest.fixture
-def begin(pool):
-    """Return a function that opens sessions of a model."""
-    opened = []
-
-    def begin(model=None, limits=None, max_sessions=4, records=None):
-        reader = FrameReader(pool, INFO, max_frame_px=200_704, max_native_px=1_000_000)
-        setup = LiveSetup(
-            model=model or ScriptedModel(),
-            info=INFO,
-            reader=reader,
-            limits=limits or LiveLimits(),
-            template="{prompt}\n{choices}",
-        )
-        open_record = (lambda session, _config: records.setdefault(session, Kept())) if records is not None else None
-        more = {"open_record": open_record} if open_record else {}
-        sessions = Sessions(setup, max_sessions=max_sessions, **more)
-        opened.append((setup.model, sessions))
-        return sessions
-
-    yield begin
-    for model, sessions in opened:
-        model.may_answer.set()
-        model.read_on()
-        sessions.close()
-
-
-class Kept:
-    """A record in memory.
-
-    Attributes:
-        failures: How often the next answer cannot be written.
-    """
-
-    def __init__(self):
-        self.frames, self.answers, self.reason, self.failures = [], [], None, 0
-
-    def keep(self, *, time_s, image):
-        self.frames.append((time_s, image.shape))
-
-    def answer(self, query, seen, outcome):
-        if self.failures:
-            self.failures -= 1
-            raise DatabaseUnavailableError("Postgres is unavailable.")
-        self.answers.append((query.text, seen.query, outcome))
-
-    def close(self, reason, stats):
-        self.reason, self.stats = reason, stats
-
-
-def start(begin, *args, **fields):
-    told = Told(begin(*args).open(config(**fields)))
-    told.until("session.created")
-    return told
-
-
-def send_frames(told, shades, *, first_s=0.0):
-    """Send frames a second apart, each after the one before was answered; return their acknowledgements."""
-    return [told.exchange(frame(shade, time_s=first_s + at), "frame.ack") for at, shade in enumerate(shades)]
-
-
-def ask(told, text="What is there?", **fields):
-    return told.exchange({"type": "video.query", "text": text, **fields}, "response.done")
 
 
 SHADES = [0, 60, 120, 180, 240] * 20
@@ -189,10 +107,10 @@ def test_a_frame_from_before_the_last_kept_one_comes_too_late(begin):
 
 def test_binary_messages_are_frames_announced_or_not(begin):
     told = start(begin)
-    told.session.receive_frame(picture(0))
+    told.session.receive_data(picture(0))
     assert told.last("frame.ack")["status"] == "kept"
     told.send({"type": "video.frame", "frame_id": "b", "time_s": 3.0})
-    told.session.receive_frame(picture(60))
+    told.session.receive_data(picture(60))
     assert told.last("video.frame.ack")["frame_id"] == "b"
 
 
@@ -204,21 +122,21 @@ def test_a_frame_that_was_announced_and_did_not_follow_is_told(begin):
     assert (events[0]["code"], events[0]["frame_id"]) == ("unexpected_message", "a")
     told.send({"type": "video.frame", "frame_id": "c"})
     told.send({"type": "session.stats"})  # says nothing about the frame
-    told.session.receive_frame(picture(60))
+    told.session.receive_data(picture(60))
     assert told.last("video.frame.ack")["frame_id"] == "c"
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "GIF"])
 def test_other_kinds_of_pictures_are_frames(begin, kind):
     told = start(begin)
-    told.session.receive_frame(picture(0, kind=kind))
+    told.session.receive_data(picture(0, kind=kind))
     assert told.last("frame.ack")["status"] == "kept"
 
 
 def test_frames_may_change_their_size(begin):
     told = start(begin)
     for shade, size in ((0, (56, 56)), (60, (84, 56)), (120, (84, 56)), (180, (56, 112))):
-        told.session.receive_frame(picture(shade, size=size))
+        told.session.receive_data(picture(shade, size=size))
         assert told.last("frame.ack")["status"] == "kept"
     assert ask(told)["frames_used"] == 4
 
@@ -249,7 +167,7 @@ def gif():
 def test_a_frame_that_cannot_be_read_is_named_and_the_session_goes_on(begin, data, code):
     told = start(begin)
     send_frames(told, [0])
-    told.session.receive_frame(data)
+    told.session.receive_data(data)
     error = told.last("error")
     assert (error["code"], error["frame"], error["is_fatal"]) == (code, 1, False)
     assert "/" not in error["message"], "says nothing of this machine"
@@ -561,7 +479,7 @@ def test_events_that_a_client_missed_are_still_there(begin):
     told.session.disconnect(told.session.connect())
     told.send({"type": "video.query", "text": "?"})
     told.until("response.text.done")
-    again = [json.loads(text) for _, text in told.session.outbox.after(missed_from)]
+    again = [json.loads(text) for _, text, _ in told.session.outbox.after(missed_from)]
     assert [event["seq"] for event in again] == list(range(missed_from + 1, told.seq + 1))
     assert again[-1]["text"] == "0"
 

@@ -254,8 +254,8 @@ def test_an_engine_makes_room_for_the_frames_of_the_run(tmp_path):
 
 
 def test_a_backend_takes_live_sessions_only_if_it_says_how():
-    with pytest.raises(ConfigurationError, match=r"openai takes no live sessions; set model\.backend to vllm"):
-        OPENAI.open_live(read_model_card(None), Settings(), sessions=1)
+    with pytest.raises(ConfigurationError, match=r"colour takes no live sessions; set model\.backend to vllm or"):
+        ColourBackend().open_live(read_model_card(None), Settings(), sessions=1)
 
 
 def test_live_sessions_share_the_engine_of_questions(tmp_path):

@@ -46,6 +46,7 @@ def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder
         "top-p 1 · at most 256 tokens an answer"
     ) in shown
     assert "3 frames , the last at 9.0 s" in shown.replace("frames,", "frames ,")
+    assert "the last at 9.0 s, 4.5 s of audio" in shown
     assert "No answer engine_lost The engine was lost." in shown
     assert [[frame.time_s for frame in query.frames] for query in report.queries] == [
         [0.04, 0.5, 1.371],

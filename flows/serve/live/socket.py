@@ -78,6 +78,7 @@ def _limits(live: LiveSettings) -> LiveLimits:
         resume_s=live.resume_s,
         max_frames=live.max_frames,
         max_bytes=live.max_mib * _MIB,
+        max_audio_s=live.max_audio_s,
         max_pixels=live.max_megapixels * _MEGA,
         max_frame_bytes=live.max_frame_mib * _MIB,
         max_native_px=live.max_frame_megapixels * _MEGA,
@@ -192,7 +193,7 @@ class _Connection:
             message = None
             try:
                 if isinstance(received, bytes):
-                    session.receive_frame(received)
+                    session.receive_data(received)
                 else:
                     message = parse_message(received)
                     session.receive(message)
@@ -206,11 +207,11 @@ class _Connection:
             self._changed.clear()
             is_closed = outbox.is_closed
             events = outbox.after(self._sent)
-            if events and events[0][0] > self._sent + 1:
-                session.note_lost(events[0][0] - self._sent - 1)
-            for seq, text in events:
-                await _send(self._websocket, text)
-                self._sent = seq
+            if events and events[0].seq > self._sent + 1:
+                session.note_lost(events[0].seq - self._sent - 1)
+            for event in events:
+                await _send(self._websocket, event.text, event.data)
+                self._sent = event.seq
             if is_closed:
                 return
             await self._changed.wait()
@@ -235,6 +236,8 @@ async def _receive(websocket: WebSocket) -> str | bytes:
     return received["bytes"] if text is None else text
 
 
-async def _send(websocket: WebSocket, text: str) -> None:
+async def _send(websocket: WebSocket, text: str, data: bytes = b"") -> None:
     async with asyncio.timeout(_SEND_S):
         await websocket.send_text(text)
+        if data:
+            await websocket.send_bytes(data)

@@ -40,16 +40,19 @@ class SessionJobs:
         manifest_uri: Where it is.
         jobs: Number of its jobs; the query numbered 7 is the job `query-7`.
         left_out: Number of queries left out, by the reason.
+        unheard: Number of those that heard audio, of which nothing is stored: they are asked about their frames alone.
     """
 
     manifest_uri: str
     jobs: int
     left_out: Mapping[str, int]
+    unheard: int = 0
 
     def __str__(self) -> str:
         """Say what is asked again."""
         reasons = "".join(f" {pluralize(count, 'question')} left out: {why}." for why, count in self.left_out.items())
-        return f"{pluralize(self.jobs, 'question')} of the session asked again.{reasons}"
+        unheard = f", {self.unheard:,} of them without the audio, which is not stored" if self.unheard else ""
+        return f"{pluralize(self.jobs, 'question')} of the session asked again{unheard}.{reasons}"
 
 
 def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, seal: Seal) -> SessionJobs:
@@ -64,6 +67,7 @@ def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, s
     left_out: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     written: dict[str, str] = {}
+    unheard = 0
     for query in session.queries:
         if why := _unfit(query):
             left_out[why] += 1
@@ -76,6 +80,7 @@ def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, s
         if digest not in written:
             written[digest] = f"{folder}/{digest}.mkv"
             _write(objects, written[digest], encode_footage(shown))
+        unheard += query["audio_s"] > 0
         rows.append(
             {
                 "job_id": f"query-{query['query']}",
@@ -91,7 +96,7 @@ def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, s
     manifest = io.BytesIO()
     pl.DataFrame(rows, schema=REQUIRED | {"task": pl.String()}).write_parquet(manifest)
     objects.replace(f"{folder}/queries.parquet", manifest.getvalue())
-    return SessionJobs(manifest_uri=f"{folder}/queries.parquet", jobs=len(rows), left_out=left_out)
+    return SessionJobs(manifest_uri=f"{folder}/queries.parquet", jobs=len(rows), left_out=left_out, unheard=unheard)
 
 
 def _write(objects: ObjectStore, uri: str, data: bytes) -> None:

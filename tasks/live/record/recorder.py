@@ -44,7 +44,7 @@ _WAITING_BYTES = 4 * _PART_BYTES
 _MAX_ENDED = 64
 # Columns of a query's row that are as in `Answered`.
 _SAME = (
-    *("query", "code", "asked_s", "frames_used", "sink_frames", "window_from_s", "last_frame_s"),
+    *("query", "code", "asked_s", "frames_used", "sink_frames", "window_from_s", "last_frame_s", "audio_s"),
     *("prompt_tokens", "cached_tokens", "output_tokens", "first_token_ms", "total_ms", "model"),
 )
 
@@ -86,8 +86,9 @@ class Answered:
         asked_s: When it was asked, in seconds on the session's clock.
         frames_used: Frames in its prompt.
         sink_frames: Frames of the sink, which are never evicted.
-        window_from_s: Time of the window's first frame; None if no frame was seen.
+        window_from_s: Time of the window's first frame; None if it had none.
         last_frame_s: Time of the last frame; None if no frame was seen.
+        audio_s: Seconds of audio in its prompt.
         prompt_tokens: Tokens of the prompt.
         cached_tokens: Those whose prefill was found in the cache.
         output_tokens: Tokens of the answer.
@@ -108,6 +109,7 @@ class Answered:
     sink_frames: int = 0
     window_from_s: float | None
     last_frame_s: float | None
+    audio_s: float = 0.0
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
@@ -133,12 +135,14 @@ class FrameCounts:
         similar: Too similar to the last kept one.
         busy: Dropped because a newer one came before they were read.
         evicted: Came too late.
+        audio_s: Seconds of audio that was received.
     """
 
     received: int
     similar: int = 0
     busy: int = 0
     evicted: int = 0
+    audio_s: float = 0.0
 
 
 class Recorder:
@@ -358,7 +362,7 @@ class SessionRecord:
             TransientError: The store or Postgres is unavailable; the recorder writes them later.
         """
         values = {f"frames_{name}": getattr(counts, name) for name in ("received", "similar", "busy", "evicted")}
-        self._ended_s, self._end = time.monotonic(), values | {"reason": storable(reason)}
+        self._ended_s, self._end = time.monotonic(), values | {"audio_s": counts.audio_s, "reason": storable(reason)}
         self.write()
 
     def _forget_frames(self, frames: list[KeptFrame]) -> None:

@@ -70,6 +70,7 @@ class Recording:
                 sink_frames=seen.sink_frames,
                 window_from_s=seen.first_frame_s if seen.prefix else None,
                 last_frame_s=seen.last_frame_s if seen.prefix else None,
+                audio_s=seen.prefix.audio_s if seen.prefix else 0.0,
                 prompt_tokens=done.prompt_tokens if done else 0,
                 cached_tokens=done.cached_tokens if done else 0,
                 output_tokens=done.output_tokens if done else 0,
@@ -81,7 +82,13 @@ class Recording:
 
     def close(self, reason: str, stats: SessionStats) -> None:
         """Write what remains."""
-        counts = FrameCounts(received=stats.frames, similar=stats.similar, busy=stats.busy, evicted=stats.evicted)
+        counts = FrameCounts(
+            received=stats.frames,
+            similar=stats.similar,
+            busy=stats.busy,
+            evicted=stats.evicted,
+            audio_s=stats.audio_s,
+        )
         self.record.close(reason=reason, counts=counts)
 
 

@@ -71,8 +71,7 @@ class Engine:
             _require_pruning(config)
         if config.media.are_several:
             _require_media(config)
-        if config.live_sessions:
-            _require_pairs(config)
+        self._takes_audio = bool(config.live_sessions) and _require_pairs(config) in _HEARING_MODELS
         llm = LLM(**vllm_arguments(config))
         if config.video_pruning_rate:
             llm.collective_rpc(_enable_pruning)
@@ -103,6 +102,7 @@ class Engine:
                 "torch": str(torch.__version__),  # a class of torch: unpickling it would import torch
                 "transformers": version("transformers"),
             },
+            takes_audio=self._takes_audio,
             tuning=self._tuning,
         )
 
@@ -139,11 +139,12 @@ class Engine:
 
 
 # Whose videos are pairs of frames, encoded each by itself, that can follow each other in a prompt without a break.
-_LIVE_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+_LIVE_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen2_5_omni")
+_HEARING_MODELS = ("qwen2_5_omni",)
 
 
-def _require_pairs(config: EngineConfig) -> None:
-    """Make sure that the model takes pairs of frames side by side as one video.
+def _require_pairs(config: EngineConfig) -> str:
+    """Make sure that the model takes pairs of frames side by side as one video; return its type.
 
     Raises:
         ModelError: It does not, or nobody has tried.
@@ -151,9 +152,10 @@ def _require_pairs(config: EngineConfig) -> None:
     found = AutoConfig.from_pretrained(config.model, revision=config.revision).model_type
     if found not in _LIVE_MODELS:
         raise ModelError(
-            f"Live sessions take models of the families Qwen2-VL, Qwen2.5-VL and Qwen3-VL, and this one is {found}; "
-            "use another model, or serve single requests only."
+            f"Live sessions take models of the families Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen2.5-Omni, and this one "
+            f"is {found}; use another model, or serve single requests only."
         )
+    return str(found)
 
 
 def _prepare_live(llm: LLM) -> LiveDesk:

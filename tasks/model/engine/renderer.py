@@ -187,6 +187,7 @@ class InputRenderer:
         vllm_config = EngineArgs(**arguments).create_engine_config()
         self._renderer = renderer_from_config(vllm_config)
         self.tokenizer = self._renderer.get_tokenizer()
+        self.hf_config = self._renderer.model_config.hf_config
         self._plain = plain_encoder(self.tokenizer)
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
         self.lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer, self._plain))
@@ -219,7 +220,7 @@ class InputRenderer:
         data: dict[str, list[Any]] = {}
         hashes: dict[str, list[str]] = {}
         for each in media:
-            data.setdefault(each.kind, []).append(each.adapted(self._renderer.model_config.hf_config))
+            data.setdefault(each.kind, []).append(each.adapted(self.hf_config))
             hashes.setdefault(each.kind, []).append(each.hash)
         return {
             "prompt": chat.text,
@@ -330,7 +331,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: object) -> Any:  # noqa: ANN401 - the signature of `pickle.Pickler`
         if not isinstance(value, torch.Tensor):
             return NotImplemented
-        return _make_tensor, (value.reshape(-1).view(torch.uint8).numpy(), value.dtype, value.shape)
+        return _make_tensor, (value.reshape(-1).contiguous().view(torch.uint8).numpy(), value.dtype, value.shape)
 
 
 def _make_tensor(data: npt.NDArray[np.uint8], dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:

@@ -225,7 +225,7 @@ def read_model_profile(config: EngineConfig) -> ModelProfile:
     from transformers import AutoConfig  # noqa: PLC0415 - takes seconds, and is the engine's
 
     whole = AutoConfig.from_pretrained(config.model, revision=config.revision)
-    text, vision = whole.get_text_config(), getattr(whole, "vision_config", None)
+    text, vision = whole.get_text_config(), getattr(getattr(whole, "thinker_config", whole), "vision_config", None)
     heads = text.num_attention_heads
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
     head = getattr(text, "head_dim", None) or text.hidden_size // heads

@@ -60,6 +60,7 @@ class Usage(BaseModel):
     """Token counts of a request."""
 
     prompt_tokens: int
+    completion_tokens: int | None = None
     prompt_tokens_details: PromptTokensDetails | None = None
 
 
@@ -67,6 +68,34 @@ class Completion(BaseModel):
     """Response of `/chat/completions`."""
 
     choices: list[Choice]
+    usage: Usage | None = None
+
+
+class SpokenDelta(BaseModel):
+    """The next piece of an answer in speech: 16-bit PCM in base64, and what it says."""
+
+    data: str | None = None
+    transcript: str | None = None
+
+
+class AnswerDelta(BaseModel):
+    """The next piece of an answer."""
+
+    content: str | None = None
+    audio: SpokenDelta | None = None
+
+
+class ChunkChoice(BaseModel):
+    """What one event of a stream adds to a completion."""
+
+    delta: AnswerDelta
+    finish_reason: str | None = None
+
+
+class CompletionChunk(BaseModel):
+    """Event of a streamed `/chat/completions`; the last one has the usage, and no choice."""
+
+    choices: list[ChunkChoice] = []
     usage: Usage | None = None
 
 

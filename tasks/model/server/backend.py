@@ -254,23 +254,9 @@ class ServerBackend(Lifetime):
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
         return [self._answer_question(ready, question, carried, encode_ms) for question in questions]
 
-    def _refuse_special_tokens(self, question: Question) -> None:
-        """Refuse a question with special tokens in it: the server's tokenizer would obey them.
-
-        Raises:
-            SpecialTokensError: It spells one of the model's, or anything that looks like one.
-        """
-        for text in (question.text, question.system_prompt or ""):
-            known = self._encode.find(text) if isinstance(self._encode, PlainEncoder) else None
-            if found := known or find_special_token(text):
-                raise SpecialTokensError(
-                    f"The text contains {found!r}, which the server would take for a special token of its model; "
-                    "reword it, or set model.backend to vllm, which encodes it as text."
-                )
-
     def _answer_question(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
         try:
-            self._refuse_special_tokens(question)
+            refuse_special_tokens(self._encode, question.text, question.system_prompt)
             tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
             body = completion_body(
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
@@ -290,3 +276,22 @@ class ServerBackend(Lifetime):
             preprocess_ms=encode_ms,
             inference_ms=share.ms,
         )
+
+
+def refuse_special_tokens(encode: Callable[[str], list[int]], *texts: str | None) -> None:
+    """Refuse texts with special tokens in them: the server's tokenizer would obey them.
+
+    Args:
+        encode: The model's tokenizer, without special tokens.
+        texts: The texts of a question.
+
+    Raises:
+        SpecialTokensError: One spells one of the model's, or anything that looks like one.
+    """
+    for text in filter(None, texts):
+        known = encode.find(text) if isinstance(encode, PlainEncoder) else None
+        if found := known or find_special_token(text):
+            raise SpecialTokensError(
+                f"The text contains {found!r}, which the server would take for a special token of its model; "
+                "reword it, or set model.backend to vllm, which encodes it as text."
+            )

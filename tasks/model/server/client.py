@@ -10,9 +10,11 @@ from pydantic import BaseModel, ValidationError
 
 from infra.errors import InferenceError, PromptTooLongError, ServerUnavailableError
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
-from tasks.model.server.answers import Completion, Models, ServedModel, Tokens, Version
+from tasks.model.server.answers import Completion, CompletionChunk, Models, ServedModel, Tokens, Version
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import openai
 
     from infra.settings.server import ServerSettings
@@ -42,6 +44,7 @@ class ServerClient:
         if settings.url is None:
             raise ConfigurationError("No server is configured; set server.url (REELABEL_SERVER_URL) to its API.")
         try:
+            import httpx  # noqa: PLC0415 - comes with it
             import openai  # noqa: PLC0415 - an extra, which takes most of a second to import
         except ImportError:
             raise ConfigurationError("The OpenAI client is not installed; install 'reelabel-app[server]'.") from None
@@ -50,6 +53,7 @@ class ServerClient:
         self._max_attempts = settings.max_attempts
         self._known_good: dict[str, Any] | None = None
         self._openai = openai
+        self._lost = httpx.TransportError
         self._client = openai.OpenAI(
             base_url=self.url,
             api_key=settings.api_key.get_secret_value() if settings.api_key else _NO_KEY,
@@ -106,6 +110,28 @@ class ServerClient:
         completion = self._read(Completion, answer)
         self._known_good = self._known_good or body  # the first one is small: a question about the probe video
         return completion
+
+    def stream(self, body: dict[str, Any]) -> Iterator[CompletionChunk]:
+        """Ask one question, and yield its answer as it is made; closing the iterator gives it up.
+
+        Raises:
+            JobError: The server rejects the question, or breaks off its answer.
+            ServerUnavailableError: The server did not respond after every attempt.
+            ConfigurationError: The server rejects the API key, no longer serves the model, or returns an invalid
+                response.
+        """
+        body = body | {"stream": True, "stream_options": {"include_usage": True}}
+        kind: Any = self._openai.Stream[object]
+        try:
+            with self._client.post(
+                "/chat/completions", body=body, cast_to=object, stream=True, stream_cls=kind
+            ) as chunks:
+                for chunk in chunks:
+                    yield CompletionChunk.model_validate(chunk)
+        except self._openai.OpenAIError as error:
+            raise self._explain(error) from None
+        except (self._lost, ValueError) as error:  # of the connection, or of what came over it
+            raise InferenceError(f"The server at {self.url} broke off its answer ({type(error).__name__}).") from None
 
     def tokenize(self, text: str) -> list[int]:
         """Tokenize a text with vLLM's `/tokenize`, without special tokens.

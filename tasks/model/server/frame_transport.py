@@ -146,11 +146,16 @@ def _video(url: str) -> dict[str, Any]:
 
 def _pngs(frames: FrameFile) -> list[str]:
     """Encode the frames in the order shown; each distinct frame is encoded once."""
-    encoded = [_png(image) for image in frames.images]
+    encoded = [encode_image(image) for image in frames.images]
     return [encoded[pick] for pick in frames.picks]
 
 
-def _png(image: npt.NDArray[np.uint8]) -> str:
+def encode_image(image: npt.NDArray[np.uint8]) -> str:
+    """Return a picture as a PNG in base64.
+
+    Args:
+        image: RGB pixels; shape (H, W, 3), uint8.
+    """
     file = BytesIO()
     Image.fromarray(image).save(file, "png", compress_level=_PNG_LEVEL)
     return _base64(file.getvalue())

@@ -8,11 +8,12 @@ from infra.checks import Check
 from reelabel.errors import ConfigurationError, ReelabelError
 from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
-from tasks.model.identity import read_model_card
+from tasks.model.identity import max_frame_pixels, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.capabilities import read_served_model_card
 from tasks.model.server.frame_transport import require_encoding
+from tasks.model.server.live import ServerLiveModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
     from tasks.domain import MediaCounts
+    from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
     from tasks.model.identity import ModelCard
 
@@ -61,6 +63,19 @@ class OpenAIBackend(Backend):
             ConfigurationError: No server is set.
         """
         return ServerBackend(settings.server, encode=load_tokenizer(card), media=media)
+
+    def open_live(
+        self,
+        card: ModelCard,
+        settings: Settings,
+        *,
+        sessions: int,  # noqa: ARG002 - the server has its own limits
+        sampling: Sampling | None = None,
+    ) -> tuple[InferenceBackend, LiveModel]:
+        """Create the server's client for questions, and that for live sessions; see `Backend.open_live`."""
+        frame_px = max_frame_pixels(card, settings, num_frames=settings.sampling.num_frames)
+        live = ServerLiveModel(settings.server, card, max_frame_px=frame_px, encode=load_tokenizer(card))
+        return self.open(card, settings, sampling=sampling), live
 
     def frames_as(self, settings: Settings) -> Literal["video", "images"]:
         """Return what the setting `server.frames` sends."""

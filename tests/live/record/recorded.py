@@ -61,9 +61,18 @@ def record_session(recorder):
     record.answer(answered())
     record.answer(answered(query=1, question="What is it?", choices=None, answer="A wall.", probabilities=None))
     # The window had moved on: the sink's frame, and those from the fifth on.
-    moved = {"frames_used": 3, "sink_frames": 1, "window_from_s": 2.5, "last_frame_s": 9.0, "asked_s": 9.1}
+    moved = {
+        "frames_used": 3,
+        "sink_frames": 1,
+        "window_from_s": 2.5,
+        "last_frame_s": 9.0,
+        "asked_s": 9.1,
+        "audio_s": 4.5,
+    }
     record.answer(answered(query=2, question="Is it bright?", answer="yes", probabilities=(0.9, 0.1), **moved))
     failed = {"answer": None, "probabilities": None, "first_token_ms": None}
     record.answer(answered(query=3, code="engine_lost", message="The engine was lost.", **moved | failed))
-    record.close(reason="The client was done.", counts=FrameCounts(received=10, similar=2, busy=1, evicted=1))
+    record.close(
+        reason="The client was done.", counts=FrameCounts(received=10, similar=2, busy=1, evicted=1, audio_s=9.0)
+    )
     return session_id

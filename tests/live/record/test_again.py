@@ -28,7 +28,10 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
     first, third, failed = jobs_of(objects, written.manifest_uri)
     assert failed["video_uri"] == third["video_uri"]  # a question without an answer may get one now
     assert (first["job_id"], first["prompt"], first["choices"]) == ("query-0", "Is it dark?", ["yes", "no"])
-    assert str(written) == ("3 questions of the session asked again. 1 question left out: it has no choices.")
+    assert str(written) == (
+        "3 questions of the session asked again, 2 of them without the audio, which is not stored. "
+        "1 question left out: it has no choices."
+    )
     seen = {"query-0": [0, 40, 80], "query-2": [0, 160, 200]}
     times_s = {"query-0": [0.04, 0.5, 1.371], "query-2": [0.04, 2.5, 9.0]}
     for job in (first, third):

@@ -20,6 +20,9 @@ from transformers import (
     LlavaOnevisionProcessor,
     LlavaOnevisionVideoProcessor,
     Qwen2_5_VLProcessor,
+    Qwen2_5OmniConfig,
+    Qwen2_5OmniProcessor,
+    Qwen2_5OmniThinkerForConditionalGeneration,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
     Qwen2VLImageProcessor,
@@ -29,6 +32,7 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
+    WhisperFeatureExtractor,
 )
 from transformers.models.glm4v.video_processing_glm4v import Glm4vVideoProcessor
 from transformers.models.internvl.video_processing_internvl import InternVLVideoProcessor
@@ -139,6 +143,80 @@ def make_qwen2_5_vl():
         chat_template=_QWEN_TEMPLATE,
     )
     return make_model(tokenizer, hidden=64, layers=1, vision_hidden=64, vision_depth=1), processor
+
+
+def make_qwen2_5_omni():
+    named = {
+        "image_token": "<|IMAGE|>",
+        "audio_token": "<|AUDIO|>",
+        "video_token": "<|VIDEO|>",
+        "vision_bos_token": "<|vision_bos|>",
+        "vision_eos_token": "<|vision_eos|>",
+        "audio_bos_token": "<|audio_bos|>",
+        "audio_eos_token": "<|audio_eos|>",
+    }
+    tokenizer = tokenizer_with(**named)
+    token = tokenizer.convert_tokens_to_ids
+    config = Qwen2_5OmniConfig(
+        thinker_config={
+            "text_config": language(
+                tokenizer, rope_parameters=rotary([4, 6, 6]), max_position_embeddings=4096, num_hidden_layers=2
+            ),
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 64,
+                "intermediate_size": 128,
+                "num_heads": 2,
+                "out_hidden_size": 64,
+                "window_size": 112,
+                "fullatt_block_indexes": [0],
+                "tokens_per_second": 25,
+            },
+            "audio_config": {
+                "encoder_layers": 1,
+                "encoder_attention_heads": 2,
+                "encoder_ffn_dim": 128,
+                "d_model": 64,
+                "output_dim": 64,
+            },
+            "audio_token_index": token("<|AUDIO|>"),
+            "image_token_index": token("<|IMAGE|>"),
+            "video_token_index": token("<|VIDEO|>"),
+            "audio_start_token_id": token("<|audio_bos|>"),
+            "audio_end_token_id": token("<|audio_eos|>"),
+            "vision_start_token_id": token("<|vision_bos|>"),
+            "vision_end_token_id": token("<|vision_eos|>"),
+            "user_token_id": tokenizer.encode("user")[0],
+        },
+        enable_audio_output=False,
+        architectures=["Qwen2_5OmniModel"],
+    )
+    size = {"shortest_edge": SIDE_PX**2, "longest_edge": 4 * SIDE_PX**2}
+    processor = Qwen2_5OmniProcessor(
+        image_processor=Qwen2VLImageProcessor(size=size),
+        video_processor=Qwen2VLVideoProcessor(size=size),
+        feature_extractor=WhisperFeatureExtractor(feature_size=128),
+        tokenizer=tokenizer,
+        chat_template=_CHATML.replace("VIDEO", "<|vision_bos|><|VIDEO|><|vision_eos|>"),
+    )
+    return Thinker(config), processor
+
+
+class Thinker(Qwen2_5OmniThinkerForConditionalGeneration):
+    """What listens, looks and writes of Qwen2.5-Omni, saved as the published files do, without what speaks."""
+
+    def __init__(self, config):
+        super().__init__(config.thinker_config)
+        self.whole = config
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1 and "embed_tokens" not in name:
+                # With transformers' 0.02, what is heard would hardly change an answer at this width.
+                torch.nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+
+    def save_pretrained(self, folder):
+        self.whole.save_pretrained(folder)
+        weights = {f"thinker.{name}": tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def make_qwen3_vl():
@@ -281,9 +359,12 @@ MAKERS = {
 }
 
 
+HEARING = {"qwen2_5_omni": make_qwen2_5_omni}  # asked in live sessions alone
+
+
 def save(family, folder):
     torch.manual_seed(0)
-    model, processor = MAKERS[family]()
+    model, processor = (MAKERS | HEARING)[family]()
     model.to(torch.float32).save_pretrained(folder)
     processor.save_pretrained(folder)
     if family == "llava_onevision":

@@ -17,7 +17,7 @@ from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import JobError
 from tasks.model.engine.live.item_store import ItemStore
 from tasks.model.engine.live.messages import LiveDone, LiveText
-from tasks.model.engine.live.positions import SECONDS, elapsed_s, time_index
+from tasks.model.engine.live.positions import SECONDS, elapsed_s, positions_per_s, time_index
 from tasks.model.engine.live.renderer import RenderedItem
 from tasks.model.engine.renderer import translate_vllm_error
 from tasks.model.prompts.prompt import ChoiceTokens, choice_probabilities
@@ -66,8 +66,7 @@ class LiveDesk:
         self.items = ItemStore()
         self._engine = engine
         self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
-        vision = getattr(engine.model_config.hf_config, "vision_config", None)
-        self._per_s = float(getattr(vision, "tokens_per_second", 1.0))
+        self._per_s = positions_per_s(engine.model_config.hf_config)
         self._unrendered: list[_Waiting] = []
         self._prefixes: deque[_Waiting] = deque()
         self._in_flight: dict[str, _InFlight] = {}
@@ -166,9 +165,15 @@ class LiveDesk:
             PromptTooLongError: It has more tokens, or spans more positions, than the model takes.
         """
         ids = list(ready.ends.head)
-        places = []
-        for item in ready.items:
-            places.append(PlaceholderRange(offset=len(ids), length=len(item.token_ids), is_embed=item.is_embed))
+        session = ready.request.salt
+        values: dict[str, list[Any]] = {}
+        hashes: dict[str, list[str]] = {}
+        places: dict[str, list[PlaceholderRange]] = {}
+        for name, item in zip(ready.request.hashes, ready.items, strict=True):
+            place = PlaceholderRange(offset=len(ids), length=len(item.token_ids), is_embed=item.is_embed)
+            values.setdefault(item.kind, []).append(item.values)
+            hashes.setdefault(item.kind, []).append(f"{session}{name}")
+            places.setdefault(item.kind, []).append(place)
             ids += item.token_ids
         ids += ready.ends.tail
         if len(ids) >= self._max_model_len:
@@ -177,22 +182,24 @@ class LiveDesk:
                 f"{self._max_model_len - 1:,}; choose a smaller window, fewer frames or smaller ones."
             )
         self._check_positions(ready, ids)
-        session = ready.request.salt
         return mm_input(
             prompt_token_ids=ids,
-            mm_kwargs=MultiModalKwargsItems({"video": [item.values for item in ready.items]}),
-            mm_hashes={"video": [f"{session}{name}" for name in ready.request.hashes]},
-            mm_placeholders={"video": places},
+            mm_kwargs=MultiModalKwargsItems(values),
+            mm_hashes=hashes,
+            mm_placeholders=places,
             cache_salt=session,
         )
 
     def _check_positions(self, ready: _Waiting, ids: list[int]) -> None:
         if self._positions is None or not all(SECONDS in item.values for item in ready.items):
             return
-        elapsed = elapsed_s([item.values[SECONDS].data.item() for item in ready.items])[-1]
+        times = [item.values[SECONDS].data.item() for item in ready.items]
+        elapsed = elapsed_s(times, has_audio=ready.request.has_audio)
         # Height and width have fewer positions than a pair has tokens.
-        last = len(ids) - sum(len(item.token_ids) for item in ready.items) + time_index(elapsed, self._per_s)
-        last += len(ready.items[-1].token_ids)
+        last = len(ids) - sum(len(item.token_ids) for item in ready.items)
+        last += max(
+            time_index(each, self._per_s) + len(item.token_ids) for each, item in zip(elapsed, ready.items, strict=True)
+        )
         if last >= self._positions:
             raise PromptTooLongError(
                 f"The times of the session's frames take the prompt to position {last:,}, but the model's positions "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from tasks.model.protocol import QuestionFailure
 
 if TYPE_CHECKING:
-    from tasks.live.items import LiveItem
+    from tasks.live.items import Item
     from tasks.live.model import LiveQuery
 
 
@@ -25,6 +25,7 @@ class LiveRequest:
         items: Those that the engine's process does not have yet.
         fresh: How many of the last items the model has probably not read yet.
         query: None reads the prefix.
+        has_audio: Whether the session has had audio.
     """
 
     number: int
@@ -32,9 +33,10 @@ class LiveRequest:
     salt: str = field(repr=False)
     system_prompt: str | None
     hashes: tuple[str, ...] = field(repr=False)
-    items: tuple[LiveItem, ...] = field(repr=False)
+    items: tuple[Item, ...] = field(repr=False)
     fresh: int
     query: LiveQuery | None = None
+    has_audio: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,17 +68,26 @@ class _Session:
 
     Attributes:
         sent: Hashes of the items that the engine's process has.
+        has_audio: Whether its prompts are those of a video with audio.
         asking: Open questions by their number: the hashes of their items, and who listens.
     """
 
     salt: str = field(default_factory=lambda: secrets.token_hex(8))
     slots: dict[bool, _Slot] = field(default_factory=lambda: {False: _Slot(), True: _Slot()})
     sent: set[str] = field(default_factory=set)
+    has_audio: bool = False
     asking: dict[int, tuple[tuple[str, ...], _Listener]] = field(default_factory=dict)
 
     def known(self, hashes: Sequence[str]) -> int:
         """Return how many of the first items the model has read."""
         return max(_common(slot.read, hashes) for slot in self.slots.values())
+
+    def note(self, prefix: Prefix) -> None:
+        """Forget what was read before the session's first audio: prompts begin otherwise since."""
+        if prefix.has_audio and not self.has_audio:
+            self.has_audio = True
+            for slot in self.slots.values():
+                slot.read = ()
 
     def needed(self) -> set[str]:
         """Return the hashes of the items that a prompt may still have."""
@@ -123,6 +132,7 @@ class LiveEngine:
             if session is None:
                 reading.future.set_exception(_unknown())
                 return reading.future
+            session.note(prefix)
             slot = session.slots[following]
             replaced, slot.waiting = slot.waiting, reading
         if replaced:
@@ -180,7 +190,8 @@ class LiveEngine:
             slot = session.slots[following] if session else None
             if slot is None or slot.running is not reading:
                 return
-            slot.read = reading.hashes[:end]
+            if session and reading.prefix.has_audio == session.has_audio:
+                slot.read = reading.hashes[:end]
             if reading.cached_tokens is None:
                 reading.cached_tokens = done.cached_tokens
             is_last = end == len(reading.hashes)
@@ -230,6 +241,7 @@ class LiveEngine:
             session = self._sessions.get(prefix.session)
             if session is None:
                 raise _unknown()
+            session.note(prefix)
             try:
                 number = self._send(life, session, prefix, hashes, sink, query=query)
             except LostError as error:
@@ -307,6 +319,7 @@ class LiveEngine:
                 session=prefix.session,
                 salt=session.salt,
                 system_prompt=prefix.system_prompt,
+                has_audio=prefix.has_audio,
                 hashes=hashes,
                 items=tuple(items.values()),
                 fresh=fresh,
@@ -382,6 +395,7 @@ class EngineLiveModel:
             max_tokens=min(info.max_model_len for info in infos),
             size_multiple_px=self._card.size_multiple_px,
             max_frame_px=self._max_frame_px,
+            takes_audio=all(info.takes_audio for info in infos),
             versions=infos[0].versions,
         )
 

@@ -1,10 +1,10 @@
-"""Turn pairs of frames, and the texts around them, into parts of prompts, in the processes that render questions."""
+"""Turn pairs of frames, audio, and the texts around them into parts of prompts, beside the engine's process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -12,13 +12,12 @@ from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem
 
 from infra.errors import InferenceError
 from reelabel.errors import JobError
-from tasks.live.items import FRAMES_PER_ITEM, LiveItem
+from tasks.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
 from tasks.model.engine.live.positions import SECONDS
 from tasks.model.engine.renderer import HashedMedium
 from tasks.model.protocol import Question, QuestionFailure
 
 if TYPE_CHECKING:
-    from tasks.live.model import LiveQuery
     from tasks.model.engine.live.messages import LiveRequest
     from tasks.model.engine.renderer import InputRenderer
     from tasks.model.prompts.prompt import ChoiceTokens
@@ -26,18 +25,21 @@ if TYPE_CHECKING:
 _MILLISECONDS = 1000
 _CACHED_ENDS = 256
 _PROBE_SIDE_PX = 56
+_LENGTHS = "audio_feature_lengths"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedItem:
-    """A pair of frames as a part of a prompt.
+    """A pair of frames, or a span of audio, as a part of a prompt.
 
     Attributes:
+        kind: Which of the two, as vLLM names it.
         token_ids: Its placeholders, with texts between them if the model has any.
         is_embed: Which of these the encoder's outputs replace; None for all.
         values: What the model's encoder takes.
     """
 
+    kind: Literal["video", "audio"]
     token_ids: tuple[int, ...]
     is_embed: torch.Tensor | None = field(repr=False)
     values: MultiModalKwargsItem = field(repr=False)
@@ -80,15 +82,35 @@ class LiveRenderer:
         items: dict[str, RenderedItem | QuestionFailure] = {}
         for item in request.items:
             try:
-                items[item.hash] = self._item(item)
+                items[item.hash] = self._audio(item) if isinstance(item, AudioItem) else self._pair(item)
             except JobError as error:
                 items[item.hash] = QuestionFailure.of(error)
         try:
-            return RenderedRequest(items=items, ends=self._ends_of(request.system_prompt, request.query))
+            return RenderedRequest(items=items, ends=self._ends_of(request))
         except JobError as error:
             return RenderedRequest(items=items, ends=QuestionFailure.of(error))
 
-    def _item(self, item: LiveItem) -> RenderedItem:
+    def _audio(self, item: AudioItem) -> RenderedItem:
+        config = self._renderer.hf_config.thinker_config
+        token = config.audio_token_index
+        prompt = {
+            "prompt": self._renderer.tokenizer.convert_ids_to_tokens(token),
+            "prompt_token_ids": [token],
+            "multi_modal_data": {"audio": [(item.samples / np.float32(-np.iinfo(np.int16).min), AUDIO_HZ)]},
+            "multi_modal_uuids": {"audio": [item.hash]},
+        }
+        rendered = self._renderer.render(prompt)
+        [values] = rendered["mm_kwargs"]["audio"]
+        time_s = torch.tensor(item.time_s, dtype=torch.float64)
+        seconds = MultiModalFieldElem(data=time_s, field=values[_LENGTHS].field)
+        return RenderedItem(
+            kind="audio",
+            token_ids=tuple(rendered["prompt_token_ids"]),
+            is_embed=None,
+            values=MultiModalKwargsItem({**values, SECONDS: seconds}),
+        )
+
+    def _pair(self, item: LiveItem) -> RenderedItem:
         prompt = self._renderer.prompt(_question("", None), [_medium(item)])
         rendered = self._renderer.render(prompt)
         [place] = rendered["mm_placeholders"]["video"]
@@ -97,23 +119,31 @@ class LiveRenderer:
             chat, after = prompt["prompt_token_ids"], len(rendered["prompt_token_ids"]) - place.offset - place.length
             self._placeholder = tuple(chat[place.offset : len(chat) - after])
         return RenderedItem(
+            kind="video",
             token_ids=tuple(rendered["prompt_token_ids"][place.offset : place.offset + place.length]),
             is_embed=place.is_embed,
             values=_timed(values, item.times_s[0]),
         )
 
-    def _ends_of(self, system_prompt: str | None, query: LiveQuery | None) -> RenderedEnds:
+    def _ends_of(self, request: LiveRequest) -> RenderedEnds:
+        system_prompt, query = request.system_prompt, request.query
+        begin, end = self._audio_tokens() if request.has_audio else ((), ())
         if query is None:
-            return RenderedEnds(head=self._ends(system_prompt, "").head)
+            return RenderedEnds(head=self._ends(system_prompt, "").head + begin)
         ends = self._ends(system_prompt, query.text)
         question = _question(query.text, system_prompt, choices=query.choices, scoring=query.scoring)
         choices = self._renderer.tokens(question) if query.choices else ()
-        return RenderedEnds(head=ends.head, tail=ends.tail, choices=choices)
+        return RenderedEnds(head=ends.head + begin, tail=end + ends.tail, choices=choices)
+
+    def _audio_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what stands around a video with audio, inside of what stands around any video."""
+        config = self._renderer.hf_config.thinker_config
+        return (config.audio_start_token_id,), (config.audio_end_token_id,)
 
     def _lay_out(self, system_prompt: str | None, text: str) -> RenderedEnds:
         ids = self._renderer.lay_out(text, system_prompt, ("video",)).token_ids
         if self._placeholder is None:
-            self._item(_probe())
+            self._pair(_probe())
         placeholder = self._placeholder or ()
         for start in range(len(ids) - len(placeholder) + 1) if placeholder else ():
             if ids[start : start + len(placeholder)] == placeholder:

@@ -4,7 +4,7 @@ import base64
 import socket
 import struct
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 from pydantic import SecretStr
@@ -17,9 +17,14 @@ from flows.serve.server import _Server
 from infra.settings import Settings
 from infra.settings.live import LiveSettings
 from infra.settings.serve import ServeSettings
+from infra.settings.server import ServerSettings
 from reelabel.pool.decode_pool import DecodePool
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.server.live import ServerLiveModel
 from tests.flows.serve.live.client import TOKEN, Client, send_frames
 from tests.live.scripted_model import INFO, ScriptedModel
+from tests.stub_server import encoder, serve_stub, speech_of
+from tests.vllm_server import KEY
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_socket")]
 ORIGIN = "https://example.com"
@@ -34,14 +39,29 @@ class _InThread(_Server):
 
 @pytest.fixture(scope="module")
 def url():
+    with served(ScriptedModel(), INFO) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def speaking_url():
+    card = read_model_card(str(TINY_MODEL))
+    with ExitStack() as stack:
+        server = stack.enter_context(serve_stub())
+        settings = ServerSettings(url=server, api_key=SecretStr(KEY), hears=True, speaks=True)
+        model = stack.enter_context(closing(ServerLiveModel(settings, card, max_frame_px=5000, encode=encoder())))
+        yield stack.enter_context(served(model, model.wait_ready()))
+
+
+@contextmanager
+def served(model, info):
     settings = Settings(
         serve=ServeSettings(port=0, token=SecretStr(TOKEN), origins=(ORIGIN,)),
         live=LiveSettings(max_sessions=6, config_timeout_s=2, resume_s=30),
     )
-    model = ScriptedModel()
     with ExitStack() as stack:
         pool = stack.enter_context(DecodePool(processes=1, threads=1, timeout_s=20, memory_mib=2048))
-        sessions = stack.enter_context(open_sessions(settings, model=model, info=INFO, pool=pool))
+        sessions = stack.enter_context(open_sessions(settings, model=model, info=info, pool=pool))
         service = stack.enter_context(open_service(settings))
         app = make_app(service, [live_router(sessions, config_timeout_s=settings.live.config_timeout_s)])
         opened = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2048))
@@ -231,3 +251,32 @@ _HANDSHAKE = (
 def _address(url):
     host, port = url.removeprefix("http://").split(":")
     return host, int(port)
+
+
+def test_the_speech_of_a_server_follows_its_announcements_and_is_sent_again_to_who_missed_it(speaking_url):
+    with Client(speaking_url, {"modalities": ["text", "audio"], "speaker": "sage"}) as client:
+        assert client.created["modalities"] == ["text", "audio"]
+        send_frames(client, [0, 100])
+        client.send({"type": "audio.chunk", "data": base64.b64encode(bytes(3200)).decode(), "time_s": 1.0})
+        client.send({"type": "video.query", "text": "What is it?"})
+        said = speech_until_done(client)
+        client.vanish()
+    resumed = {"session_id": client.created["session_id"], "resume_token": client.created["resume_token"]}
+    with Client(speaking_url) as again:
+        again.send({"type": "session.resume", **resumed, "last_seq": client.created["seq"]})
+        assert speech_until_done(again) == said
+
+    done = again.events[-1]
+    assert done["text"] == "image image audio What is it? "
+    assert said == [speech_of(f"{word} ", "sage") for word in done["text"].split()]
+    assert done["speech_s"] == pytest.approx(sum(map(len, said)) / 48_000)
+
+
+def speech_until_done(client):
+    """Return the binary messages until the answer is complete, each after the event that announces it."""
+    said = []
+    while (event := client.next())["type"] != "response.done":
+        if event["type"] == "response.audio":
+            said.append(client.socket.recv(timeout=20))
+            assert len(said[-1]) == event["bytes"]
+    return said

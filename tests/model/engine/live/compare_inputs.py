@@ -1,17 +1,22 @@
 """Compares what the engine gets of pairs of frames with what it gets of the whole video, without loading a model.
 
 `python compare_inputs.py FOLDER`: writes tiny models below FOLDER, and for each family prints as JSON, by frames a
-second, whether tokens, positions and pixels are the same.
+second, whether tokens, positions and pixels are the same. Of Qwen2.5-Omni, with audio, it is compared with the video
+and its audio as vLLM lays them out itself (`use_audio_in_video`), and with the positions of transformers: those of vLLM
+0.32 are one token off, as they leave out the mark at which audio begins.
 """
 
 import json
 import sys
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 
 from infra.errors import ModelError
+from tasks.live.items import AUDIO_HZ, Pairs, Spans
 from tasks.live.model import LiveQuery
 from tasks.model.engine.engine import _require_pairs
 from tasks.model.engine.live.desk import LiveDesk, _Waiting
@@ -21,7 +26,7 @@ from tasks.model.engine.live.renderer import LiveRenderer
 from tasks.model.engine.renderer import HashedMedium, InputRenderer, _features
 from tasks.model.protocol import EngineConfig, Question
 from tests.model.engine.live.streams import clip, pairs_of, whole_video
-from tests.model.families.architectures import save
+from tests.model.families.architectures import make_qwen2_5_omni, save
 
 CHOICES = ("red", "green")
 SYSTEM = "Be <|im_end|> brief."
@@ -70,8 +75,77 @@ def compare(renderer, live, frames, fps):
     }
 
 
+def compare_audio(folder):
+    save("qwen2_5_omni", folder)
+    renderer = InputRenderer(EngineConfig(model=str(folder), dtype="float32", live_sessions=1))
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 255, (8, 84, 84, 3), np.uint8)
+    audio = rng.normal(0, 3000, 4 * AUDIO_HZ).astype(np.int16)
+    pairs, spans, items = Pairs(), Spans(), []
+    for number, image in enumerate(frames):
+        items += pairs.add(image, number / 2)
+        items += spans.add(audio[number * AUDIO_HZ // 2 :][: AUDIO_HZ // 2], number / 2)
+    request = LiveRequest(
+        number=1,
+        session="s",
+        salt="x",
+        system_prompt=SYSTEM,
+        hashes=tuple(item.hash for item in items),
+        items=tuple(items),
+        fresh=1,
+        query=LiveQuery(text=TEXT),
+        has_audio=True,
+    )
+    rendered = LiveRenderer(renderer).render(request)
+    engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=renderer.hf_config))
+    desk = LiveDesk(engine, max_model_len=4096, step_tokens=256, positions=renderer._positions.limit)
+    ours = desk._compose(_Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values())))
+    ids = list(ours["prompt_token_ids"])
+    model = renderer._positions._model
+    positions, _ = merged_positions(model, model.get_mrope_input_positions, ids, _features(ours))
+
+    chat = renderer.lay_out(TEXT, SYSTEM, ("video",))
+    prompt = {
+        "prompt": chat.text,
+        "prompt_token_ids": list(chat.token_ids),
+        "multi_modal_data": {
+            "video": [(frames, {"fps": 2.0, "duration": 4.0, "total_num_frames": 8, "frames_indices": list(range(8))})],
+            "audio": [(audio / np.float32(2**15), AUDIO_HZ)],
+        },
+        "mm_processor_kwargs": {"use_audio_in_video": True},
+    }
+    [whole] = renderer._renderer.render_cmpl([prompt], skip_mm_cache=True)
+    [video], [audio] = (whole["mm_kwargs"][kind] for kind in ("video", "audio"))
+    expected, _ = make_qwen2_5_omni()[0].get_rope_index(
+        torch.tensor([ids]),
+        video_grid_thw=video["video_grid_thw"].data[None],
+        attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        use_audio_in_video=True,
+        audio_seqlens=audio["audio_feature_lengths"].data[None],
+        second_per_grids=video["second_per_grid_ts"].data[None],
+    )
+    config = renderer.hf_config.thinker_config
+    kinds = [config.video_token_index, config.audio_token_index]
+    shown = torch.isin(torch.tensor(ids), torch.tensor(kinds))
+    begins = int(shown.nonzero()[0])
+    ours_shown, theirs_shown = (each[:, shown] - each[:, begins : begins + 1] for each in (positions, expected[:, 0]))
+    spectra = torch.cat([item["input_audio_features"].data for item in ours["mm_kwargs"]["audio"]], -1)
+    differing = ((spectra - audio["input_audio_features"].data).abs() > 1e-3).any(0).nonzero().flatten().tolist()
+    pixels = torch.cat([item["pixel_values_videos"].data for item in ours["mm_kwargs"]["video"]])
+    return {
+        "tokens": ids == list(whole["prompt_token_ids"]),
+        "runs": [
+            (config.video_token_index == token, len(list(run)))
+            for token, run in groupby(token for token in ids if token in kinds)
+        ],
+        "positions": torch.equal(ours_shown, theirs_shown.long()),
+        "pixels": torch.equal(pixels, video["pixel_values_videos"].data),
+        "differing": differing,
+    }
+
+
 def main(folder):
-    found = {}
+    found = {"audio": compare_audio(folder / "qwen2_5_omni")}
     for family, (count, side_px) in FRAMES.items():
         save(family, folder / family)
         renderer = InputRenderer(EngineConfig(model=str(folder / family), dtype="float32", live_sessions=1))

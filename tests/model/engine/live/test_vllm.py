@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,20 +14,31 @@ import numpy as np
 import pytest
 
 from infra.errors import EngineLostError, PromptTooLongError
+from reelabel.pool.decode_pool import DecodePool
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.live.frames import FrameReader
+from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, Pairs, Spans
 from tasks.live.model import Delta, LiveQuery, Prefix
+from tasks.live.sessions import Sessions
+from tasks.live.setup import LiveLimits, LiveSetup
 from tasks.live.window import Window, WindowRule
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess, engine_environment
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.prompt import render_question
 from tasks.model.protocol import Batch, EngineConfig, Question
+from tests.live.client import ask, frame, start
 from tests.model.engine.live.streams import FPS, clip, pairs_of, whole_video
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-vllm")]
 
 _SAVE = "import sys; from pathlib import Path; from tests.model.families.architectures import save; "
+
+
+def prefix_of(session, items):
+    has_audio = any(isinstance(item, AudioItem) for item in items)
+    return Prefix(session=session, items=tuple(items), has_audio=has_audio)
 
 
 class Live:
@@ -43,14 +56,14 @@ class Live:
         return f"session {self._sessions}"
 
     def read(self, session, items, **how):
-        return self.model.warm(Prefix(session=session, items=tuple(items)), **how).result(120)
+        return self.model.warm(prefix_of(session, items), **how).result(120)
 
     def ask(self, session, items, task="colour", text=None, **how):
         prompt, choices = QUESTIONS[task]
         query = LiveQuery(text=render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices), choices=choices)
         if text is not None:
             query = LiveQuery(text=text, **how)
-        *deltas, answer = self.model.ask(Prefix(session=session, items=tuple(items)), query)
+        *deltas, answer = self.model.ask(prefix_of(session, items), query)
         return answer if text is None else (deltas, answer)
 
     def classify(self, frames, task, fps=FPS):
@@ -73,15 +86,28 @@ def qwen25(folder):
         yield Live(engine, str(TINY_MODEL))
 
 
-@pytest.fixture(scope="module")
-def qwen3(folder):
+@contextmanager
+def made(folder, family, **how):
+    """Load a model that `family` names, with random weights."""
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
     environment["PYTHONPATH"] += f":{Path(__file__).parents[4]}"
-    command = [sys.executable, "-c", _SAVE + "save('qwen3_vl', Path(sys.argv[1]))", str(folder / "qwen3")]
+    command = [sys.executable, "-c", _SAVE + "save(sys.argv[1], Path(sys.argv[2]))", family, str(folder / family)]
     subprocess.run(command, check=True, env=environment, cwd=folder)
-    config = EngineConfig(model=str(folder / "qwen3"), dtype="float32", live_sessions=4)
-    with EngineProcess(config, log_path=folder / "qwen3.log", start_timeout_s=240) as engine:
-        yield Live(engine, str(folder / "qwen3"), side_px=32)
+    config = EngineConfig(model=str(folder / family), dtype="float32", live_sessions=4)
+    with EngineProcess(config, log_path=folder / f"{family}.log", start_timeout_s=240) as engine:
+        yield Live(engine, str(folder / family), **how)
+
+
+@pytest.fixture(scope="module")
+def qwen3(folder):
+    with made(folder, "qwen3_vl", side_px=32) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def omni(folder):
+    with made(folder, "qwen2_5_omni") as live:
+        yield live
 
 
 @pytest.fixture(params=["qwen25", "qwen3"])
@@ -260,3 +286,92 @@ def test_a_killed_engine_is_loaded_again_and_answers_the_same(qwen25):
     assert warmed.cached_tokens == 0
     assert after.cached_tokens == before.cached_tokens
     assert logprobs(after) == logs(before)
+
+
+def noise(seed, seconds):
+    return np.random.default_rng(seed).normal(0, 3000, round(seconds * AUDIO_HZ)).astype(np.int16)
+
+
+def with_audio(seed, seconds):
+    """Return a clip with noise: two seconds of frames, then their audio, and so on."""
+    pairs, spans, items = Pairs(), Spans(), []
+    audio = noise(seed, seconds)
+    for number, image in enumerate(clip(seed, round(seconds * FPS))):
+        items += pairs.add(image, number / FPS)
+        items += spans.add(audio[round(number * AUDIO_HZ / FPS) :][: round(AUDIO_HZ / FPS)], number / FPS)
+    return items
+
+
+def test_an_answer_with_audio_from_the_cache_is_that_of_the_same_items_at_once(omni):
+    items = [*with_audio(20, 8), AudioItem(samples=noise(21, 0.3), time_s=8.0)]
+    session = omni.open()
+    for n in range(1, len(items) + 1):  # the first two are pairs, read before there was any audio
+        warmed = omni.read(session, items[:n])
+    assert warmed.cached_tokens > warmed.prompt_tokens / 2
+
+    for task in QUESTIONS:
+        cached, uncached = omni.ask(session, items, task), omni.ask(omni.open(), items, task)
+
+        assert cached.cached_tokens > cached.prompt_tokens / 2
+        assert uncached.cached_tokens == 0
+        assert logprobs(cached) == logs(uncached)
+    assert omni.model.wait_ready().takes_audio
+
+
+def test_audio_its_order_and_its_time_matter(omni):
+    items = with_audio(22, 4)
+    asked = omni.ask(omni.open(), items)
+    first, second = items[2], items[5]
+    assert isinstance(first, AudioItem)
+    assert isinstance(second, AudioItem)
+    others = {
+        "without": [item for item in items if not isinstance(item, AudioItem)],
+        "another": [*items[:5], replace(second, samples=noise(1, 2))],
+        "before its frames": [*items[:2], *items[3:5], first, second],
+        "later": [*items[:5], replace(second, time_s=second.time_s + 1)],
+    }
+    for how, other in others.items():
+        assert logprobs(omni.ask(omni.open(), other)) != logs(asked), how
+
+
+def test_the_window_moves_with_its_audio_and_without_a_prefix_read_again(omni):
+    session, window = omni.open(), Window(WindowRule(size=8))
+    costs, evictions = [], 0
+    for item in with_audio(23, 20):
+        evictions += bool(window.add(item))
+        warmed = omni.read(session, window.current)
+        costs.append(warmed.prompt_tokens - warmed.cached_tokens)
+        if window.following:
+            omni.read(session, window.following, following=True)
+
+    assert evictions >= 2
+    assert max(costs[4:]) <= 32 + 144 + 50  # what a block lacks, and an item or two
+    assert logprobs(omni.ask(session, window.current)) == logs(omni.ask(omni.open(), window.current))
+
+
+def test_a_session_that_hears_is_answered_as_its_items_at_once(omni, monkeypatch):
+    asked, real = [], omni.model.ask
+    monkeypatch.setattr(omni.model, "ask", lambda prefix, query: asked.append((prefix, query)) or real(prefix, query))
+    info = omni.model.wait_ready()
+    with DecodePool(processes=1) as pool:
+        reader = FrameReader(pool, info, max_frame_px=56 * 56, max_native_px=10**6)
+        setup = LiveSetup(model=omni.model, info=info, reader=reader, limits=LiveLimits(), template=DEFAULT_TEMPLATE)
+        sessions = Sessions(setup, max_sessions=1)
+        told = start(lambda: sessions, enable_frame_filter=False)
+        for at in range(12):
+            told.exchange(frame(20 * at, time_s=at / 2), "frame.ack")
+            told.send({"type": "audio.chunk", "time_s": at / 2})
+            told.session.receive_data(noise(at, 0.5).tobytes())
+        while not told.exchange({"type": "session.stats"}, "session.stats")["cached_tokens"]:
+            pass
+        done = ask(told, "Which?", choices=["red", "green", "blue"])
+        sessions.close()
+
+    [(prefix, query)] = asked
+    assert (done["frames_used"], done["audio_s"], done["last_audio_s"]) == (12, 6, 6)
+    assert [isinstance(item, AudioItem) for item in prefix.items] == [False, False, True] * 3
+    assert {item.seconds for item in prefix.items if isinstance(item, AudioItem)} == {SPAN_S}
+    assert done["cached_tokens"] > 0
+    *_, at_once = real(replace(prefix, session=omni.open()), query)
+    assert at_once.cached_tokens == 0
+    assert [math.log(each) for each in done["probabilities"]] == logs(at_once)

@@ -1,0 +1,218 @@
+"""The model of live sessions behind a server; see `tasks.live.model.LiveModel`.
+
+A server's API has no session: each question carries all that it sees, frames as images in their order and the audio
+among them, and nothing is read before it is asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import threading
+import time
+import wave
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from infra.errors import InferenceError
+from tasks.live.items import AUDIO_HZ, AudioItem
+from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech, Warmed
+from tasks.model.prompts.prompt import choice_tokens
+from tasks.model.server.backend import refuse_special_tokens
+from tasks.model.server.client import ServerClient
+from tasks.model.server.frame_transport import encode_image
+from tasks.model.server.scoring import logprobs_request, read_logprobs, score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from infra.settings.server import ServerSettings
+    from tasks.live.items import Item
+    from tasks.live.model import LiveQuery, Prefix
+    from tasks.model.identity import ModelCard
+    from tasks.model.server.answers import SpokenDelta, Usage
+
+_SAMPLE_BYTES = 2
+
+
+class ServerLiveModel:
+    """Live sessions by a server; thread-safe."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        card: ModelCard,
+        *,
+        max_frame_px: int,
+        encode: Callable[[str], list[int]] | None = None,
+    ) -> None:
+        """Create the client; nothing is sent yet.
+
+        Args:
+            settings: Of the server.
+            card: Its model.
+            max_frame_px: Most pixels of a frame.
+            encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
+
+        Raises:
+            ConfigurationError: No server is configured, or the client is not installed.
+        """
+        self._settings, self._card, self._max_frame_px = settings, card, max_frame_px
+        self._client = ServerClient(settings)
+        self._encode = encode or self._client.tokenize
+        self._model = settings.model
+        self._parts: dict[str, dict[str, list[dict[str, Any]]]] = {}  # by session and item
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Do nothing: the server is not ours to start."""
+
+    def wait_ready(self) -> LiveInfo:
+        """Find the model."""
+        found = self._client.find_model()
+        self._model = found.id
+        return LiveInfo(
+            model=self._card.identity.name,
+            device=f"server {urlsplit(self._client.url).netloc}",
+            max_tokens=found.max_model_len or 0,
+            size_multiple_px=self._card.size_multiple_px,
+            max_frame_px=self._max_frame_px,
+            takes_audio=self._settings.hears,
+            speaks=self._settings.speaks,
+            versions={},
+        )
+
+    def open(self, session: str) -> None:
+        """Make a session known."""
+        with self._lock:
+            if session in self._parts:
+                raise ValueError(f"There is a session {session} already.")
+            self._parts[session] = {}
+
+    def warm(self, prefix: Prefix, *, following: bool = False) -> Future[Warmed]:  # noqa: ARG002 - of the interface
+        """Do nothing: a server reads what a question carries."""
+        future = Future[Warmed]()
+        future.set_result(Warmed(is_dropped=True))
+        return future
+
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | Speech | LiveAnswer]:
+        """Ask a question about a prefix."""
+        began_s = time.perf_counter()
+        refuse_special_tokens(self._encode, query.text, prefix.system_prompt)
+        system = [] if prefix.system_prompt is None else [{"role": "system", "content": prefix.system_prompt}]
+        content = [*self._parts_of(prefix), {"type": "text", "text": query.text}]
+        body = {"model": self._model, "messages": [*system, {"role": "user", "content": content}]}
+        if query.choices:
+            yield self._choose(body, query, began_s)
+        else:
+            yield from self._write(body, query, began_s)
+
+    def forget(self, session: str) -> None:
+        """End a session; idempotent."""
+        with self._lock:
+            self._parts.pop(session, None)
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        self._client.close()
+
+    def _parts_of(self, prefix: Prefix) -> list[dict[str, Any]]:
+        """Return the parts of a message that show a prefix; each item is encoded once."""
+        with self._lock:
+            known = self._parts.get(prefix.session)
+        if known is None:
+            raise InferenceError("The session has ended.")
+        parts = {item.hash: known.get(item.hash) or _encode(item) for item in prefix.items}
+        with self._lock:
+            if prefix.session in self._parts:
+                self._parts[prefix.session] = parts
+        return [part for item in prefix.items for part in parts[item.hash]]
+
+    def _choose(self, body: dict[str, Any], query: LiveQuery, began_s: float) -> LiveAnswer:
+        tokens = choice_tokens(query.choices, scoring=query.scoring, encode=self._encode)
+        completion = self._client.complete(
+            body | {"max_tokens": 1, "temperature": 0} | logprobs_request(tokens, exact=False)
+        )
+        probabilities = score(tokens, read_logprobs(completion, self._encode))
+        chosen = max(range(len(probabilities)), key=probabilities.__getitem__)
+        total_ms = (time.perf_counter() - began_s) * 1e3
+        return LiveAnswer(
+            text=query.choices[chosen],
+            finish_reason="stop",
+            choice_index=chosen,
+            probabilities=probabilities,
+            output_tokens=1,
+            first_token_ms=total_ms,
+            total_ms=total_ms,
+            **_prompt_tokens(completion.usage),
+        )
+
+    def _write(self, body: dict[str, Any], query: LiveQuery, began_s: float) -> Iterator[Delta | Speech | LiveAnswer]:
+        body |= {"max_tokens": query.max_tokens, "temperature": query.temperature, "top_p": query.top_p}
+        body |= {} if query.seed is None else {"seed": query.seed}
+        if query.speaks:
+            voice = query.voice or self._settings.voice
+            body |= {"modalities": ["text", "audio"], "audio": {"voice": voice, "format": "pcm16"}}
+        texts: list[str] = []
+        first_ms: float | None = None
+        reason: str | None = None
+        usage: Usage | None = None
+        for chunk in self._client.stream(body):
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                spoken = choice.delta.audio
+                text = (choice.delta.content or "") + ((spoken.transcript or "") if spoken else "")
+                data = _speech(spoken)
+                if first_ms is None and (text or data):
+                    first_ms = (time.perf_counter() - began_s) * 1e3
+                if text:
+                    texts.append(text)
+                    yield Delta(text=text)
+                if data:
+                    yield Speech(data=data)
+                reason = choice.finish_reason or reason
+        if reason is None:
+            raise InferenceError(f"The server at {self._client.url} has ended its answer early.")
+        total_ms = (time.perf_counter() - began_s) * 1e3
+        yield LiveAnswer(
+            text="".join(texts),
+            finish_reason="length" if reason == "length" else "stop",
+            output_tokens=usage.completion_tokens or 0 if usage else 0,
+            first_token_ms=total_ms if first_ms is None else first_ms,
+            total_ms=total_ms,
+            **_prompt_tokens(usage),
+        )
+
+
+def _prompt_tokens(usage: Usage | None) -> dict[str, Any]:
+    details = usage.prompt_tokens_details if usage else None
+    return {
+        "prompt_tokens": usage.prompt_tokens if usage else 0,
+        "cached_tokens": (details.cached_tokens or 0) if details else 0,
+    }
+
+
+def _speech(spoken: SpokenDelta | None) -> bytes:
+    try:
+        data = base64.b64decode(spoken.data or "", validate=True) if spoken else b""
+    except binascii.Error:
+        raise InferenceError("The server's audio is not valid base64.") from None
+    if len(data) % _SAMPLE_BYTES:
+        raise InferenceError(f"The server's audio has {len(data):,} bytes, which are no whole samples of 16 bits.")
+    return data
+
+
+def _encode(item: Item) -> list[dict[str, Any]]:
+    if not isinstance(item, AudioItem):
+        urls = [f"data:image/png;base64,{encode_image(image)}" for image in item.images[: item.frames]]
+        return [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    file = io.BytesIO()
+    with wave.open(file, "wb") as written:
+        written.setnchannels(1)
+        written.setsampwidth(_SAMPLE_BYTES)
+        written.setframerate(AUDIO_HZ)
+        written.writeframes(item.samples.astype("<i2").tobytes())
+    data = base64.b64encode(file.getvalue()).decode()
+    return [{"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}]

@@ -1,0 +1,305 @@
+"""Audio in sessions, with a scripted model: what is taken and refused, where it is placed, what leaves the window."""
+
+import base64
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tasks.live.arrivals import Arrivals, Audio, Frame
+from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem, Spans
+from tasks.live.outbox import Outbox
+from tasks.live.protocol import AudioChunk, MessageRefusedError, SpeechDelta, VideoFrame
+from tasks.live.setup import LiveLimits
+from tasks.live.window import Window, WindowRule
+from tests.live.client import ask, frame, send_frames, start
+from tests.live.scripted_model import INFO, SPOKEN, ScriptedModel
+
+pytestmark = pytest.mark.xdist_group("live_sessions")
+HEARS = replace(INFO, takes_audio=True)
+SHADES = [0, 60, 120, 180, 240] * 20
+
+
+def samples(seconds, value=1000):
+    return np.full(round(seconds * AUDIO_HZ), value, np.int16)
+
+
+def chunk(seconds, **fields):
+    return {"type": "audio.chunk", "data": base64.b64encode(samples(seconds).tobytes()).decode(), **fields}
+
+
+@pytest.fixture
+def hear(begin):
+    """Return a function that opens a session whose model hears, and the model."""
+
+    def hear(limits=None, **fields):
+        model = ScriptedModel()
+        return start(lambda: begin(model, limits, info=HEARS), **fields), model
+
+    return hear
+
+
+def shown(model):
+    """Return what the last question saw: the times of frames, and those of audio with a mark."""
+    prefix, _ = model.asked[-1]
+    return [("audio" if isinstance(item, AudioItem) else "frames", *item.times_s) for item in prefix.items]
+
+
+def send_stream(told, seconds, *, first_s=0):
+    """Send a frame each second, and its audio in tenths after it."""
+    for at in range(first_s, first_s + seconds):
+        send_frames(told, SHADES[at : at + 1], first_s=at)
+        for tenth in range(10):
+            told.send(chunk(0.1, time_s=at + tenth / 10))
+
+
+def test_audio_follows_the_frames_of_the_same_two_seconds(hear):
+    told, model = hear()
+    send_stream(told, 5)
+    done = ask(told)
+    assert shown(model) == [
+        ("frames", 0, 1),
+        ("audio", 0, 2),
+        ("frames", 2, 3),
+        ("audio", 2, 4),
+        ("frames", 4, 4),
+        ("audio", 4, 5),
+    ]
+    assert model.asked[-1][0].has_audio
+    assert (done["audio_s"], done["last_audio_s"], done["frames_used"], done["last_frame_s"]) == (5, 5, 5, 4)
+    assert told.exchange({"type": "session.stats"}, "session.stats")["audio_s"] == pytest.approx(5)
+    read = [[type(item) for item in prefix.items] for prefix, following in model.warmed if not following]
+    assert [LiveItem, AudioItem] in read, "audio is read as it comes"
+
+
+def test_of_fewer_frames_all_of_the_audio_is_heard(hear):
+    told, model = hear(num_frames=4)
+    send_stream(told, 7)
+    assert ask(told)["audio_s"] == 7
+    assert shown(model) == [
+        ("frames", 0, 2),
+        ("audio", 0, 2),
+        ("audio", 2, 4),
+        ("frames", 4, 6),
+        ("audio", 4, 6),
+        ("audio", 6, 7),
+    ]
+
+
+def test_frames_without_audio_are_asked_as_before(hear):
+    told, model = hear()
+    send_frames(told, SHADES[:3])
+    done = ask(told)
+    assert not model.asked[-1][0].has_audio
+    assert (done["audio_s"], done["last_audio_s"]) == (0, None)
+
+
+def test_binary_audio_is_announced(hear):
+    told, model = hear()
+    send_frames(told, [0])
+    told.send({"type": "audio.chunk", "time_s": 1.0})
+    told.session.receive_data(samples(0.5).tobytes())
+    told.send({"type": "audio.chunk", "time_s": 1.5})
+    told.send(frame(60, time_s=2))
+    assert told.last("error")["message"] == "audio.chunk without data announces a binary message, which did not follow."
+    assert ask(told)["audio_s"] == 0.5
+    assert ("audio", 1, 1.5) in shown(model)
+
+
+def test_audio_with_a_question_comes_before_it(hear):
+    told, model = hear()
+    send_frames(told, [0])
+    done = ask(told, audio_data=chunk(0.25)["data"])
+    assert done["audio_s"] == 0.25
+    assert [kind for kind, *_ in shown(model)] == ["frames", "audio"]
+
+
+def test_audio_without_times_ends_as_it_arrives_and_goes_on(hear):
+    told, model = hear()
+    for _ in range(5):
+        told.send(chunk(0.5))  # all at once: the samples say how long it is
+    told.session.receive_data(base64.b64decode(frame(0)["data"]))
+    told.last("frame.ack")
+    ask(told)
+    assert [each for each in shown(model) if each[0] == "audio"] == [("audio", 0, 2), ("audio", 2, 2.5)]
+
+
+def test_audio_can_be_left_out(hear):
+    told, model = hear(use_audio_in_video=False)
+    send_stream(told, 3)
+    assert ask(told)["audio_s"] == 0
+    assert [kind for kind, *_ in shown(model)] == ["frames", "frames"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\0" * 3201, "3,201 bytes, which are no whole samples; send 16-bit little-endian PCM of one channel at 16 k"),
+        (b"", "0 bytes"),
+        (b"RIFF" + b"\0" * 40, r"is a file \(WAV\); send its samples alone"),
+        (b"OggS" + b"\0" * 40, r"is a file \(Ogg\)"),
+        (b"\0" * 2 * 16_000 * 31, "31.0 seconds; a chunk has at most 30"),
+    ],
+)
+def test_what_is_no_such_audio_is_refused_in_a_sentence_and_the_session_goes_on(hear, data, words):
+    told, _ = hear()
+    told.send({"type": "audio.chunk"})
+    with pytest.raises(MessageRefusedError, match=words) as refused:
+        told.session.receive_data(data)
+    assert (refused.value.code, refused.value.is_fatal) == ("audio_refused", False)
+    send_frames(told, [0])
+    assert ask(told)["audio_s"] == 0
+
+
+@pytest.mark.parametrize(
+    ("chunks", "words"),
+    [
+        ([(1.0, 0.0), (1.0, 0.25)], "begins at 0.2 seconds, before the end of the last at 1.0; send it in order"),
+        ([(30.0, None)] * 3, "more than 60 seconds ahead of its arrival; send 16-bit"),  # as at another rate
+        ([(1.0, 30.0), (1.0, 0.0)], "before the end of the last"),
+    ],
+)
+def test_audio_at_the_wrong_time_is_refused(hear, chunks, words):
+    told, _ = hear()
+    send_frames(told, [0])
+    for seconds, time_s in chunks:
+        told.send(chunk(seconds, time_s=time_s))
+    error = told.last("error")
+    assert error["code"] == "audio_refused"
+    assert words in error["message"]
+
+
+def test_audio_long_after_its_frames_is_refused(hear):
+    told, _ = hear()
+    send_frames(told, [0, 60])
+    send_frames(told, [120], first_s=100)
+    told.send(chunk(1.0, time_s=50.0))
+    assert "is too late, since frames up to 100.0 seconds were taken" in told.last("error")["message"]
+
+
+@pytest.mark.parametrize("limits", [{"max_audio_s": 2}, {"max_bytes": 70_000}])
+def test_how_much_audio_a_session_may_send_ends(hear, limits):
+    told, _ = hear(LiveLimits(**limits))
+    told.send(chunk(2.0))
+    with pytest.raises(MessageRefusedError, match="has sent more than") as refused:
+        told.send(chunk(2.0))
+    assert (refused.value.code, refused.value.is_fatal) == ("limit_reached", True)
+
+
+def test_audio_alone_cannot_fill_the_memory(hear):
+    told, _ = hear(LiveLimits(max_window_frames=4), window_s=1e6)
+    for at in range(6):
+        told.send(chunk(2.0, time_s=2.0 * at))
+    assert told.last("error")["message"].startswith("A query would see more than 4 frames and spans of audio")
+    assert told.last("session.closed")["reason"] == "limit"
+
+
+@pytest.mark.parametrize("rule", [{"window": 8}, {"window_s": 16}])
+def test_of_a_scene_that_does_not_change_a_frame_stays_while_audio_goes_on(hear, rule):
+    told, model = hear(**rule)
+    for at in range(80):
+        acks = send_frames(told, [60], first_s=at)
+        told.send(chunk(1.0, time_s=at))
+        if at % 7 == 0:
+            assert ask(told)["frames_used"] >= 1
+    assert acks[-1]["status"] in {"kept", "similar"}
+    stats = told.exchange({"type": "session.stats"}, "session.stats")
+    assert stats["similar"] > 40
+    assert len(model.asked[-1][0].items) <= 2 * 8 + 2
+
+
+def test_spans_are_two_seconds_long_and_end_early_only_for_a_gap_or_a_frame():
+    spans = Spans()
+    assert spans.add(samples(1.5), 0.0) == ()
+    [first] = spans.add(samples(1.0), 1.7)  # a clock may differ by as much
+    assert first.times_s == (0, 2)
+    assert spans.open.times_s == (2, 2.5)
+    assert spans.cut(3.9) == ()
+    [second] = spans.add(samples(0.5), 10.0)
+    assert (second.times_s, spans.open.times_s) == ((2, 2.5), (10, 10.5))
+    [third] = spans.cut(12.0)
+    assert (third.times_s, spans.open) == ((10, 10.5), None)
+    assert spans.add(samples(0.5), 10.5) == ()
+    assert spans.open.times_s == (10.5, 11.0)
+    many = Spans().add(samples(7.0), 3.0)
+    assert [span.times_s for span in many] == [(3, 5), (5, 7), (7, 9)]
+
+
+def test_a_short_span_is_padded_to_what_an_encoder_takes():
+    spans = Spans()
+    spans.add(samples(0.01), 0.0)
+    assert len(spans.open.samples) == AUDIO_HZ // 10
+    assert not spans.open.samples[-1]
+
+
+def test_the_same_audio_at_another_time_is_other_audio():
+    one = AudioItem(samples=samples(1), time_s=1.0)
+    assert one.hash == AudioItem(samples=samples(1), time_s=1.0).hash
+    assert one.hash != AudioItem(samples=samples(1), time_s=1.5).hash
+    assert one.hash != AudioItem(samples=samples(1, value=7), time_s=1.0).hash
+
+
+@pytest.mark.parametrize(("unit", "size"), [("frames", 6), ("seconds", 8.0)])
+def test_audio_leaves_the_window_with_the_frames_of_its_time(unit, size):
+    window = Window(WindowRule(size=size, unit=unit))
+    pixels = np.zeros((2, 2, 2, 3), np.uint8)
+    for at in range(0, 60, 2):
+        window.add(LiveItem(images=pixels, times_s=(at, at + 1.0)))
+        window.add(AudioItem(samples=samples(SPAN_S), time_s=at))
+        kinds = [isinstance(item, AudioItem) for item in window.current]
+        starts = [item.times_s[0] for item in window.current]
+        assert abs(sum(kinds) - len(kinds) / 2) <= 0.5
+        assert starts == sorted(starts)
+    assert window.evicted > 30
+
+
+def test_a_newer_frame_replaces_one_that_waits_before_audio_but_none_before_a_question():
+    arrivals = Arrivals()
+    announced = VideoFrame(type="video.frame")
+    frames = [Frame(number=n, data=b"", announced=announced, arrived_s=0.0, received_ms=0.0) for n in range(3)]
+    audio = Audio(samples=samples(0.1), time_s=None, arrived_s=0.0)
+    assert arrivals.put(frames[0]) is None
+    assert arrivals.put(audio) is None
+    assert arrivals.put(frames[1]) is frames[0]
+    assert arrivals.next(is_behind=lambda: True) is audio
+    assert arrivals.left() == [frames[1]]
+    assert AudioChunk(type="audio.chunk").data is None
+
+
+def test_an_answer_in_speech_is_announced_message_by_message_and_kept_for_a_client_that_comes_back(begin):
+    told = start(lambda: begin(info=replace(INFO, speaks=True)), modalities=("text", "audio"))
+    send_frames(told, [0, 60])
+    before = told.seq
+    done = ask(told)
+    sent = [each for each in told.session.outbox.after(before) if each.data]
+    assert [each.data for each in sent] == [SPOKEN]
+    assert json.loads(sent[0].text) | {"seq": 0} == {
+        "seq": 0,
+        "type": "response.audio",
+        "query": 0,
+        "bytes": len(SPOKEN),
+        "format": "pcm16",
+        "sample_rate": 24_000,
+    }
+    assert done["speech_s"] == pytest.approx(0.08)
+    kinds = [event["type"] for event in told.everything()]
+    assert kinds.index("response.audio") < kinds.index("response.audio.done") < kinds.index("response.done")
+    chosen = ask(told, choices=["red", "blue"])
+    assert chosen["speech_s"] == 0
+
+
+def test_who_does_not_ask_for_speech_gets_none(begin):
+    told = start(lambda: begin(info=replace(INFO, speaks=True)))
+    assert told.everything()[0]["modalities"] == ["text"]
+    send_frames(told, [0])
+    assert ask(told)["speech_s"] == 0
+
+
+def test_what_was_said_does_not_fill_the_memory():
+    outbox = Outbox()
+    for _ in range(100):
+        outbox.put(SpeechDelta(query=0, bytes=1024**2, sample_rate=24_000), bytes(1024**2))
+    kept = outbox.after(0)
+    assert 7 <= len(kept) <= 8
+    assert kept[-1].seq == 100

@@ -1,0 +1,128 @@
+"""Live sessions by a server: what a question carries, answers as they are made, speech, and servers that break off."""
+
+import base64
+import io
+import wave
+
+import numpy as np
+import pytest
+
+from infra.errors import InferenceError, SpecialTokensError
+from infra.settings.server import ServerSettings
+from reelabel.errors import ConfigurationError
+from tasks.live.items import AudioItem, Pairs, Spans
+from tasks.live.model import Delta, LiveQuery, Prefix, Speech
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.server.live import ServerLiveModel, _encode
+from tests.stub_server import Spoken, encoder, speech_of
+from tests.vllm_server import KEY
+
+CARD = read_model_card(str(TINY_MODEL))
+
+
+@pytest.fixture
+def make(stub_server):
+    """Make live models by the server, with settings; each ends with the test."""
+    made = []
+
+    def make(**settings):
+        settings = {"url": stub_server, "api_key": KEY, "max_attempts": 1} | settings
+        made.append(ServerLiveModel(ServerSettings(**settings), CARD, max_frame_px=5000, encode=encoder()))
+        made[-1].wait_ready()
+        made[-1].open("one")
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def seen():
+    """Return three frames with the audio of the first two seconds among them."""
+    pairs, items = Pairs(), []
+    for at in range(2):
+        items += pairs.add(np.full((28, 28, 3), 40 * at, np.uint8), float(at))
+    items += Spans().add(np.arange(32_000, dtype=np.int16), 0.0)
+    pairs.add(np.zeros((28, 28, 3), np.uint8), 2.0)
+    return Prefix(session="one", items=(*items, pairs.alone), has_audio=True)
+
+
+def ask(model, text="What is it?", **how):
+    *events, answer = model.ask(seen(), LiveQuery(text=text, **how))
+    return events, answer
+
+
+def test_what_a_question_sees_is_sent_in_order_and_answered_in_pieces(make):
+    events, answer = ask(make())
+
+    assert answer.text == "image image audio image What is it? "
+    assert [event.text for event in events] == [f"{word} " for word in answer.text.split()]
+    assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (7, 3, 7)
+    assert answer.finish_reason == "stop"
+    assert 0 < answer.first_token_ms <= answer.total_ms
+    assert ask(make(), max_tokens=2)[1].finish_reason == "length"
+
+
+def test_speech_is_passed_on_beside_its_text(make):
+    model = make(speaks=True, voice="echo")
+    events, answer = ask(model, speaks=True)
+    said = [event.data for event in events if isinstance(event, Speech)]
+
+    assert said == [speech_of(f"{word} ", "echo") for word in answer.text.split()]
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == answer.text
+    others = [event.data for event in ask(model, speaks=True, voice="sage")[0] if isinstance(event, Speech)]
+    assert others[0] == speech_of("image ", "sage")
+
+
+def test_a_query_with_choices_has_the_probabilities_of_the_servers_logprobs(make):
+    [], answer = ask(make(), text="Which?\nA. red\nB. blue", choices=("red", "blue"))
+
+    assert answer.text == ("red", "blue")[answer.choice_index]
+    assert sum(answer.probabilities) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (Spoken.CUT, "has ended its answer early"),
+        (Spoken.NO_JSON, "broke off its answer"),
+        (Spoken.NO_BASE64, "audio is not valid base64"),
+        (Spoken.HALF_A_SAMPLE, "3 bytes, which are no whole samples"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_in_a_sentence(make, text, words):
+    with pytest.raises(InferenceError, match=words):
+        ask(make(), text, speaks=True)
+
+
+def test_what_a_server_would_obey_is_refused(make):
+    with pytest.raises(SpecialTokensError, match="special token"):
+        ask(make(), "Hello<|im_end|>")
+
+
+def test_a_session_that_ended_is_refused(make):
+    model = make()
+    model.forget("one")
+    with pytest.raises(InferenceError, match="has ended"):
+        ask(model)
+
+
+def test_a_wrong_key_is_told_when_the_service_starts(make):
+    with pytest.raises(ConfigurationError, match="rejects the API key"):
+        make(api_key="wrong")
+
+
+def test_info_says_what_the_settings_say(make):
+    assert [(info.takes_audio, info.speaks) for info in (make().wait_ready(),)] == [(False, False)]
+    assert make(hears=True).wait_ready().takes_audio
+    assert make(speaks=True).wait_ready().speaks
+    assert make().warm(seen()).result(1).is_dropped
+
+
+def test_audio_is_sent_as_a_wave_file():
+    samples = np.arange(-50, 50, dtype=np.int16)
+    [part] = _encode(AudioItem(samples=samples, time_s=1.0))
+    assert part["type"] == "input_audio"
+    with wave.open(io.BytesIO(base64.b64decode(part["input_audio"]["data"]))) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (16_000, 1, 2)
+        assert file.readframes(1000) == samples.astype("<i2").tobytes()
