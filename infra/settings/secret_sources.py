@@ -36,7 +36,7 @@ def file_variables(model: type[BaseModel], *, prefix: str) -> dict[str, tuple[st
         for section, content in model.model_fields.items()
         if isinstance(content.annotation, type) and issubclass(content.annotation, BaseModel)
         for field, info in content.annotation.model_fields.items()
-        if _is_secret(info)
+        if is_secret(info)
     }
 
 
@@ -117,5 +117,6 @@ def _login(auth_string: SecretStr | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else basic_auth_headers(auth_string)
 
 
-def _is_secret(info: FieldInfo) -> bool:
+def is_secret(info: FieldInfo) -> bool:
+    """Return whether a setting is a secret, whose value must not be shown."""
     return SecretStr in {info.annotation, *get_args(info.annotation)}

@@ -39,7 +39,7 @@ from infra.settings.observability import LogSettings, MetricsSettings, ReportSet
 from infra.settings.retention import NotifySettings, RetentionSettings
 from infra.settings.sampling import SamplingSettings
 from infra.settings.schedule import NightlySettings, WatchSettings
-from infra.settings.secret_sources import file_variables, read_secret_files, resolve_blocks
+from infra.settings.secret_sources import file_variables, is_secret, read_secret_files, resolve_blocks
 from infra.settings.serve import ServeSettings
 from infra.settings.server import ServerSettings
 from infra.settings.store import StoreSettings
@@ -349,11 +349,21 @@ def _fields_of(name: str) -> Mapping[str, FieldInfo]:
     return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
 
 
+def _is_secret_place(place: Sequence[int | str]) -> bool:
+    section, name, *_ = (*map(str, place), "", "")
+    info = _fields_of(section).get(name) if section in Settings.model_fields else None
+    return info is not None and is_secret(info)
+
+
 def _explain(fault: ErrorDetails) -> str:
     where = ".".join(str(part) for part in fault["loc"])
     variable = _PREFIX + where.replace(".", "_").upper()
     value = repr(fault.get("input"))
     lists = dict.fromkeys(("tuple_type", "list_type"), f'must be a list; write it as ["a", "b"] (JSON in {variable})')
-    clause = describe_fault(fault, lists | {"extra_forbidden": f"unknown setting{_nearest_setting(fault['loc'])}"})
-    names_value = clause.startswith(("must", "has", "is not"))
+    clauses = lists | {"extra_forbidden": f"unknown setting{_nearest_setting(fault['loc'])}"}
+    is_secret_here = _is_secret_place(fault["loc"])
+    if is_secret_here:
+        clauses["too_short"] = "must have at least {min_length} characters"
+    clause = describe_fault(fault, clauses)
+    names_value = clause.startswith(("must", "has", "is not")) and not is_secret_here
     return f"{where}: {value} {clause}" if names_value else f"{where}: {clause}"
