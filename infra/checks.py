@@ -41,6 +41,10 @@ _DATABASE_LOGINS = {
 _LOGINS = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
 
+class _LoginRefusedError(Exception):
+    """Prefect's server answers, but refuses the login."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """The result of one check.
@@ -202,11 +206,14 @@ def check_prefect(settings: Settings) -> Check:
     shown = redact_uri(settings.prefect.api_url)
     try:
         version = _version_of(settings.prefect)
+    except _LoginRefusedError as error:
+        detail, advice = f"{shown} refuses the login ({error})", "Fix prefect.auth_string; it is user:password."
+        return Check(name="prefect", ok=False, detail=detail, advice=advice)
     except (OSError, http.client.HTTPException, ValueError) as error:
         return Check(
             name="prefect",
             ok=False,
-            detail=f"{shown} does not answer: {error}",
+            detail=f"{shown} does not answer ({error})",
             advice="Start the server, or fix prefect.api_url and prefect.auth_string.",
         )
     return Check(name="prefect", ok=True, detail=f"{version} at {shown}")
@@ -250,6 +257,8 @@ def _version_of(prefect: PrefectSettings) -> str:
         response = connection.getresponse()
         if response.status in _LOGINS and prefect.auth_string is None:
             return "login required, which Prefect's client has,"
+        if response.status in _LOGINS:
+            raise _LoginRefusedError(f"HTTP {response.status}")
         if response.status != http.client.OK:
             raise http.client.HTTPException(f"HTTP {response.status} {response.reason}")
         return response.read().decode().strip('"')

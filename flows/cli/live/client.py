@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -28,7 +29,7 @@ _OPEN_S = 10.0
 _RETRY_S = 0.5
 _MAX_EVENT_BYTES = 2**20
 # What a server answers that has no such WebSocket.
-_NO_ROUTE = {403, 404}
+_NO_ROUTE = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 
 
 class LiveClient:
@@ -205,6 +206,8 @@ def _socket_url(url: str) -> str:
 
 
 def _reason(error: InvalidStatus) -> str:
+    if error.response.status_code == HTTPStatus.UNAUTHORIZED:
+        return "its token is missing or wrong; set serve.token (REELABEL_SERVE_TOKEN) to that of the server."
     body = error.response.body or b""
     with suppress(ValueError, KeyError, TypeError):
         return printable(str(json.loads(body)["message"]))

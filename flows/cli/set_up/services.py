@@ -65,8 +65,8 @@ def print_checks(settings: Settings) -> int:
     for check in (*run_checks(with_running_services(settings)), *backend_of(settings).diagnose(settings)):
         faults += not check.ok
         mark = _FAULT if not check.ok else _WARNING if check.advice else _WELL
-        advice = f" {check.advice}" if check.advice else ""
-        print_line(mark, f" {check.name}: {check.detail}{advice}")
+        advice = f". {check.advice}" if check.advice else ""
+        print_line(mark, f" {check.name}: {check.detail.rstrip('.')}{advice}")
     return 2 if faults else 0
 
 

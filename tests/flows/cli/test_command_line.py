@@ -49,6 +49,7 @@ def manifest(tmp_path):
         ({"REELABEL_PREFECT_API_URL": f"http://{CLOSED}/api"}, "does not answer"),
         ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, f"http://{CLOSED}/api does not answer"),
         ({"REELABEL_PREFECT_API_URL": "garbage"}, "does not answer"),
+        ({"REELABEL_PREFECT_AUTH_STRING": "me:hunter2"}, "refuses the login (HTTP 401)"),
         ({"REELABEL_DATABASE_URL": f"postgresql://me:hunter2@{CLOSED}/db"}, "Postgres failed"),
         ({"REELABEL_STORE_ENDPOINT_URL": f"http://{CLOSED}"}, "cannot be used"),
         ({"REELABEL_STORE_URI": "file:///proc/nope"}, "store.uri file:///proc/nope cannot be used"),

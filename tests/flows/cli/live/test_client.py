@@ -247,7 +247,7 @@ def test_a_server_that_is_not_there_or_something_else_is_told_in_a_sentence(vide
 
 def test_a_server_with_a_token_takes_who_has_it(monkeypatch, video):
     with live_server(settings=Settings(serve=ServeSettings(token=TOKEN))) as server:
-        with pytest.raises(ConfigurationError, match="refuses the connection: This service needs its token"):
+        with pytest.raises(ConfigurationError, match="its token is missing or wrong"):
             run_live(options(video, server.url))
         monkeypatch.setenv("REELABEL_SERVE_TOKEN", TOKEN)
 
