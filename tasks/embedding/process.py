@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections import deque
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 TOWERS_COMMAND = (sys.executable, "-P", "-m", "tasks.embedding.towers_main")
 _DEATHS_PER_REQUEST = 2
-_LOG = logging.getLogger(__name__)
 
 
 class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
@@ -126,7 +124,7 @@ class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
         return arrays[0]
 
     def _ask(self, request: Message) -> Message:
-        for death in range(1, _DEATHS_PER_REQUEST + 1):
+        for _ in range(_DEATHS_PER_REQUEST):
             life = self._living()
             self._ready(life)
             try:
@@ -134,8 +132,6 @@ class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
             except LostError as error:
                 self._lose(life, error)
                 lost = f"The towers failed: {str(error).rstrip('.')}; see the log {self._log_path}."
-                if death < _DEATHS_PER_REQUEST:
-                    _LOG.warning("%s They are started again.", lost)
         raise EngineLostError(lost)
 
 

@@ -7,6 +7,7 @@ with it. What is asked and answered is left to the subclasses.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -43,6 +44,7 @@ class Loadable(Protocol):
 Config = TypeVar("Config", bound=Loadable)
 Info = TypeVar("Info")
 Answered = TypeVar("Answered")
+_LOG = logging.getLogger("reelabel")
 _END_TIMEOUT_S = 10
 
 
@@ -286,9 +288,13 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
             DiskFullError: A full disk is the cause.
             EngineClosedError: It was closed meanwhile.
         """
+        with self._lock:
+            is_news = self._life is life and not self._is_closed
         self._end(life, str(error))
         if self._is_closed:
             raise EngineClosedError(self.closed) from None
+        if is_news:
+            _LOG.warning("Model %s was lost: %s; see the log %s.", self._config.model, error, self._log_path)
         if error.full:
             raise error.full from None
 

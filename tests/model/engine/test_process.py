@@ -158,7 +158,7 @@ def test_answers_that_arrive_during_closing_are_discarded(make_engine):
     engine.closing.join()
 
 
-def test_a_killed_engine_is_noticed_and_can_be_restarted(make_engine):
+def test_a_killed_engine_is_noticed_and_can_be_restarted(make_engine, caplog):
     engine = make_engine()
     engine.wait_ready()
     os.kill(engine.pid, signal.SIGKILL)
@@ -166,6 +166,9 @@ def test_a_killed_engine_is_noticed_and_can_be_restarted(make_engine):
     with pytest.raises(EngineLostError, match="its process died"):
         engine.answer(batch_about(question()))
 
+    assert [each.levelname for each in caplog.records if "was lost: its process died; see the log" in each.message] == [
+        "WARNING"
+    ]
     engine.start()
     assert engine.answer(batch_about(question())) == [answer_to(question(), frame_file(1))]
     assert engine.times.restart_ms > 0
