@@ -41,10 +41,12 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
             with ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}"):
                 routers = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
             app = make_app(service, routers, open_paths=frozenset({page.PATH}))
-            answers = " and ".join(_PATHS[name] for name in settings.serve.load)
+            answers = ", ".join(_PATHS[name] for name in settings.serve.load)
 
             def say_where() -> None:
                 print_notice(f"Answering {answers} at {url_of(opened)}; Ctrl-C ends it.", console=OUT)
+                if "live" in settings.serve.load:
+                    print_notice(f"The page for a camera: {url_of(opened)}{page.PATH}", console=OUT)
 
             ended_by = serve(app, opened, settings.serve, ready=say_where)
             if ended_by == signal.SIGTERM:  # whatever a request that was given up still waits for

@@ -141,7 +141,7 @@ def _of_http(request: Request, error: HTTPException) -> JSONResponse:
     status = HTTPStatus(error.status_code)
     path = request.url.path
     messages: Mapping[HTTPStatus, str] = {
-        HTTPStatus.NOT_FOUND: f"There is nothing at {path}; /openapi.json lists what there is.",
+        HTTPStatus.NOT_FOUND: f"There is nothing at {path}; /docs and /openapi.json list what there is.",
         HTTPStatus.METHOD_NOT_ALLOWED: f"{path} does not take {request.method}; /openapi.json says what it takes.",
     }
     code = status.phrase.lower().replace(" ", "_")

@@ -91,7 +91,9 @@ def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
     if code == "NoSuchKey":
         return ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.")
     if status == HTTPStatus.NOT_FOUND:
-        return ConfigurationError(f"{where} has no bucket for {uri}; create it, or fix store.uri.")
+        return ConfigurationError(
+            f"{where} has no bucket for {uri}; create it, or check the bucket's name and store.endpoint_url."
+        )
     if (status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and code not in _FULL) or code.startswith(_KEY_FAULT):
         return _not_allowed(status, code, uri, where)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED or code in _FULL:
