@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +55,13 @@ def _take_ui(url: str, login: str) -> None:
 
 
 def _take_live(url: str) -> None:
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), sync_playwright() as playwright:
         make_demo(Path(folder), seed=5, clips=1, uri_prefix=folder)
         camera = Path(folder, "camera.mjpeg")
         _write_camera(next(Path(folder).glob("clip-*")), camera)
-        shown = [*_OPTIONS, *_CAMERA, f"--use-file-for-fake-video-capture={camera}"]
+        shown = [*_OPTIONS, *_CAMERA, f"--use-file-for-fake-video-capture={camera.name}"]
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=shown)
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page = browser.new_page(viewport={"width": 1280, "height": 1340})
         page.goto(f"{url}/live")
         page.get_by_role("button", name="Start").click()
         page.wait_for_timeout(2 * _SETTLED_MS)
@@ -75,11 +77,11 @@ def _take_live(url: str) -> None:
 def _write_camera(clip: Path, camera: Path) -> None:
     """Write a clip as the one file of moving JPEGs that Chromium takes for a camera; it starts over at the end."""
     with av.open(str(clip)) as source, av.open(str(camera), "w", format="mjpeg") as target:
-        stream = target.add_stream("mjpeg", rate=30, options={"q": "2"})
+        stream = target.add_stream("mjpeg", rate=30)
         stream.width, stream.height, stream.pix_fmt = 320, 240, "yuvj420p"
-        for frame in source.decode(video=0):
+        for number, frame in enumerate(source.decode(video=0)):
             shown = frame.reformat(width=320, height=240, format="yuvj420p")
-            shown.pts = None
+            shown.pts, shown.time_base = number, Fraction(1, 30)
             target.mux(stream.encode(shown))
         target.mux(stream.encode(None))
 

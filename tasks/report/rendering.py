@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # The most bytes of a page.
 MAX_BYTES = 3_000_000
 _MINUTE_S, _HOUR_S = 60, 3600
+# From here on, tenths of a millisecond say nothing.
+_WHOLE_FROM_MS = 1000
 
 
 @cache
@@ -40,7 +42,7 @@ def environment() -> Environment:
         "percent": lambda share: f"{share:.1%}",
         "duration": duration,
         "p_value": format_p_value,
-        "ms": lambda ms: f"{ms:,.1f}",
+        "ms": lambda ms: f"{ms:,.1f}" if ms < _WHOLE_FROM_MS else f"{ms:,.0f}",
         "moment": _moment,
         "points": lambda share: f"{share * 100:+.1f}",
         "interval": _interval,

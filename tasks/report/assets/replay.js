@@ -27,10 +27,11 @@ function replay() {
     frames: whole(clip.numFrames),
   })) document.getElementById(`${id}-out`).textContent = text;
   const name = sliders.sampler.value;
+  const title = name.charAt(0).toUpperCase() + name.slice(1);
   replayRows.replaceChildren(
     replayedRow("Keyframes", "keyframes", clip, sampleKeyframes(clip)),
     replayedRow("Uniform", "uniform", clip, sampleUniformly(clip)),
-    replayedRow(name === data.native_sampler ? `${name}, native to the model` : name, "sampler", clip, SAMPLERS[name](clip)),
+    replayedRow(name === data.native_sampler ? `${title}, native to the model` : title, "sampler", clip, SAMPLERS[name](clip)),
   );
 }
 
