@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
 from benchmarks.peers import environment
-from benchmarks.peers.cases import LONG_S, OURS, PEERS, PLAIN, count_lines, dirty_case, frame_cases
+from benchmarks.peers.cases import LONG_S, dirty_case, frame_cases
 from benchmarks.peers.counter import Traffic
 from benchmarks.peers.measure import Outcome, pythons_of
+from benchmarks.peers.peer import OURS, PEERS, PLAIN, count_lines
 from benchmarks.peers.report import panels, peer_table, record, target_is_met
 from benchmarks.peers.scripts.job import FrameJob, pick_evenly
 from benchmarks.peers.watch import Run, last_words, run_script
@@ -23,7 +24,7 @@ from reelabel.errors import ReelabelError
 CASES = {case.name: case for case in frame_cases(0, 2, 1)}
 KEYFRAMES, UNIFORM = CASES["keyframes, 2 of 600 s"], CASES["uniform, 2 of 600 s"]
 DAFT = next(peer for peer in PEERS if peer.script == "daft")
-ROWS = tuple({"uri": f"s3://b/{number}.mp4", "frames": 16, "given": 300, "error": ""} for number in range(2))
+ROWS = tuple({"id": f"s3://b/{number}.mp4", "frames": 16, "given": 300, "error": ""} for number in range(2))
 
 
 def outcome(peer, wall_s, *, case=KEYFRAMES, rows=ROWS, why="", start_s=0.5):
@@ -45,8 +46,8 @@ def test_rows_that_are_lost_doubled_failed_or_short_are_counted():
     rows = [
         *ROWS,
         ROWS[0],
-        {**ROWS[1], "uri": "c", "frames": 15},
-        {**ROWS[1], "uri": "d", "frames": 0, "error": "gone"},
+        {**ROWS[1], "id": "c", "frames": 15},
+        {**ROWS[1], "id": "d", "frames": 0, "error": "gone"},
     ]
 
     case = replace(KEYFRAMES, copies=6)
@@ -59,7 +60,7 @@ def test_a_video_that_cannot_be_read_should_fail():
     case = dirty_case(60)
     names = case.file_names
     rows = [
-        {"uri": name, "frames": 16 * (len(name) == 9), "given": 0, "error": "no" * (len(name) > 9)} for name in names
+        {"id": name, "frames": 16 * (len(name) == 9), "given": 0, "error": "no" * (len(name) > 9)} for name in names
     ]
 
     assert sorted(name[6:] for name in names if "-" in name) == ["broken.mp4", "broken.mp4", "gone.mp4", "stalls.mp4"]
@@ -99,17 +100,17 @@ def test_the_table_tells_medians_and_why_a_peer_has_none():
 def test_a_peer_that_lacks_a_kind_of_frames_says_so():
     ray, nemo = (next(peer for peer in PEERS if peer.script == name) for name in ("ray_data", "nemo_curator"))
 
-    assert "rate" in ray.lack(KEYFRAMES)
-    assert "encoded anew" in nemo.lack(UNIFORM)
-    assert not ray.lack(UNIFORM)
-    assert not DAFT.lack(KEYFRAMES)
+    assert "rate" in ray.lack(KEYFRAMES.wants)
+    assert "encoded anew" in nemo.lack(UNIFORM.wants)
+    assert not ray.lack(UNIFORM.wants)
+    assert not DAFT.lack(KEYFRAMES.wants)
 
 
 def test_lines_are_those_that_hold_code():
     code = '"""What it\n\nis."""\n\n# why\nimport os  # this\n\n\ndef f():\n    """Say."""\n    return """a\nb"""\n'
 
     assert count_lines(code) == 4
-    assert all(0 < peer.lines <= 60 for peer in (OURS, *PEERS) if not peer.lack(UNIFORM))
+    assert all(0 < peer.lines("frames") <= 60 for peer in (OURS, *PEERS) if not peer.lack(UNIFORM.wants))
 
 
 def test_frames_are_picked_evenly():
@@ -174,7 +175,7 @@ def test_the_smallest_size_with_the_plain_script_alone(tmp_path):
     size_bytes = (tmp_path / "640x360-gop60-32s.mp4").stat().st_size
     for row in rows:
         assert not any(row["faults"].values())
-        assert row["given"] == 32
+        assert row["figures"] == {"given": 32}
         [run] = row["runs"]
         assert run["wall_s"] > run["start_s"] > 0
         assert min(run["cpu_s"], run["peak_bytes"], run["requests"]) > 0

@@ -8,11 +8,11 @@ import daft
 from daft.functions import video_file, video_frames, video_keyframes
 from daft.io import IOConfig, S3Config
 
-from benchmarks.peers.scripts.job import began, pick_evenly, read_job, report
+from benchmarks.peers.scripts.job import FrameJob, began, pick_evenly, read_job, report
 
 
 def main() -> None:
-    job = read_job()
+    job = read_job(FrameJob)
     place = S3Config(endpoint_url=job.endpoint, key_id=job.key, access_key=job.secret, region_name="us-east-1")
     file = video_file(daft.col("uri"), io_config=IOConfig(s3=place))
     began()

@@ -33,7 +33,7 @@ def frames_of(uri: str, s3, job: FrameJob) -> list:
 
 
 def main() -> None:
-    job = read_job()
+    job = read_job(FrameJob)
     s3 = boto3.client("s3", endpoint_url=job.endpoint, aws_access_key_id=job.key, aws_secret_access_key=job.secret)
     began()
     with ThreadPoolExecutor(4 * job.cores) as threads:

@@ -6,11 +6,11 @@ https://docs.pixeltable.com/platform/iterators and https://docs.pixeltable.com/s
 import os
 from collections import Counter
 
-from benchmarks.peers.scripts.job import began, pick_evenly, read_job, report
+from benchmarks.peers.scripts.job import FrameJob, began, pick_evenly, read_job, report
 
 
 def main() -> None:
-    job = read_job()
+    job = read_job(FrameJob)
     os.environ |= {"PIXELTABLE_HOME": job.folder, "AWS_ENDPOINT_URL": job.endpoint, "AWS_ACCESS_KEY_ID": job.key}
     os.environ |= {"AWS_SECRET_ACCESS_KEY": job.secret, "AWS_DEFAULT_REGION": "us-east-1"}
     import pixeltable as pxt  # noqa: PLC0415 - reads its settings when it is imported
