@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SCRIPTS = Path(__file__).with_name("scripts")
-_SHARED = re.compile(r"^from benchmarks\.peers\.scripts\.(\w+)\.(\w+) import", re.MULTILINE)
+_SHARED = re.compile(r"^\s*from benchmarks\.peers\.scripts\.(\w+)\.(\w+) import", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

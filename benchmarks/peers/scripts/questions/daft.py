@@ -6,6 +6,7 @@ https://docs.daft.ai/en/stable/ai-functions/prompt/ and https://docs.daft.ai/en/
 from pathlib import Path
 
 import daft
+import ray
 from daft.ai.openai.provider import OpenAIProvider
 from daft.functions import prompt
 
@@ -17,6 +18,7 @@ def main() -> None:
     job = read_job(QuestionJob)
     answers, kept = f"{job.folder}/answers", {}
     if job.resumable:
+        ray.init(num_cpus=job.cores, include_dashboard=False, log_to_driver=False)
         daft.set_runner_ray()
         store = daft.CheckpointStore(f"file://{job.folder}/checkpoints")
         kept = {"checkpoint": daft.CheckpointConfig(store=store, on="job_id")}

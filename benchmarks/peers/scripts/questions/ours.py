@@ -41,7 +41,7 @@ def main() -> None:
     )
     for row in csv.DictReader(labels.stdout.splitlines()):
         letter = "ABCD"[int(row["choice_index"])] if row["choice_index"] else ""
-        report_answer(row["job_id"], letter, is_new=row["run_id"] == run_id, error=row["error_message"])
+        report_answer(row["job_id"], letter, is_new=row["run_id"] == run_id, error=row["message"])
 
 
 if __name__ == "__main__":
