@@ -1,6 +1,6 @@
 """Answers by Daft's `prompt`, which asks a server; a run that can be resumed is checkpointed, by Daft's Ray runner.
 
-https://docs.daft.ai/en/stable/ai-functions/prompt/ and https://docs.daft.ai/en/stable/use-case/checkpointing/
+https://docs.daft.ai/en/stable/api/functions/prompt/ and https://docs.daft.ai/en/stable/use-case/checkpointing/
 """
 
 from pathlib import Path
