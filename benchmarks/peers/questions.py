@@ -232,4 +232,4 @@ def _most_pixels(model: str) -> int:
 
 def _letter_tokens(model: str) -> list[int]:
     tokenizer = Tokenizer.from_file(f"{model}/tokenizer.json")
-    return [tokenizer.token_to_id(letter) for letter in _LETTERS]
+    return [token for letter in _LETTERS if (token := tokenizer.token_to_id(letter)) is not None]
