@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -16,7 +17,7 @@ from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from benchmarks.peers.cases import Case
     from benchmarks.peers.counter import CountingRelay, Traffic
@@ -117,52 +118,65 @@ class Bench:
         done: dict[tuple[str, Case], list[_Done]] = {(peer.name, case): [] for peer in peers for case in cases}
         why = {
             (peer.name, case): peer.lack(case.wants) or _unavailable(pythons[peer.name])
-            for peer, case in _all(peers, cases)
+            for peer in peers
+            for case in cases
         }
         for number in range(1, self.rounds + 1):
             for peer in peers:
-                with TemporaryDirectory(prefix="reelabel-") as root:
-                    work_s = 0.0
-                    for case in cases:
-                        if why[peer.name, case]:
-                            break
-                        on_run(f"{case.name}: {peer.name}, round {number} of {self.rounds}")
-                        python = pythons[peer.name]
-                        assert not isinstance(python, ReelabelError)
-                        folder = Path(root) / (case.state or "only")
-                        folder.mkdir(exist_ok=True)
-                        each = self._run(
-                            python,
-                            f"{case.kind}.{peer.script}",
-                            ask(case)(str(folder)),
-                            work_s if case.is_killed else None,
-                        )
-                        work_s = work_s or each.run.wall_s - each.run.start_s
-                        done[peer.name, case].append(each)
-                        why[peer.name, case] = "" if case.is_killed else each.run.error
-                        how = each.run.error and f": {each.run.error}"
-                        on_run(f"{case.name}: {peer.name} has taken {each.run.wall_s:.2f} s{how}")
+                able = [case for case in cases if not why[peer.name, case]]
+                python = pythons[peer.name]
+                if not able or isinstance(python, ReelabelError):
+                    continue
+                say = partial(_say, on_run, f"{peer.name}, round {number} of {self.rounds}")
+                for case, each in self._follow(peer, able, python, ask=ask, say=say):
+                    done[peer.name, case].append(each)
+                    why[peer.name, case] = "" if case.is_killed else each.run.error
         return [
             Outcome(
                 peer=peer,
                 case=case,
                 runs=tuple(each.run for each in done[peer.name, case]),
                 traffic=tuple(each.traffic for each in done[peer.name, case]),
-                why=why[peer.name, case] or ("" if done[peer.name, case] else "it has not come so far"),
+                why=why[peer.name, case] or ("" if done[peer.name, case] else "its run before this one has failed"),
             )
             for case in cases
             if not case.is_killed
             for peer in peers
         ]
 
-    def _run(self, python: Path | str, script: str, asked: Place, work_s: float | None) -> _Done:
+    def _follow(
+        self,
+        peer: Peer,
+        cases: Sequence[Case],
+        python: Path | str,
+        *,
+        ask: Callable[[Case], Callable[[str], Place]],
+        say: Callable[[str], None],
+    ) -> Iterator[tuple[Case, _Done]]:
+        """Run a peer on cases that follow each other, until one fails; half the work of the first is when to kill."""
+        work_s = 0.0
+        with TemporaryDirectory(prefix="reelabel-") as root:
+            for case in cases:
+                say(case.name)
+                folder = Path(root) / (case.state or "only")
+                folder.mkdir(exist_ok=True)
+                asked = ask(case)(str(folder))
+                kill_after_s = work_s / 2 if case.is_killed else None
+                done = self._run(python, f"{case.kind}.{peer.script}", asked, kill_after_s)
+                work_s = work_s or done.run.wall_s - done.run.start_s
+                say(f"{case.name}: {done.run.wall_s:.2f} s {done.run.error}")
+                yield case, done
+                if done.run.error and not case.is_killed:
+                    return
+
+    def _run(self, python: Path | str, script: str, asked: Place, kill_after_s: float | None) -> _Done:
         before = self.relay.traffic
         run = run_script(
             python,
             script,
             json.dumps(asdict(asked)),
             limit_s=self.limit_s,
-            kill_after_s=None if work_s is None else work_s / 2,
+            kill_after_s=kill_after_s,
             log_path=self.logs / f"{script}.log",
             variables=self.environment,
         )
@@ -191,8 +205,8 @@ def pythons_of(peers: Iterable[Peer], folder: Path) -> dict[str, Path | str | Re
     return found
 
 
-def _all(peers: Sequence[Peer], cases: Sequence[Case]) -> list[tuple[Peer, Case]]:
-    return [(peer, case) for peer in peers for case in cases]
+def _say(on_run: Callable[[str], None], who: str, text: str) -> None:
+    on_run(f"{who}: {text}")
 
 
 def _unavailable(python: Path | str | ReelabelError) -> str:
