@@ -74,7 +74,7 @@ def run_script(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=_environment() | dict(variables or {}),
+            env=_environment(variables or {}),
             start_new_session=True,
         )
     watch = _Watch(process.pid, started + limit_s, kill_after_s)
@@ -98,11 +98,12 @@ def run_script(
     )
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of all scripts: nothing that was set for us or the user's own S3."""
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of all scripts, with some variables: nothing that was set for us or the user's own S3."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "REELABEL_", "VLLM_"))}
     telling_nobody = {"DO_NOT_TRACK": "1", "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1"}
-    return kept | telling_nobody | {"PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(filter(None, [str(_ROOT), variables.get("PYTHONPATH")]))
+    return kept | telling_nobody | dict(variables) | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def _listen(lines: Iterable[str], watch: _Watch) -> tuple[float, list[Mapping[str, Any]]]:

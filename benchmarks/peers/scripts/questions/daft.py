@@ -35,7 +35,8 @@ def main() -> None:
         )
         questions = daft.read_parquet(f"{job.table}/*.parquet", **kept)
         began()
-        questions.select("job_id", letter.alias("letter")).write_parquet(answers)
+        answered = questions.select("job_id", letter.alias("letter"))
+        answered.write_parquet(answers, write_mode="append" if job.resumable else "overwrite")
     for row in daft.read_parquet(f"{answers}/*.parquet", file_path_column="path").iter_rows():
         report_answer(row["job_id"], row["letter"].strip(), is_new=Path(row["path"]).name not in before)
 

@@ -9,19 +9,20 @@ import os
 from pathlib import Path
 
 import ray
+from ray.data import SaveMode
 from ray.data.checkpoint import CheckpointConfig
 from ray.data.llm import build_processor, vLLMEngineProcessorConfig
 
 from benchmarks.peers.scripts.job import QuestionJob, began, read_job, report_answer
 from benchmarks.peers.scripts.questions.server import loading
 
-STAGES = 6  # with fewer CPUs than stages, these wait for each other
+CPUS = 8  # with fewer, its stages and the engine wait for each other
 
 
 def main() -> None:
     job = read_job(QuestionJob)
     answers = Path(job.folder) / "answers"
-    ray.init(num_cpus=STAGES, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     if job.resumable:
@@ -54,7 +55,8 @@ def main() -> None:
         postprocess=lambda row: {"job_id": row["job_id"], "letter": row["generated_text"]},
     )
     began()
-    processor(ray.data.read_parquet(job.table)).write_parquet(str(answers))
+    mode = SaveMode.APPEND if job.resumable else SaveMode.OVERWRITE
+    processor(ray.data.read_parquet(job.table)).write_parquet(str(answers), mode=mode)
     for path in answers.glob("*.parquet"):
         for row in ray.data.read_parquet(str(path)).iter_rows():
             report_answer(row["job_id"], row["letter"].strip(), is_new=path not in before)
