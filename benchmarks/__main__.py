@@ -466,6 +466,14 @@ def peers(  # noqa: PLR0913 - a command's options
         int | None,
         typer.Option(min=8, max=10_000, help="Instead, ask for frames of so many clips, of which some cannot be read."),
     ] = None,
+    questions: Annotated[
+        int | None,
+        typer.Option(min=8, max=100_000, help="Instead, ask so many questions, eight about each clip, and again."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Who answers them: tiny, 100m, or both, comma-separated.")] = "tiny",
+    kill: Annotated[
+        bool, typer.Option("--kill", help="Also kill each halfway through the questions, and let it continue.")
+    ] = False,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -473,7 +481,8 @@ def peers(  # noqa: PLR0913 - a command's options
 
     Exit with 1 where a target is missed.
     """
-    from benchmarks.peers.cases import PEERS  # noqa: PLC0415
+    from benchmarks.peers.cases import QUESTIONS_PER_VIDEO  # noqa: PLC0415
+    from benchmarks.peers.peer import PEERS  # noqa: PLC0415
     from benchmarks.peers.report import print_report  # noqa: PLC0415
     from benchmarks.peers.runner import Comparison  # noqa: PLC0415
 
@@ -481,6 +490,9 @@ def peers(  # noqa: PLR0913 - a command's options
     comparison = Comparison(names=names, folder=folder, rounds=rounds, limit_s=limit)
     if dirty:
         outcomes = comparison.dirty_frames(dirty)
+    elif questions:
+        models = _names(model, ("tiny", "100m"), "--model")
+        outcomes = comparison.questions(models, questions // QUESTIONS_PER_VIDEO, dying=kill)
     else:
         outcomes = comparison.frames(_lengths("8,2,1" if brief else clips, "--clips"))
     raise typer.Exit(print_report(outcomes, rounds=rounds, as_json=json, plot=plot))

@@ -1,24 +1,62 @@
-"""What every peer is asked for, and the peers."""
+"""What every peer is asked for."""
 
 from __future__ import annotations
 
-import io
-import tokenize
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.media.clips import FPS, BenchClip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-_SCRIPTS = Path(__file__).with_name("scripts")
+    Rows = Sequence[Mapping[str, Any]]
+
 FRAMES = 16
+QUESTIONS_PER_VIDEO = 8
 SHORT_S, LONG_S, FILM_S = 32, 600, 3600  # the shortest has 16 keyframes
 _SEGMENT_S = 30
 _DIRTY_EVERY, _DIRTY_FIRST = 50, 7
+_LEAST_RATIO = 3.0
+
+
+class Case(Protocol):
+    """What a script is asked for in one run."""
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+
+    @property
+    def kind(self) -> str:
+        """Folder of the scripts."""
+
+    @property
+    def wants(self) -> str:
+        """What a peer may lack."""
+
+    @property
+    def state(self) -> str:
+        """Name of the folder that the run shares with those before it, of the same peer and round."""
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether the run is killed halfway; the next one continues it, and is the one that is told of."""
+
+    @property
+    def is_race(self) -> bool:
+        """Whether we should be first."""
+
+    @property
+    def least_ratio(self) -> float:
+        """How many times as long as we the best tool should take."""
+
+    def faults(self, rows: Rows) -> dict[str, int]:
+        """Count what is wrong with the rows of a run."""
+
+    def figures(self, rows: Rows) -> dict[str, int]:
+        """Return what is counted of the rows of a run, by its heading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +80,25 @@ class FrameCase:
     start_s: float
     end_s: float
     is_dirty: bool = False
+
+    kind = "frames"
+    state = ""
+    is_killed = False
+    is_race = True
+
+    @property
+    def wants(self) -> str:
+        """The choice of frames."""
+        return self.choice
+
+    @property
+    def least_ratio(self) -> float:
+        """More than 1 where keyframes of long clips are asked for."""
+        return _LEAST_RATIO if self.choice == "keyframes" and self.length_s == LONG_S else 1.0
+
+    def figures(self, rows: Rows) -> dict[str, int]:
+        """Count the frames that the library handed to the script."""
+        return {"given": sum(row["given"] for row in rows)}
 
     @property
     def length_s(self) -> int:
@@ -74,76 +131,26 @@ class FrameCase:
         """Frames per second of the clip."""
         return FPS
 
-    def faults(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    def faults(self, rows: Rows) -> dict[str, int]:
         """Count rows that were lost, told twice, failed though their video is whole, or have other numbers of frames.
 
         A video that is broken, gone or stalls should fail.
         """
         counts = count_faults(rows, self.copies)
-        bad = [row for row in rows if any(word in row["uri"] for word in ("-broken", "-gone", "-stalls"))]
+        bad = [row for row in rows if any(word in row["id"] for word in ("-broken", "-gone", "-stalls"))]
         short = sum(not row["error"] and row["frames"] != FRAMES for row in rows if row not in bad)
         silent = sum(not row["error"] for row in bad)
         return counts | {"failed": counts["failed"] - len(bad) + silent, "short": short, "silent": silent}
 
 
-def count_faults(rows: Sequence[Mapping[str, Any]], wanted: int) -> dict[str, int]:
+def count_faults(rows: Rows, wanted: int) -> dict[str, int]:
     """Count what is wrong with the rows of one run about `wanted` videos."""
-    told = Counter(row["uri"] for row in rows)
+    told = Counter(row["id"] for row in rows)
     return {
         "lost": wanted - len(told),
         "doubled": sum(number - 1 for number in told.values()),
         "failed": sum(bool(row["error"]) for row in rows),
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """A tool that does the same jobs.
-
-    Attributes:
-        name: Name in tables.
-        script: Beginning of the names of its scripts.
-        environment: Name of its environment; None uses ours.
-        lacks: Why it has no row of a kind, by the case's choice.
-    """
-
-    name: str
-    script: str
-    environment: str | None = None
-    lacks: tuple[tuple[str, str], ...] = ()
-
-    def lack(self, case: FrameCase) -> str:
-        """Return why it cannot do a case; empty if it can."""
-        return dict(self.lacks).get(case.choice, "")
-
-    @property
-    def lines(self) -> int:
-        """Return the lines of its script that hold code: no comments, docstrings or blank lines."""
-        return count_lines((_SCRIPTS / f"{self.script}_frames.py").read_text())
-
-
-_TRANSCODES = "its frames are of clips that it has encoded anew"
-OURS = Peer(name="reelabel", script="ours")
-PLAIN = (Peer(name="plain script", script="plain"), Peer(name="plain, by URL", script="url"))
-PEERS = (
-    *PLAIN,
-    Peer(name="Daft", script="daft", environment="daft"),
-    Peer(name="Pixeltable", script="pixeltable", environment="pixeltable"),
-    Peer(
-        name="Ray Data",
-        script="ray_data",
-        environment="ray_data",
-        lacks=(("keyframes", "its reader chooses frames by their rate alone"),),
-    ),
-    Peer(
-        name="DataChain",
-        script="datachain",
-        environment="datachain",
-        lacks=(("keyframes", "it finds frames by their number alone"),),
-    ),
-    # https://docs.nvidia.com/nemo/curator/latest/curate-video/process-data/index.html, and its ClipTranscodingStage
-    Peer(name="NeMo Curator", script="nemo_curator", lacks=(("keyframes", _TRANSCODES), ("uniform", _TRANSCODES))),
-)
 
 
 def frame_cases(shorts: int, longs: int, films: int) -> list[FrameCase]:
@@ -185,19 +192,3 @@ def dirty_case(shorts: int) -> FrameCase:
 
 
 _LENGTHS_S = (SHORT_S, LONG_S, FILM_S)
-
-
-def count_lines(code: str) -> int:
-    """Return the number of lines that hold code: no comments, docstrings or blank lines."""
-    return len(set(_code_lines(code)))
-
-
-def _code_lines(code: str) -> Iterator[int]:
-    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    is_statement_start = True
-    for token in tokenize.generate_tokens(io.StringIO(code).readline):
-        is_docstring = token.type == tokenize.STRING and is_statement_start
-        if token.type not in silent and not is_docstring:
-            yield from range(token.start[0], token.end[0] + 1)
-        if token.type not in {tokenize.COMMENT, tokenize.NL}:
-            is_statement_start = token.type in {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from benchmarks.peers.cases import Case
     from benchmarks.peers.measure import Bench
     from reelabel.sources.object_store import ObjectStore
 
@@ -32,8 +33,9 @@ class FrameVideos:
         self._root_uri = root_uri
         self._stored: set[str] = set()
 
-    def ask(self, case: FrameCase, bench: Bench) -> Callable[[str], FrameJob]:
+    def ask(self, case: Case, bench: Bench) -> Callable[[str], FrameJob]:
         """Store the videos of a case; return what makes a script's job, given its folder."""
+        assert isinstance(case, FrameCase)
         uris = [f"{self._root_uri}/{case.folder_name}/{name}" for name in case.file_names]
         body = case.clip.make(self._folder).read_bytes()
         for uri in uris:

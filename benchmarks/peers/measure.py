@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.peers.environment import peer_python
 from benchmarks.peers.watch import Run, run_script
@@ -15,12 +17,12 @@ from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from benchmarks.peers.cases import FrameCase, Peer
+    from benchmarks.peers.cases import Case
     from benchmarks.peers.counter import CountingRelay, Traffic
-    from benchmarks.peers.scripts.job import FrameJob
+    from benchmarks.peers.peer import Peer
+    from benchmarks.peers.scripts.job import Place
     from infra.settings import StoreSettings
 
 
@@ -37,7 +39,7 @@ class Outcome:
     """
 
     peer: Peer
-    case: FrameCase
+    case: Case
     runs: tuple[Run, ...] = field(default=(), repr=False)
     traffic: tuple[Traffic, ...] = ()
     why: str = ""
@@ -48,24 +50,29 @@ class Outcome:
         return bool(self.runs) and not self.why
 
     def middle(self, value: Callable[[Run], float]) -> float:
-        """Return the median of the runs."""
-        return median(map(value, self.runs))
+        """Return the median of the runs; of a peer that has failed, that of the failed run."""
+        return median(map(value, self.runs if self.is_whole else self.runs[-1:]))
 
     @property
     def read_bytes(self) -> float:
-        """Median of the bytes that came from the store."""
-        return median(each.received_bytes for each in self.traffic)
+        """Median of the bytes that came from the store; of a peer that has failed, those of the failed run."""
+        return median(each.received_bytes for each in (self.traffic if self.is_whole else self.traffic[-1:]))
 
     @property
-    def given(self) -> int:
-        """Frames that the library handed to the script, in the last run."""
-        return sum(row["given"] for row in self.runs[-1].rows)
+    def figures(self) -> Mapping[str, int]:
+        """What is counted of the rows of the last run."""
+        return self.case.figures(self.runs[-1].rows) if self.runs else {}
 
     @property
     def faults(self) -> Mapping[str, int]:
         """Rows of the worst run that were lost, told twice, failed or are wrong."""
         counts = [self.case.faults(run.rows) for run in self.runs]
         return {name: max(each[name] for each in counts) for name in counts[0]} if counts else {}
+
+
+class _Done(NamedTuple):
+    run: Run
+    traffic: Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +85,7 @@ class Bench:
         logs: Folder for what the scripts print.
         rounds: Runs of each peer on each case.
         limit_s: Seconds after which a run is ended.
+        environment: Variables of all scripts.
     """
 
     store: StoreSettings
@@ -85,59 +93,94 @@ class Bench:
     logs: Path
     rounds: int
     limit_s: float
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    python = sys.executable
 
     def measure(
         self,
         peers: Sequence[Peer],
-        case: FrameCase,
+        cases: Sequence[Case],
         pythons: Mapping[str, Path | str | ReelabelError],
         *,
-        ask: Callable[[str], FrameJob],
+        ask: Callable[[Case], Callable[[str], Place]],
         on_run: Callable[[str], None],
     ) -> list[Outcome]:
-        """Run all peers once a round; one that has failed is not run again.
+        """Run all peers once a round on cases that follow each other; one that has failed is not run again.
 
         Args:
             peers: The peers.
-            case: What they are asked for.
+            cases: What they are asked for in turn; cases of one state share a folder.
             pythons: Their interpreters.
-            ask: Returns what a script is asked, given a folder of its own.
+            ask: Returns, for a case, what a script is asked, given its folder.
             on_run: Called with a description of each run, before and after it.
         """
-        runs: dict[str, list[tuple[Run, Traffic]]] = {peer.name: [] for peer in peers}
-        why = {peer.name: peer.lack(case) or _unavailable(pythons[peer.name]) for peer in peers}
+        done: dict[tuple[str, Case], list[_Done]] = {(peer.name, case): [] for peer in peers for case in cases}
+        why = {
+            (peer.name, case): peer.lack(case.wants) or _unavailable(pythons[peer.name])
+            for peer in peers
+            for case in cases
+        }
         for number in range(1, self.rounds + 1):
             for peer in peers:
-                if not why[peer.name]:
-                    on_run(f"{case.name}: {peer.name}, round {number} of {self.rounds}")
-                    python = pythons[peer.name]
-                    assert not isinstance(python, ReelabelError)
-                    run, traffic = self._run(python, f"{peer.script}_frames", ask)
-                    runs[peer.name].append((run, traffic))
-                    why[peer.name] = run.error
-                    on_run(f"{case.name}: {peer.name} has taken {run.wall_s:.2f} s{run.error and ': '}{run.error}")
+                able = [case for case in cases if not why[peer.name, case]]
+                python = pythons[peer.name]
+                if not able or isinstance(python, ReelabelError):
+                    continue
+                say = partial(_say, on_run, f"{peer.name}, round {number} of {self.rounds}")
+                for case, each in self._follow(peer, able, python, ask=ask, say=say):
+                    done[peer.name, case].append(each)
+                    why[peer.name, case] = "" if case.is_killed else each.run.error
         return [
             Outcome(
                 peer=peer,
                 case=case,
-                runs=tuple(run for run, _ in runs[peer.name]),
-                traffic=tuple(traffic for _, traffic in runs[peer.name]),
-                why=why[peer.name],
+                runs=tuple(each.run for each in done[peer.name, case]),
+                traffic=tuple(each.traffic for each in done[peer.name, case]),
+                why=why[peer.name, case] or ("" if done[peer.name, case] else "its run before this one has failed"),
             )
+            for case in cases
+            if not case.is_killed
             for peer in peers
         ]
 
-    def _run(self, python: Path | str, script: str, ask: Callable[[str], FrameJob]) -> tuple[Run, Traffic]:
+    def _follow(
+        self,
+        peer: Peer,
+        cases: Sequence[Case],
+        python: Path | str,
+        *,
+        ask: Callable[[Case], Callable[[str], Place]],
+        say: Callable[[str], None],
+    ) -> Iterator[tuple[Case, _Done]]:
+        """Run a peer on cases that follow each other, until one fails; half the work of the first is when to kill."""
+        work_s = 0.0
+        with TemporaryDirectory(prefix="reelabel-") as root:
+            for case in cases:
+                say(case.name)
+                folder = Path(root) / (case.state or "only")
+                folder.mkdir(exist_ok=True)
+                asked = ask(case)(str(folder))
+                kill_after_s = work_s / 2 if case.is_killed else None
+                done = self._run(python, f"{case.kind}.{peer.script}", asked, kill_after_s)
+                work_s = work_s or done.run.wall_s - done.run.start_s
+                say(f"{case.name}: {done.run.wall_s:.2f} s {done.run.error}")
+                yield case, done
+                if done.run.error and not case.is_killed:
+                    return
+
+    def _run(self, python: Path | str, script: str, asked: Place, kill_after_s: float | None) -> _Done:
         before = self.relay.traffic
-        with TemporaryDirectory(prefix="reelabel-") as folder:
-            run = run_script(
-                python,
-                script,
-                json.dumps(asdict(ask(folder))),
-                limit_s=self.limit_s,
-                log_path=self.logs / f"{script}.log",
-            )
-        return run, self.relay.traffic.since(before)
+        run = run_script(
+            python,
+            script,
+            json.dumps(asdict(asked)),
+            limit_s=self.limit_s,
+            kill_after_s=kill_after_s,
+            log_path=self.logs / f"{script}.log",
+            variables=self.environment,
+        )
+        return _Done(run, self.relay.traffic.since(before))
 
     def reach(self) -> dict[str, Any]:
         """Return how a script reaches the S3 server, and the cores that it may use."""
@@ -160,6 +203,10 @@ def pythons_of(peers: Iterable[Peer], folder: Path) -> dict[str, Path | str | Re
         except ReelabelError as error:
             found[peer.name] = error
     return found
+
+
+def _say(on_run: Callable[[str], None], who: str, text: str) -> None:
+    on_run(f"{who}: {text}")
 
 
 def _unavailable(python: Path | str | ReelabelError) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.console import PROGRESS
-from benchmarks.peers.cases import OURS, PEERS, dirty_case, frame_cases
+from benchmarks.peers.cases import dirty_case, frame_cases
 from benchmarks.peers.counter import CountingRelay
 from benchmarks.peers.frames import FrameVideos
 from benchmarks.peers.measure import Bench, pythons_of
+from benchmarks.peers.peer import OURS, PEERS
 from benchmarks.services import own_services
 from infra.embedded import ServiceName
 from reelabel.sources.object_store import ObjectStore
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-    from benchmarks.peers.cases import FrameCase
+    from benchmarks.peers.cases import Case
     from benchmarks.peers.measure import Outcome
+    from benchmarks.peers.questions import QuestionVideos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,26 +53,55 @@ class Comparison:
         """Ask for frames of clips of which some cannot be read."""
         return self._frames([dirty_case(clips)])
 
-    def _frames(self, cases: Sequence[FrameCase]) -> list[Outcome]:
-        peers = [OURS, *(peer for peer in PEERS if peer.script in self.names)]
-        with self._bench() as (bench, videos), PROGRESS.status("Making environments, which takes minutes") as status:
+    def questions(self, models: Sequence[str], videos: int, *, dying: bool) -> list[Outcome]:
+        """Ask eight questions about each of so many clips, and again with one of them reworded.
+
+        Args:
+            models: Any of `tiny` and `100m`.
+            videos: Number of clips.
+            dying: Also kill each halfway, and let it continue; by the first model.
+        """
+        from benchmarks.peers.questions import QuestionVideos  # noqa: PLC0415 - the engine's settings take seconds
+
+        outcomes = []
+        with self._bench() as bench:
+            for number, model in enumerate(models):
+                videos_of = QuestionVideos(model, videos, self.folder, ObjectStore(bench.store), bench.store)
+                with_engine = replace(bench, environment=videos_of.environment())
+                cases = videos_of.cases(dying=dying and not number)
+                outcomes += self._measure(with_engine, [cases], videos_of)
+        return outcomes
+
+    def _frames(self, cases: Sequence[Case]) -> list[Outcome]:
+        with self._bench() as bench:
+            videos = FrameVideos(self.folder, ObjectStore(bench.store), f"{bench.store.uri}/peers")
+            return self._measure(bench, [[case] for case in cases], videos)
+
+    def _measure(
+        self, bench: Bench, sequences: Sequence[Sequence[Case]], asker: FrameVideos | QuestionVideos
+    ) -> list[Outcome]:
+        """Measure sequences of cases, each in a folder of its own."""
+        kind = sequences[0][0].kind
+        peers = [OURS, *(peer for peer in PEERS if peer.script in self.names and kind in peer.kinds)]
+        with PROGRESS.status("Making environments, which takes minutes") as status:
             show = partial(_show, status)
             pythons = pythons_of(peers, self.folder)
             return [
                 outcome
-                for case in cases
-                for outcome in bench.measure(peers, case, pythons, ask=videos.ask(case, bench), on_run=show)
+                for cases in sequences
+                for outcome in bench.measure(
+                    peers, cases, pythons, ask=lambda case: asker.ask(case, bench), on_run=show
+                )
             ]
 
     @contextmanager
-    def _bench(self) -> Iterator[tuple[Bench, FrameVideos]]:
+    def _bench(self) -> Iterator[Bench]:
         with own_services(frozenset({ServiceName.S3})) as settings, TemporaryDirectory(prefix="reelabel-") as logs:
             store = settings.store
             assert store.endpoint_url
             assert store.ca_file
-            videos = FrameVideos(self.folder, ObjectStore(store), f"{store.uri}/peers")
             with CountingRelay(store.endpoint_url, store.ca_file) as relay:
-                yield Bench(store=store, relay=relay, logs=Path(logs), rounds=self.rounds, limit_s=self.limit_s), videos
+                yield Bench(store=store, relay=relay, logs=Path(logs), rounds=self.rounds, limit_s=self.limit_s)
 
 
 def _show(status: Status, text: str) -> None:

@@ -52,6 +52,8 @@ def run_script(
     *,
     limit_s: float,
     log_path: Path,
+    kill_after_s: float | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Run:
     """Run `benchmarks.peers.scripts.SCRIPT`, and end all its processes.
 
@@ -61,6 +63,8 @@ def run_script(
         asked: One line for its standard input.
         limit_s: Seconds after which it is killed.
         log_path: File for its standard error.
+        kill_after_s: Kill it so many seconds after it has begun to work.
+        variables: Environment variables beside those of all scripts.
     """
     started = time.perf_counter()
     with log_path.open("wb") as log:
@@ -70,19 +74,20 @@ def run_script(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=_environment(),
+            env=_environment(variables or {}),
             start_new_session=True,
         )
-    watch = _Watch(process.pid, started + limit_s)
+    watch = _Watch(process.pid, started + limit_s, kill_after_s)
     with watch:
         assert process.stdin
         assert process.stdout
         with suppress(BrokenPipeError):
             process.stdin.write(asked + "\n")
             process.stdin.close()
-        began_s, rows = _listen(process.stdout, started)
+        began_at_s, rows = _listen(process.stdout, watch)
         process.wait()
     wall_s = time.perf_counter() - started
+    began_s = began_at_s - started if began_at_s else 0.0
     return Run(
         wall_s=wall_s,
         start_s=began_s,
@@ -93,23 +98,24 @@ def run_script(
     )
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of all scripts: nothing that was set for us or the user's own S3."""
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of all scripts, with some variables: nothing that was set for us or the user's own S3."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "REELABEL_", "VLLM_"))}
     telling_nobody = {"DO_NOT_TRACK": "1", "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1"}
-    return kept | telling_nobody | {"PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(filter(None, [str(_ROOT), variables.get("PYTHONPATH")]))
+    return kept | telling_nobody | dict(variables) | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-def _listen(lines: Iterable[str], started: float) -> tuple[float, list[Mapping[str, Any]]]:
-    began_s = 0.0
+def _listen(lines: Iterable[str], watch: _Watch) -> tuple[float, list[Mapping[str, Any]]]:
+    began_at_s = 0.0
     rows: list[Mapping[str, Any]] = []
     for line in lines:
         told = _parse(line)
         if told.get("event") == "began":
-            began_s = time.perf_counter() - started
+            began_at_s = watch.begin()
         elif told.get("event") == "row":
             rows.append(told)
-    return began_s, rows
+    return began_at_s, rows
 
 
 def _parse(line: str) -> dict[str, Any]:
@@ -140,9 +146,10 @@ class _Watch:
     Scripts adopt the orphans below them (`job.read_job`), so that services which leave their parent are seen as well.
     """
 
-    def __init__(self, pid: int, until: float) -> None:
+    def __init__(self, pid: int, until: float, kill_after_s: float | None) -> None:
         self._pid = pid
         self._until = until
+        self._kill_after_s = kill_after_s
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._seen: dict[tuple[int, str], int] = {}  # clock ticks, by process id and start
@@ -156,6 +163,13 @@ class _Watch:
         self._is_over.set()
         self._thread.join()
         self.kill()
+
+    def begin(self) -> float:
+        """Note that the work begins, and return when that is."""
+        now = time.perf_counter()
+        if self._kill_after_s is not None:
+            self._until = min(self._until, now + self._kill_after_s)
+        return now
 
     @property
     def cpu_s(self) -> float:

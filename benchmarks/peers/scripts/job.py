@@ -1,6 +1,7 @@
 """What every script is asked for, and how it tells what it has; only of the standard library.
 
-A script's lines on standard output are JSON: `began`, once its libraries are imported, then one line for each row.
+A script's lines on standard output are JSON: `began`, once its libraries and models are loaded, then one line for each
+row.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import ctypes
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sized
@@ -18,7 +19,26 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameJob:
+class Place:
+    """Where a script works.
+
+    Attributes:
+        endpoint: URL of the S3 server.
+        key: Access key.
+        secret: Secret key.
+        cores: Cores to use.
+        folder: Folder for what the script stores; what an earlier run has left there may be used.
+    """
+
+    endpoint: str
+    key: str
+    secret: str
+    cores: int
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameJob(Place):
     """Frames of videos on S3.
 
     Attributes:
@@ -29,11 +49,6 @@ class FrameJob:
         end_s: Its end.
         fps: Frames per second of the videos.
         is_whole: Whether the part is all of the video.
-        endpoint: URL of the S3 server.
-        key: Access key.
-        secret: Secret key.
-        cores: Cores to use.
-        folder: Empty folder for what the script stores.
     """
 
     uris: list[str]
@@ -43,11 +58,6 @@ class FrameJob:
     end_s: float
     fps: float
     is_whole: bool
-    endpoint: str
-    key: str
-    secret: str
-    cores: int
-    folder: str
 
     @property
     def step_s(self) -> float:
@@ -59,10 +69,37 @@ class FrameJob:
         return [round((self.start_s + (number + 0.5) * self.step_s) * self.fps) for number in range(self.frames)]
 
 
-def read_job() -> FrameJob:
+@dataclass(frozen=True, kw_only=True)
+class QuestionJob(Place):
+    """Questions about videos on S3, each answered by one token of a model.
+
+    Attributes:
+        table: Folder of Parquet files with a row for each question: `job_id`, `video_uri`, `prompt`, `choices`; `url`,
+            at which anyone may read the video, and `text`, the prompt with its choices as letters.
+        resumable: Whether another run should be able to continue this one if it dies.
+        frames: Frames that the model is shown.
+        model: Folder of the model.
+        engine: Arguments of vLLM's engine.
+        sampling: Arguments of vLLM's sampling.
+        python: Interpreter that has vLLM.
+    """
+
+    table: str
+    resumable: bool
+    frames: int
+    model: str
+    engine: dict[str, Any]
+    sampling: dict[str, Any]
+    python: str
+
+
+Asked = TypeVar("Asked", bound=Place)
+
+
+def read_job(kind: type[Asked]) -> Asked:
     """Read what is asked for, and adopt the orphans below this process from now on: the bench counts and ends them."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    return FrameJob(**json.loads(sys.stdin.readline()))
+    return kind(**json.loads(sys.stdin.readline()))
 
 
 def pick_evenly(things: Sized, count: int) -> list[int]:
@@ -73,20 +110,32 @@ def pick_evenly(things: Sized, count: int) -> list[int]:
 
 
 def began() -> None:
-    """Tell that the libraries are imported and started, and the work begins."""
+    """Tell that libraries and models are loaded, and the work begins."""
     _tell(event="began")
 
 
 def report(uri: str, frames: int, *, given: int, error: str = "") -> None:
-    """Tell what came of one row.
+    """Tell what came of one video.
 
     Args:
-        uri: Its video.
+        uri: Its URI.
         frames: Frames that the script has.
         given: Frames that the library gave for that, before the script chose among them.
         error: Why there are none.
     """
-    _tell(event="row", uri=uri, frames=frames, given=given, error=error)
+    _tell(event="row", id=uri, frames=frames, given=given, error=error)
+
+
+def report_answer(job_id: str, letter: str, *, is_new: bool = True, error: str = "") -> None:
+    """Tell the answer to one question.
+
+    Args:
+        job_id: Its id.
+        letter: The letter of its choice.
+        is_new: Whether this run has asked, and not an earlier one.
+        error: Why there is none.
+    """
+    _tell(event="row", id=job_id, letter=letter, is_new=is_new, error=error)
 
 
 def _tell(**fields: Any) -> None:

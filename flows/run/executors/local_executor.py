@@ -132,6 +132,7 @@ def execute_locally(
         progress.gpus = info.gpus
         progress.start_cpu_clock()
         progress.stage_ms["engine start"] = info.start_ms
+        get_run_logger().info("The engine is ready after %.1f s.", info.start_ms / 1e3)
         run = replace(run, versions=run.versions | info.versions)
         context = make_inference_context(extractor, backend, run=run, spec=spec, settings=settings, database=database)
         context = replace(context, ledger=ledger)

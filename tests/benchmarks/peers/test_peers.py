@@ -4,26 +4,33 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
-from benchmarks.peers import environment
-from benchmarks.peers.cases import LONG_S, OURS, PEERS, PLAIN, count_lines, dirty_case, frame_cases
+from benchmarks.peers import environment, measure
+from benchmarks.peers.cases import LONG_S, dirty_case, frame_cases
 from benchmarks.peers.counter import Traffic
-from benchmarks.peers.measure import Outcome, pythons_of
+from benchmarks.peers.measure import Bench, Outcome, pythons_of
+from benchmarks.peers.peer import OURS, PEERS, PLAIN, count_lines
+from benchmarks.peers.questions import QuestionCase
 from benchmarks.peers.report import panels, peer_table, record, target_is_met
-from benchmarks.peers.scripts.job import FrameJob, pick_evenly
+from benchmarks.peers.scripts.job import FrameJob, Place, pick_evenly
 from benchmarks.peers.watch import Run, last_words, run_script
+from infra.settings import StoreSettings
 from reelabel.errors import ReelabelError
 
+ROOT = Path(__file__).parents[3]
 CASES = {case.name: case for case in frame_cases(0, 2, 1)}
 KEYFRAMES, UNIFORM = CASES["keyframes, 2 of 600 s"], CASES["uniform, 2 of 600 s"]
 DAFT = next(peer for peer in PEERS if peer.script == "daft")
-ROWS = tuple({"uri": f"s3://b/{number}.mp4", "frames": 16, "given": 300, "error": ""} for number in range(2))
+ROWS = tuple({"id": f"s3://b/{number}.mp4", "frames": 16, "given": 300, "error": ""} for number in range(2))
 
 
 def outcome(peer, wall_s, *, case=KEYFRAMES, rows=ROWS, why="", start_s=0.5):
@@ -45,8 +52,8 @@ def test_rows_that_are_lost_doubled_failed_or_short_are_counted():
     rows = [
         *ROWS,
         ROWS[0],
-        {**ROWS[1], "uri": "c", "frames": 15},
-        {**ROWS[1], "uri": "d", "frames": 0, "error": "gone"},
+        {**ROWS[1], "id": "c", "frames": 15},
+        {**ROWS[1], "id": "d", "frames": 0, "error": "gone"},
     ]
 
     case = replace(KEYFRAMES, copies=6)
@@ -59,7 +66,7 @@ def test_a_video_that_cannot_be_read_should_fail():
     case = dirty_case(60)
     names = case.file_names
     rows = [
-        {"uri": name, "frames": 16 * (len(name) == 9), "given": 0, "error": "no" * (len(name) > 9)} for name in names
+        {"id": name, "frames": 16 * (len(name) == 9), "given": 0, "error": "no" * (len(name) > 9)} for name in names
     ]
 
     assert sorted(name[6:] for name in names if "-" in name) == ["broken.mp4", "broken.mp4", "gone.mp4", "stalls.mp4"]
@@ -96,20 +103,74 @@ def test_the_table_tells_medians_and_why_a_peer_has_none():
     assert [panel.lines["Daft"] for panel in panels(outcomes)] == [[(LONG_S, 4)]]
 
 
+def test_a_peer_that_fails_is_told_of_by_the_run_that_failed():
+    runs = (outcome(DAFT, 36.5).runs[0], outcome(DAFT, 60.0, rows=(), why="ended").runs[0])
+    failed = replace(outcome(DAFT, (1, 2), why="ended"), runs=runs)
+
+    assert any(
+        " 60.00 " in line and "2 lost; ended" in line
+        for line in shown(peer_table([outcome(OURS, 2), failed])).splitlines()
+    )
+
+
+def test_answers_that_are_right_and_questions_that_were_asked_are_counted():
+    case = QuestionCase(name="q", model="tiny", videos=1, truths={"a": "A", "b": "B"})
+    rows = [
+        {"id": "a", "letter": "A", "is_new": True, "error": ""},
+        {"id": "b", "letter": "C", "is_new": False, "error": ""},
+        {"id": "c", "letter": "", "is_new": True, "error": "gone"},
+    ]
+
+    assert case.figures(rows) == {"asked": 2, "right": 1}
+    assert case.faults([*rows, rows[0]]) == {"lost": 5, "doubled": 1, "failed": 1}
+    assert replace(case, truths={}).figures(rows) == {"asked": 2}
+    assert not replace(case, is_resumable=True).is_race
+
+
+def test_a_run_that_is_killed_halfway_is_told_of_by_the_one_that_continues_it(monkeypatch, tmp_path):
+    first = QuestionCase(name="first", model="tiny", videos=1)
+    died = replace(first, name="died", state="dying", is_killed=True, is_resumable=True)
+    kills, folders = [], []
+
+    def run_script(_python, _script, asked, *, kill_after_s, **_):
+        kills.append(kill_after_s)
+        folders.append(json.loads(asked)["folder"])
+        return Run(wall_s=5, start_s=1, cpu_s=1, peak_bytes=1, rows=(), error="killed" if kill_after_s else "")
+
+    monkeypatch.setattr(measure, "run_script", run_script)
+    relay = SimpleNamespace(traffic=Traffic(0, 0))
+    bench = Bench(store=StoreSettings(), relay=relay, logs=tmp_path, rounds=1, limit_s=9)
+    place = partial(Place, endpoint="", key="", secret="", cores=1)
+
+    outcomes = bench.measure(
+        [OURS],
+        [first, died, replace(died, name="continued", is_killed=False)],
+        {OURS.name: "python"},
+        ask=lambda _: lambda folder: place(folder=folder),
+        on_run=lambda _: None,
+    )
+
+    assert kills == [None, 2, None]
+    assert folders[1] == folders[2] != folders[0]
+    assert [(each.case.name, each.why) for each in outcomes] == [("first", ""), ("continued", "")]
+
+
 def test_a_peer_that_lacks_a_kind_of_frames_says_so():
     ray, nemo = (next(peer for peer in PEERS if peer.script == name) for name in ("ray_data", "nemo_curator"))
 
-    assert "rate" in ray.lack(KEYFRAMES)
-    assert "encoded anew" in nemo.lack(UNIFORM)
-    assert not ray.lack(UNIFORM)
-    assert not DAFT.lack(KEYFRAMES)
+    assert "rate" in ray.lack(KEYFRAMES.wants)
+    assert "encoded anew" in nemo.lack(UNIFORM.wants)
+    assert not ray.lack(UNIFORM.wants)
+    assert not DAFT.lack(KEYFRAMES.wants)
 
 
 def test_lines_are_those_that_hold_code():
     code = '"""What it\n\nis."""\n\n# why\nimport os  # this\n\n\ndef f():\n    """Say."""\n    return """a\nb"""\n'
 
     assert count_lines(code) == 4
-    assert all(0 < peer.lines <= 60 for peer in (OURS, *PEERS) if not peer.lack(UNIFORM))
+    server = (ROOT / "benchmarks/peers/scripts/questions/server.py").read_text()
+    assert DAFT.lines("questions") > count_lines(server) > 20  # it is what Daft's script shares with others
+    assert all(0 < peer.lines("frames") <= 60 for peer in (OURS, *PEERS) if not peer.lack(UNIFORM.wants))
 
 
 def test_frames_are_picked_evenly():
@@ -174,7 +235,7 @@ def test_the_smallest_size_with_the_plain_script_alone(tmp_path):
     size_bytes = (tmp_path / "640x360-gop60-32s.mp4").stat().st_size
     for row in rows:
         assert not any(row["faults"].values())
-        assert row["given"] == 32
+        assert row["figures"] == {"given": 32}
         [run] = row["runs"]
         assert run["wall_s"] > run["start_s"] > 0
         assert min(run["cpu_s"], run["peak_bytes"], run["requests"]) > 0

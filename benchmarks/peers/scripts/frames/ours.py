@@ -1,11 +1,11 @@
 """Frames by PrepareVideo, in batches."""
 
-from benchmarks.peers.scripts.job import began, read_job, report
+from benchmarks.peers.scripts.job import FrameJob, began, read_job, report
 from reelabel import PrepareVideo
 
 
 def main() -> None:
-    job = read_job()
+    job = read_job(FrameJob)
     prepare = PrepareVideo(
         sampling={"sampler": job.choice, "num_frames": job.frames, "size_multiple_px": 1},
         output_format="numpy",

@@ -3,13 +3,12 @@
 https://ffmpeg.org/ffmpeg-protocols.html#http and https://pyav.basswood-io.com/docs/stable/api/stream.html
 """
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from urllib.parse import urlsplit
 
 import av
-import boto3
 
-from benchmarks.peers.scripts.job import FrameJob, began, pick_evenly, read_job, report
+from benchmarks.peers.scripts.frames.threads import take_all
+from benchmarks.peers.scripts.job import FrameJob, pick_evenly, read_job
 
 
 def frames_of(uri: str, s3, job: FrameJob) -> list:
@@ -33,15 +32,8 @@ def frames_of(uri: str, s3, job: FrameJob) -> list:
 
 
 def main() -> None:
-    job = read_job()
-    s3 = boto3.client("s3", endpoint_url=job.endpoint, aws_access_key_id=job.key, aws_secret_access_key=job.secret)
-    began()
-    with ThreadPoolExecutor(4 * job.cores) as threads:
-        asked = {threads.submit(frames_of, uri, s3, job): uri for uri in job.uris}
-        for done in as_completed(asked):
-            uri, error = asked.pop(done), done.exception()
-            images = [] if error else done.result()
-            report(uri, len(images), given=len(images), error=f"{type(error).__name__}: {error}" if error else "")
+    job = read_job(FrameJob)
+    take_all(job, frames_of, threads=4 * job.cores)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ https://docs.datachain.ai/references/data-types/videofile
 
 import os
 
-from benchmarks.peers.scripts.job import began, read_job, report
+from benchmarks.peers.scripts.job import FrameJob, began, read_job, report
 
 
 def main() -> None:
-    job = read_job()
+    job = read_job(FrameJob)
     os.environ |= {"DATACHAIN_ROOT_DIR": job.folder, "DATACHAIN_NO_ANALYTICS": "1"}
     import datachain as dc  # noqa: PLC0415 - reads its settings when it is imported
     from datachain.query.session import Session  # noqa: PLC0415

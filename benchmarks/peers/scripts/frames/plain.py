@@ -4,14 +4,13 @@ Keyframes are listed by demuxing, which decodes nothing: https://pyav.basswood-i
 """
 
 import tempfile
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import av
-import boto3
 
-from benchmarks.peers.scripts.job import FrameJob, began, pick_evenly, read_job, report
+from benchmarks.peers.scripts.frames.threads import take_all
+from benchmarks.peers.scripts.job import FrameJob, pick_evenly, read_job
 
 
 def keyframe_times(container, stream, job: FrameJob) -> list[int]:
@@ -44,15 +43,8 @@ def fetch_and_decode(uri: str, s3, job: FrameJob) -> list:
 
 
 def main() -> None:
-    job = read_job()
-    s3 = boto3.client("s3", endpoint_url=job.endpoint, aws_access_key_id=job.key, aws_secret_access_key=job.secret)
-    began()
-    with ThreadPoolExecutor(2 * job.cores) as threads:
-        asked = {threads.submit(fetch_and_decode, uri, s3, job): uri for uri in job.uris}
-        for done in as_completed(asked):
-            uri, error = asked.pop(done), done.exception()
-            images = [] if error else done.result()
-            report(uri, len(images), given=len(images), error=f"{type(error).__name__}: {error}" if error else "")
+    job = read_job(FrameJob)
+    take_all(job, fetch_and_decode, threads=2 * job.cores)
 
 
 if __name__ == "__main__":

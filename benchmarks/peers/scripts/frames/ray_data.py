@@ -9,11 +9,11 @@ from collections import Counter
 import ray
 from pyarrow.fs import S3FileSystem
 
-from benchmarks.peers.scripts.job import began, read_job, report
+from benchmarks.peers.scripts.job import FrameJob, began, read_job, report
 
 
 def main() -> None:
-    job = read_job()
+    job = read_job(FrameJob)
     ray.init(num_cpus=job.cores, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

@@ -1,0 +1,235 @@
+"""Questions about clips of moving shapes, each answered by one token of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from tokenizers import Tokenizer
+
+from benchmarks.peers.cases import FRAMES, QUESTIONS_PER_VIDEO, count_faults
+from benchmarks.peers.scripts.job import QuestionJob
+from benchmarks.pipeline.runner import model_folder
+from reelabel.sources.s3 import sign_url
+from tasks.demo.clips import FPS, Encoding, write_clip
+from tasks.demo.shapes import QUESTIONS, draw_shape, render_frames
+from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.model.engine.process import engine_environment
+from tasks.model.engine.tuning import tune_engine
+from tasks.model.prompts.prompt import render_question
+from tasks.model.protocol import EngineConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from benchmarks.peers.cases import Case, Rows
+    from benchmarks.peers.measure import Bench
+    from infra.settings import StoreSettings
+    from reelabel.sources.object_store import ObjectStore
+
+_SEED = 60_000  # distinct from those of training, demo and other benchmarks
+_LENGTH_S = 20
+_SCALE = 4  # pixels of a clip for each of a scene
+_LETTERS = "ABCD"
+_PARTS = 8  # files of a table
+_SIGNED_S = 24 * 3600
+_DTYPE = "float32"  # so that an answer does not depend on those that are computed with it
+# What the tiny model answers as well as the demo's own questions; the last one is then asked in other words.
+_ASKED = (
+    ("colour", "Which colour is the shape?"),
+    ("direction", "Which direction does it move?"),
+    ("shape", "What shape is it?"),
+    ("colour", "What colour is the shape?"),
+    ("shape", "Which shape is it?"),
+    ("colour", "Which colour appears first?"),
+    ("colour", "Which colour does the shape have?"),
+    ("direction", "Where does it move?"),
+)
+_IN_OTHER_WORDS = "What direction does it move?"
+assert len(_ASKED) == QUESTIONS_PER_VIDEO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionCase:
+    """Questions, eight about each video.
+
+    Attributes:
+        name: Name in tables.
+        model: `tiny` or `100m`.
+        videos: Number of videos.
+        state: What earlier runs have left: `asked` or `dying`.
+        is_changed: Whether one of the questions is asked in other words than before.
+        is_killed: Whether the run is killed halfway.
+        is_resumable: Whether it is run so that another one can continue it.
+        truths: The letter of the true answer, by job; empty where the model knows nothing.
+    """
+
+    name: str
+    model: str
+    videos: int
+    state: str = "asked"
+    is_changed: bool = False
+    is_killed: bool = False
+    is_resumable: bool = False
+    truths: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    kind = "questions"
+    wants = "answers"
+    least_ratio = 1.0
+
+    @property
+    def is_race(self) -> bool:
+        """Whether we should be first; not where runs are killed, at which only what is left of them counts."""
+        return not self.is_resumable
+
+    def faults(self, rows: Rows) -> dict[str, int]:
+        """Count answers that were lost, told twice or failed."""
+        return count_faults(rows, self.videos * QUESTIONS_PER_VIDEO)
+
+    def figures(self, rows: Rows) -> dict[str, int]:
+        """Count questions that the run has asked the model, and right answers."""
+        asked = {"asked": sum(row["is_new"] for row in rows)}
+        if not self.truths:
+            return asked
+        return asked | {"right": sum(row["letter"] == self.truths.get(row["id"]) for row in rows)}
+
+
+class QuestionVideos:
+    """Makes and uploads the clips once, and writes tables of questions about them."""
+
+    def __init__(self, model: str, videos: int, folder: Path, objects: ObjectStore, store: StoreSettings) -> None:
+        """Make and upload the clips.
+
+        Args:
+            model: `tiny` or `100m`.
+            videos: Number of clips.
+            folder: Folder that keeps clips and models.
+            objects: The store.
+            store: How it is reached.
+        """
+        self._model = model
+        self._videos = videos
+        self._store = store
+        self._config = EngineConfig(
+            model=str(model_folder(model, folder).resolve()),
+            dtype=_DTYPE,
+            num_frames=FRAMES,
+            max_pixels=_most_pixels(model),
+        )
+        self._truths: dict[str, dict[str, str]] = {}  # by URI and task
+        for path, truths in make_clips(folder, videos):
+            uri = f"{store.uri}/peers/shapes/{path.name}"
+            objects.replace(uri, path.read_bytes())
+            self._truths[uri] = truths
+
+    def cases(self, *, dying: bool) -> list[QuestionCase]:
+        """Return what is asked in turn: all, all again in part in other words, and, if asked for, with a death."""
+        count = self._videos * QUESTIONS_PER_VIDEO
+        known = {row["job_id"]: row["letter"] for row in self._rows(is_changed=False)} if self._model == "tiny" else {}
+        of = partial(QuestionCase, model=self._model, videos=self._videos, truths=known)
+        asked = [
+            of(name=f"{count} questions, {self._model}"),
+            of(name=f"again, 1 in {QUESTIONS_PER_VIDEO} reworded", is_changed=True),
+        ]
+        if not dying:
+            return asked
+        died = of(name="killed halfway", state="dying", is_resumable=True, is_killed=True)
+        return [*asked, died, of(name="continued after kill -9", state="dying", is_resumable=True)]
+
+    def ask(self, case: Case, bench: Bench) -> Callable[[str], QuestionJob]:
+        """Return what makes a script's job, given its folder."""
+        assert isinstance(case, QuestionCase)
+        return partial(self._job, case, bench)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which every engine runs, beside those of a script."""
+        wanted = ("TORCHDYNAMO_DISABLE", "VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS", "PYTHONPATH")
+        ours = engine_environment(self._config)
+        return {name: ours[name] for name in wanted if name in ours}
+
+    def _job(self, case: QuestionCase, bench: Bench, folder: str) -> QuestionJob:
+        table = Path(folder) / ("questions-again" if case.is_changed else "questions")
+        table.mkdir(exist_ok=True)
+        rows = self._rows(is_changed=case.is_changed, endpoint=bench.relay.url)
+        size = -(-len(rows) // _PARTS)
+        for part in range(_PARTS):
+            frame = pl.DataFrame(rows[part * size : (part + 1) * size]).drop("letter")
+            frame.write_parquet(table / f"{part}.parquet")
+        engine = tune_engine(self._config).arguments | {
+            "dtype": _DTYPE,
+            "enable_prefix_caching": True,
+            "limit_mm_per_prompt": {"image": 0, "video": 1},
+            "seed": 0,
+        }
+        return QuestionJob(
+            table=str(table),
+            resumable=case.is_resumable,
+            frames=FRAMES,
+            model=self._config.model,
+            engine=engine,
+            sampling={"max_tokens": 1, "temperature": 0.0, "allowed_token_ids": _letter_tokens(self._config.model)},
+            python=bench.python,
+            folder=folder,
+            **bench.reach(),
+        )
+
+    def _rows(self, *, is_changed: bool, endpoint: str = "") -> list[dict[str, Any]]:
+        """Return the questions in the order of their videos."""
+        store = self._store.model_copy(update={"endpoint_url": endpoint}) if endpoint else None
+        rows = []
+        for uri, truths in self._truths.items():
+            url = sign_url(store, uri, valid_s=_SIGNED_S) if store else ""
+            for number, (task, words) in enumerate(_ASKED):
+                prompt = _IN_OTHER_WORDS if is_changed and number == len(_ASKED) - 1 else words
+                choices = QUESTIONS[task][1]
+                rows.append(
+                    {
+                        "job_id": f"{uri.rpartition('/')[2].partition('.')[0]}-{number}",
+                        "video_uri": uri,
+                        "prompt": prompt,
+                        "choices": list(choices),
+                        "url": url,
+                        "text": render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices),
+                        "letter": _LETTERS[choices.index(truths[task])],
+                    }
+                )
+        return rows
+
+
+def make_clips(folder: Path, count: int) -> list[tuple[Path, dict[str, str]]]:
+    """Make clips of one moving shape, with a keyframe every second, unless they exist.
+
+    Args:
+        folder: Folder that keeps them.
+        count: Number of clips.
+
+    Returns:
+        Their paths, and the true answers by task.
+    """
+    kept = folder / "shapes"
+    kept.mkdir(parents=True, exist_ok=True)
+    made = []
+    for number in range(count):
+        rng = np.random.default_rng(_SEED + number)
+        shape, path = draw_shape(rng), kept / f"{number:04d}.mp4"
+        if not path.exists():
+            scenes = render_frames(shape, np.linspace(0, 1, _LENGTH_S * FPS), rng)
+            frames = scenes.repeat(_SCALE, axis=1).repeat(_SCALE, axis=2)
+            unfinished = path.with_suffix(".part.mp4")
+            write_clip(unfinished, frames, Encoding(container="mp4", codec="libx264", gop=FPS))
+            unfinished.replace(path)
+        made.append((path, {task: shape.truth(task) for task in QUESTIONS}))
+    return made
+
+
+def _most_pixels(model: str) -> int:
+    return {"tiny": 56 * 56, "100m": 84 * 84}[model]
+
+
+def _letter_tokens(model: str) -> list[int]:
+    tokenizer = Tokenizer.from_file(f"{model}/tokenizer.json")
+    return [token for letter in _LETTERS if (token := tokenizer.token_to_id(letter)) is not None]

@@ -1,0 +1,1 @@
+"""Frames of videos on S3, by each tool."""

@@ -1,0 +1,1 @@
+"""Questions about videos on S3, by each tool."""

@@ -1,0 +1,48 @@
+"""Answers by `reelabel classify`: one command with its settings, and another one that prints the labels."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+
+from benchmarks.peers.scripts.job import QuestionJob, began, read_job, report_answer
+
+REELABEL = [sys.executable, "-P", "-m", "flows.cli"]
+
+
+def main() -> None:
+    job = read_job(QuestionJob)
+    os.environ |= {
+        "REELABEL_HOME": f"{job.folder}/home",
+        "REELABEL_STORE_URI": f"file://{job.folder}/store",
+        "REELABEL_STORE_ENDPOINT_URL": job.endpoint,
+        "REELABEL_STORE_ACCESS_KEY_ID": job.key,
+        "REELABEL_STORE_SECRET_ACCESS_KEY": job.secret,
+        "REELABEL_MODEL_NAME": job.model,
+        "REELABEL_MODEL_DTYPE": job.engine["dtype"],
+        "REELABEL_SAMPLING_NUM_FRAMES": str(job.frames),
+        "REELABEL_LOG_FORMAT": "json",
+    }
+    run_id = ""
+    with subprocess.Popen(
+        [*REELABEL, "classify", f"{job.table}/*.parquet", "--dataset", "bench"], stderr=subprocess.PIPE
+    ) as run:
+        for line in run.stderr:
+            sys.stderr.buffer.write(line)
+            with suppress(ValueError):
+                said = json.loads(line)
+                run_id = said.get("run") or run_id
+                if said["message"].startswith("The engine is ready"):
+                    began()
+    labels = subprocess.run(
+        [*REELABEL, "results", "last", "--format", "csv"], check=True, text=True, stdout=subprocess.PIPE
+    )
+    for row in csv.DictReader(labels.stdout.splitlines()):
+        letter = "ABCD"[int(row["choice_index"])] if row["choice_index"] else ""
+        report_answer(row["job_id"], letter, is_new=row["run_id"] == run_id, error=row["message"])
+
+
+if __name__ == "__main__":
+    main()
