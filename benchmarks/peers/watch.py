@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cores import descendants
+from benchmarks.peers.scripts.job import adopt_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,6 +67,7 @@ def run_script(
         kill_after_s: Kill it so many seconds after it has begun to work.
         variables: Environment variables beside those of all scripts.
     """
+    adopt_orphans()
     started = time.perf_counter()
     with log_path.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
@@ -163,6 +165,7 @@ class _Watch:
         self._is_over.set()
         self._thread.join()
         self.kill()
+        self._wait()
 
     def begin(self) -> float:
         """Note that the work begins, and return when that is."""
@@ -182,6 +185,13 @@ class _Watch:
             with suppress(ProcessLookupError):
                 if _times_of(pid)[0] == started:
                     os.kill(pid, signal.SIGKILL)
+
+    def _wait(self) -> None:
+        """Wait for what was killed, which this process has adopted: to Postgres, a zombie is a server that runs."""
+        for pid, _ in self._seen:
+            with suppress(ChildProcessError):
+                if pid != self._pid:
+                    os.waitpid(pid, 0)
 
     def _follow(self) -> None:
         while not self._is_over.wait(_LOOK_S):

@@ -98,8 +98,13 @@ Asked = TypeVar("Asked", bound=Place)
 
 def read_job(kind: type[Asked]) -> Asked:
     """Read what is asked for, and adopt the orphans below this process from now on: the bench counts and ends them."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     return kind(**json.loads(sys.stdin.readline()))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all processes below this one whose parents end."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def pick_evenly(things: Sized, count: int) -> list[int]:

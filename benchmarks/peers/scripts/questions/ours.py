@@ -36,6 +36,8 @@ def main() -> None:
                 run_id = said.get("run") or run_id
                 if said["message"].startswith("The engine is ready"):
                     began()
+    if run.returncode:
+        sys.exit(run.returncode)
     labels = subprocess.run(
         [*REELABEL, "results", "last", "--format", "csv"], check=True, text=True, stdout=subprocess.PIPE
     )
