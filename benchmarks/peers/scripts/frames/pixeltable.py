@@ -23,9 +23,13 @@ def main() -> None:
     if job.choice == "uniform":
         times = {f"frame_{index}": index / job.fps for index in job.indices()}
         frames = {name: videos.video.extract_frame(timestamp=time) for name, time in times.items()}
+        left = set(job.uris)
         for row in videos.where(videos.video != None).select(videos.uri, **frames).collect():  # noqa: E711 - an expression
             images = [row[name] for name in frames if row[name] is not None]
             report(row["uri"], len(images), given=len(images))
+            left.remove(row["uri"])
+        for uri in left:
+            report(uri, 0, given=0, error=str(status))
         return
     view = pxt.create_view("bench/frames", videos, iterator=frame_iterator(videos.video, keyframes_only=True))
     given = Counter(row["uri"] for row in view.select(view.uri).collect())
