@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reelabel import arrow as pa
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize, printable
+from reelabel.wording import pluralize, printable, why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ def read_bank(path: Path) -> Bank:
     except UnicodeDecodeError:
         raise ConfigurationError(f"The bank {path} is not UTF-8 text; save it as UTF-8, CSV or Parquet.") from None
     except (OSError, csv.Error, pa.ArrowException) as error:
-        raise ConfigurationError(f"Cannot read the bank {path}: {error}.") from None
+        raise ConfigurationError(f"Cannot read the bank {path}: {why_unreadable(error)}.") from None
     if not found:
         raise ConfigurationError(f"The bank {path} has no texts; write one a line.")
     if len(found) > _MAX_TEXTS:

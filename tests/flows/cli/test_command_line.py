@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -41,6 +42,15 @@ def manifest(tmp_path):
     rows = {"job_id": ["x[/b]"], "video_uri": ["/no/[/red]/clip.mp4"], "prompt": ["?"], "choices": [["yes", "no"]]}
     pl.DataFrame(rows).write_parquet(path)
     return str(path)
+
+
+@pytest.fixture
+def endless(manifest):
+    """A manifest whose video comes from a server that never answers, so that a run does not end by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}/clip.mp4"
+        pl.read_parquet(manifest).with_columns(video_uri=pl.lit(uri)).write_parquet(manifest)
+        yield manifest
 
 
 @pytest.mark.parametrize(
@@ -190,9 +200,9 @@ def runs_of(settings, dataset):
         pytest.param(["demo", "--clips", "24"], "demo", id="by a worker that continues"),
     ],
 )
-def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, manifest, tmp_path, arguments, dataset):
-    environment = os.environ | export(prefect_services) | SETTINGS
-    command = [sys.executable, "-m", "flows.cli.main", *[argument.format(manifest=manifest) for argument in arguments]]
+def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path, arguments, dataset):
+    environment = os.environ | export(prefect_services) | SETTINGS | {"REELABEL_WEB_ALLOW_NETWORKS": '["127.0.0.1/32"]'}
+    command = [sys.executable, "-m", "flows.cli.main", *[argument.format(manifest=endless) for argument in arguments]]
     earlier = runs_of(prefect_services, dataset)
     process = subprocess.Popen(
         command,
