@@ -80,6 +80,7 @@ def until(condition, deadline_s):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.xdist_group("long-waits")
 def test_a_run_whose_node_is_lost_frees_its_slot_and_continues_by_itself(unstarted, settings, manifest):
     prepare_database(settings.database)
     environment = os.environ | export(settings)
