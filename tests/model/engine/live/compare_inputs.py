@@ -35,10 +35,8 @@ FRAMES = {"qwen2_vl": (96, None), "qwen2_5_vl": (96, None), "qwen3_vl": (63, 32)
 RATES = (1 / 3, 0.5, 0.7, 1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 8.0)
 
 
-def compare(renderer, live, frames, fps):
-    items = pairs_of(frames, fps)
-    query = LiveQuery(text=TEXT, choices=CHOICES)
-    request = LiveRequest(
+def request_of(items, query, *, has_audio=False):
+    return LiveRequest(
         number=1,
         session="s",
         salt="x",
@@ -47,7 +45,13 @@ def compare(renderer, live, frames, fps):
         items=tuple(items),
         fresh=1,
         query=query,
+        has_audio=has_audio,
     )
+
+
+def compare(renderer, live, frames, fps):
+    items = pairs_of(frames, fps)
+    request = request_of(items, LiveQuery(text=TEXT, choices=CHOICES))
     rendered = live.render(request)
     config = renderer._renderer.model_config.hf_config
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
@@ -85,17 +89,7 @@ def compare_audio(folder):
     for number, image in enumerate(frames):
         items += pairs.add(image, number / 2)
         items += spans.add(audio[number * AUDIO_HZ // 2 :][: AUDIO_HZ // 2], number / 2)
-    request = LiveRequest(
-        number=1,
-        session="s",
-        salt="x",
-        system_prompt=SYSTEM,
-        hashes=tuple(item.hash for item in items),
-        items=tuple(items),
-        fresh=1,
-        query=LiveQuery(text=TEXT),
-        has_audio=True,
-    )
+    request = request_of(items, LiveQuery(text=TEXT), has_audio=True)
     rendered = LiveRenderer(renderer).render(request)
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=renderer.hf_config))
     desk = LiveDesk(engine, max_model_len=4096, step_tokens=256, positions=renderer._positions.limit)
