@@ -34,7 +34,7 @@ _watch: InterruptWatch | None = None
 def watch_interrupts() -> None:
     """Make Ctrl-C end this process within seconds, and a second one at once."""
     global _watch  # noqa: PLW0603 - of this process
-    sentence = f"Stopped at once. Run{_GO_ON}"
+    sentence = f"Stopped. Run{_GO_ON}"
     _watch = InterruptWatch(json_line(sentence, level="WARNING") if logs_are_json() else sentence)
 
 
