@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from typing import TYPE_CHECKING
@@ -22,15 +23,16 @@ from benchmarks.extraction.loaders import (
     uniform_with_opencv,
     uniform_with_pyav,
 )
+from benchmarks.extraction.locked import both_pools, lock_ratio
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.media.clips import BenchClip
+    from reelabel.pool.decode_pool import DecodePool
 
 OPENCV = "uniform 16, OpenCV"
 PYAV = "uniform 16, PyAV"
@@ -47,15 +49,19 @@ METHODS = (OPENCV, PYAV, UNIFORM, DEMUX, NATIVE, THREADED, OURS, INDEXED, LIMIT,
 _UNIFORM_METHODS = (OPENCV, PYAV, UNIFORM)
 _UNIFORM_ONCE_FROM_S = 600
 _LONGEST_UNIFORM_S = 600
-_POOL_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRow:
-    """Median milliseconds per method on one clip; methods that were not measured are absent."""
+    """Median milliseconds per method on one clip; methods that were not measured are absent.
+
+    Attributes:
+        locked: How many times as long a locked process takes as one that has only limits.
+    """
 
     clip: BenchClip
     median_ms: Mapping[str, float]
+    locked: float
     rounds: int
 
     def ratio(self, method: str, to: str) -> float:
@@ -73,10 +79,10 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
     """
     # Uniform sampling decodes most of a file: measuring one of the longest clips once is enough.
     longest = max(clips, key=lambda clip: (clip.length_s, -clip.width_px, -clip.gop))
-    with DecodePool(processes=1, timeout_s=_POOL_TIMEOUT_S, memory_mib=4096, threads=1) as pool:
+    with both_pools() as pools:
         for clip in clips:
             path = clip.make(folder)
-            calls = _calls(path, pool)
+            calls = _calls(path, pools[0])
             with_uniform = clip.length_s <= _LONGEST_UNIFORM_S or clip is longest
             once = {
                 method: [_time_ms(calls[method])]
@@ -85,7 +91,8 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
             }
             repeated = [method for method in calls if with_uniform or method not in _UNIFORM_METHODS]
             times = once | _interleave({method: calls[method] for method in repeated if method not in once}, rounds)
-            yield DecodeRow(clip=clip, median_ms=_medians(times), rounds=rounds)
+            locked = lock_ratio(pools, partial(_extract, path), rounds=rounds)
+            yield DecodeRow(clip=clip, median_ms=_medians(times), locked=locked, rounds=rounds)
 
 
 def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
@@ -105,8 +112,12 @@ def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
         OURS: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits()),
         INDEXED: lambda: extract_keyframes_by_ranges(held, sampling=SAMPLING, limits=Limits(), known=index),
         LIMIT: limit,
-        PASSING: lambda: pool.extract(path, sampling=SAMPLING, limits=Limits()),
+        PASSING: lambda: _extract(path, pool),
     }
+
+
+def _extract(path: Path, pool: DecodePool) -> object:
+    return pool.extract(path, sampling=SAMPLING, limits=Limits())
 
 
 def _interleave(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.extraction.loaders import SAMPLING, Limit
+from benchmarks.extraction.locked import both_pools, lock_ratio
 from reelabel.containers.mp4_sample_table import walk_boxes
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.fetch import RemoteVideo
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.media.clips import BenchClip
+    from reelabel.pool.decode_pool import DecodePool
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.strategies.keyframe_table import SavedIndex
 
@@ -33,6 +35,7 @@ class FetchRow:
         needed_bytes: Size of the header, the index and the picked keyframes.
         parts_bytes: Bytes read in parts.
         cached_bytes: Bytes read in parts when the index is cached.
+        locked: How many times as long parts take in a locked process as in one that has only limits.
     """
 
     clip: BenchClip
@@ -43,6 +46,7 @@ class FetchRow:
     whole_ms: float
     parts_ms: float
     cached_ms: float
+    locked: float
 
     @property
     def overhead(self) -> float:
@@ -72,14 +76,23 @@ def measure_fetch(
         root_uri: Where the clips are uploaded.
         rounds: Repetitions.
     """
-    for clip in clips:
-        path = clip.make(folder)
-        uri = f"{root_uri}/{path.name}"
-        objects.replace(uri, path.read_bytes())
-        yield _measure(clip, path, objects, objects.stat(uri), rounds)
+    with both_pools() as pools:
+        for clip in clips:
+            path = clip.make(folder)
+            uri = f"{root_uri}/{path.name}"
+            objects.replace(uri, path.read_bytes())
+            yield _measure(clip, path, objects, objects.stat(uri), pools=pools, rounds=rounds)
 
 
-def _measure(clip: BenchClip, path: Path, objects: ObjectStore, info: ObjectInfo, rounds: int) -> FetchRow:
+def _measure(
+    clip: BenchClip,
+    path: Path,
+    objects: ObjectStore,
+    info: ObjectInfo,
+    *,
+    pools: tuple[DecodePool, DecodePool],
+    rounds: int,
+) -> FetchRow:
     source, copy = RemoteVideo(objects, info), path.with_suffix(".download")
     keyframes, index = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
     again, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=index)
@@ -90,6 +103,9 @@ def _measure(clip: BenchClip, path: Path, objects: ObjectStore, info: ObjectInfo
 
     def fetch_parts(known: SavedIndex = ()) -> None:
         extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=known)
+
+    def fetch_in(pool: DecodePool) -> None:
+        pool.extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
 
     calls = (fetch_whole, fetch_parts, lambda: fetch_parts(index))
     times = [[_time_ms(call) for call in calls] for _ in range(rounds)]
@@ -104,6 +120,7 @@ def _measure(clip: BenchClip, path: Path, objects: ObjectStore, info: ObjectInfo
         whole_ms=whole_ms,
         parts_ms=parts_ms,
         cached_ms=cached_ms,
+        locked=lock_ratio(pools, fetch_in, rounds=rounds),
     )
 
 

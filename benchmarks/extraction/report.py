@@ -175,6 +175,7 @@ def _decode_table(title: str, rows: Sequence[DecodeRow]) -> Table:
     ):
         ratios = (f"{row.ratio(method, to):.2f}x" if {method, to} <= row.median_ms.keys() else "" for row in rows)
         table.add_row(name, *ratios)
+    table.add_row("locked process / unlocked", *(f"{row.locked:.2f}x" for row in rows))
     return table
 
 
@@ -190,6 +191,7 @@ def _fetch_table(title: str, rows: Sequence[FetchRow]) -> Table:
         ("download and decode, ms", [f"{row.whole_ms:,.1f}" for row in rows]),
         ("parts and decode, ms", [f"{row.parts_ms:,.1f}" for row in rows]),
         ("the same with the index cached, ms", [f"{row.cached_ms:,.1f}" for row in rows]),
+        ("parts, locked process / unlocked", [f"{row.locked:.2f}x" for row in rows]),
     ):
         table.add_row(name, *values)
     return table
