@@ -34,6 +34,7 @@ ReelabelError
 │   ├── EngineLostError                 engine_lost
 │   ├── ServerUnavailableError          server_unavailable
 │   ├── DecodersLostError               decoders_lost
+│   ├── ReadingEndedError               reading_ended
 │   └── DiskUnavailableError            disk_unavailable
 │       └── DiskFullError                   disk_full
 ├── LeaseLostError                  another worker has claimed the shard: nothing was written

@@ -199,6 +199,13 @@ class StoreUnavailableError(TransientError):
     code = "store_unavailable"
 
 
+class ReadingEndedError(TransientError):
+    """Reads of the store were ended, because what needed them has been stopped."""
+
+    code = "reading_ended"
+    retries_exhausted = True
+
+
 class DiskUnavailableError(TransientError):
     """A local disk is not writable."""
 

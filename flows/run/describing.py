@@ -137,8 +137,8 @@ def open_describer(
     info: TowersInfo,
     *,
     spec: DescribeSpec,
-    tags: EmbeddedBank,
-    captions: EmbeddedBank,
+    banks: tuple[EmbeddedBank, EmbeddedBank],
+    videos: ObjectStore | None = None,
     charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> VideoDescriber:
     """Return what describes videos.
@@ -149,14 +149,16 @@ def open_describer(
         towers: Of the model, loaded.
         info: What they report.
         spec: How videos are described.
-        tags: Bank of tags.
-        captions: Bank of captions.
+        banks: Of tags, and of captions.
+        videos: Where videos are read; None opens a store.
         charge: Measures the time in which the towers work.
     """
     assert settings.store.uri is not None
     objects, seal = ObjectStore(settings.store), settings.store.seal
     sampling = spec.sampling(max_pixels=frame_pixels(info))
-    extractor = open_extractor(settings, pool, sampling, keep_bytes=settings.model.batch_mib * 1024**2)
+    keep_bytes = settings.model.batch_mib * 1024**2
+    extractor = open_extractor(settings, pool, sampling, keep_bytes=keep_bytes, videos=videos)
+    tags, captions = banks
     return VideoDescriber(
         embedder=open_embedder(settings, extractor, towers, info, spec=spec, charge=charge),
         scene_files=SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal),

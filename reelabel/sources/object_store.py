@@ -17,6 +17,7 @@ from reelabel.sources.data_uri import DataUri
 from reelabel.sources.folder import FileStore
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo, redact_uri, scheme_of
 from reelabel.sources.options import S3Options, WebOptions
+from reelabel.sources.pending import PendingReads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -85,6 +86,7 @@ class ObjectStore:
         self._web_options = web or WebOptions()
         self._buckets = frozenset(buckets)
         self._archives = Archives(self, archive_indexes)
+        self._pending = PendingReads()
 
     @cached_property
     def _s3(self) -> S3:
@@ -94,7 +96,15 @@ class ObjectStore:
     @cached_property
     def _web(self) -> Web:
         module = require("reelabel.sources.web", extra="web", purpose="Reading http:// and https://")
-        return cast("Web", module.Web(self._web_options))
+        return cast("Web", module.Web(self._web_options, self._pending))
+
+    def end_reads(self) -> None:
+        """End all reads from the web that are in progress; they, and whatever is asked later, raise ReadingEndedError.
+
+        Called by another thread than those that read. Requests to S3 in progress end by themselves, or by their
+        timeouts.
+        """
+        self._pending.end()
 
     def stat(self, uri: str) -> ObjectInfo:
         """Return the metadata of an object.
@@ -236,6 +246,7 @@ class ObjectStore:
         return self._archives if split_member(uri) else self._store(uri)
 
     def _store(self, uri: str) -> _Store:
+        self._pending.check()
         scheme = scheme_of(uri)
         if scheme in WEB_SCHEMES:
             return self._web

@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import BoundedSemaphore, Lock
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
     from reelabel.sources.options import WebOptions
+    from reelabel.sources.pending import PendingReads
     from reelabel.sources.web_request import WebResponse
 
     Ask = Callable[[int, int | None], AbstractContextManager[WebResponse]]
@@ -124,9 +125,10 @@ class Web:
     the version of the object, so that a replaced object is detected before its first byte is read.
     """
 
-    def __init__(self, settings: WebOptions) -> None:
-        """Store `settings`; no connection is opened yet."""
+    def __init__(self, settings: WebOptions, pending: PendingReads) -> None:
+        """Store `settings`, and where requests are noted down; no connection is opened yet."""
         self._settings = settings
+        self._pending = pending
 
     @property
     def max_wait_s(self) -> float:
@@ -179,7 +181,7 @@ class Web:
 
     def _attempt(self, uri: str, work: Callable[[Ask], _T]) -> _T:
         """Retry `work` until it succeeds, with growing pauses, or those that the server requests."""
-        deadline = Deadline(redact_uri(uri), time.monotonic() + self._settings.total_timeout_s)
+        until_s = time.monotonic() + self._settings.total_timeout_s
         retries = Retry(
             total=self._settings.max_attempts - 1,
             backoff_factor=_BACKOFF_S,
@@ -187,7 +189,8 @@ class Web:
         )
         while True:
             try:
-                return work(lambda first, last: self._ask(uri, first, last, deadline=deadline))
+                with self._pending.reading():
+                    return work(lambda first, last: self._ask(uri, first, last, until_s=until_s))
             except AttemptFailedError as error:
                 try:
                     retries = retries.increment("GET", uri, response=error.response, error=error)
@@ -196,29 +199,31 @@ class Web:
                         f"{redact_uri(uri)} could not be read in {self._settings.max_attempts} attempts ({error}); "
                         "try again later."
                     ) from error
-                longest_s = min(_LONGEST_WAIT_S, deadline.left_s())
-                _wait(retries.new(backoff_max=longest_s, retry_after_max=longest_s), error.response)
+                longest_s = min(_LONGEST_WAIT_S, max(0.0, until_s - time.monotonic()))
+                limited = retries.new(backoff_max=longest_s, retry_after_max=longest_s)
+                self._pending.pause(_pause_s(limited, error.response))
 
     @contextmanager
-    def _ask(self, uri: str, first: int, last: int | None, *, deadline: Deadline) -> Iterator[WebResponse]:
+    def _ask(self, uri: str, first: int, last: int | None, *, until_s: float) -> Iterator[WebResponse]:
         connections = _connections(self._settings)
         with (
             connections.slots,
+            self._pending.requesting() as watch,
             open_response(
                 connections.pools,
                 uri,
                 headers={"Range": f"bytes={first}-{'' if last is None else last}"},
-                deadline=deadline,
+                deadline=Deadline(redact_uri(uri), until_s, watch),
             ) as answer,
         ):
             yield answer
 
 
-def _wait(retries: Retry, response: BaseHTTPResponse | None) -> None:
-    try:
-        retries.sleep(response)
-    except (InvalidHeader, ValueError, OverflowError):  # its Retry-After is invalid
-        retries.sleep()
+def _pause_s(retries: Retry, response: BaseHTTPResponse | None) -> float:
+    wished_s = None
+    with suppress(InvalidHeader, ValueError, OverflowError):  # an invalid Retry-After
+        wished_s = retries.get_retry_after(response) if response else None
+    return wished_s or retries.get_backoff_time()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

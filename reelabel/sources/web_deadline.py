@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
+    from reelabel.sources.pending import Watch
+
 
 @dataclass(slots=True)
 class Deadline:
@@ -26,10 +28,12 @@ class Deadline:
     Attributes:
         uri: The object, as shown in messages.
         at_s: Time of the deadline, by `time.monotonic`.
+        watch: Takes note of the connections of the current request.
     """
 
     uri: str
     at_s: float
+    watch: Watch
 
     def left_s(self) -> float:
         """Return the seconds left, which are more than 0.
@@ -67,7 +71,9 @@ class DatedResponse(HTTPResponse):
     def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - http.client's own
         """Read from `sock` under the current deadline."""
         super().__init__(sock, *arguments, **named)
-        self.fp = io.BufferedReader(_DatedReader(self.fp.detach(), sock, deadline_of_request()))
+        deadline = deadline_of_request()
+        deadline.watch(sock)  # also of a connection that was made for an earlier request
+        self.fp = io.BufferedReader(_DatedReader(self.fp.detach(), sock, deadline))
 
 
 class _DatedReader(io.RawIOBase):

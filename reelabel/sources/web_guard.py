@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.util import Timeout
-from urllib3.util.connection import create_connection
 
 from reelabel.errors import ObjectMissingError, VideoRefusedError
 from reelabel.sources.web_deadline import DatedResponse, deadline_of_request
@@ -118,17 +117,22 @@ def _connect(connection: HTTPConnection, guard: Guard) -> socket.socket:
 
 def _connect_to(address: str, connection: HTTPConnection) -> socket.socket:
     deadline, timeout_s = deadline_of_request(), connection.timeout or 0.0
+    [(family, kind, protocol, _, place), *_] = socket.getaddrinfo(
+        address, connection.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+    )
+    connected = socket.socket(family, kind, protocol)
     try:
-        connected = create_connection(
-            (address, connection.port),
-            min(timeout_s, deadline.left_s()),
-            source_address=connection.source_address,
-            socket_options=connection.socket_options,
-        )
-    except TimeoutError:
-        deadline.left_s()  # report a passed deadline rather than a timeout
+        for option in connection.socket_options or ():
+            connected.setsockopt(*option)
+        deadline.watch(connected)
+        connected.settimeout(min(timeout_s, deadline.left_s()))
+        connected.connect(place)
+        connected.settimeout(min(timeout_s, deadline.left_s()))  # for the TLS handshake
+    except BaseException as error:
+        connected.close()
+        if isinstance(error, TimeoutError):
+            deadline.left_s()  # report a passed deadline rather than a timeout
         raise
-    connected.settimeout(min(timeout_s, deadline.left_s()))  # for the TLS handshake
     return connected
 
 

@@ -89,7 +89,13 @@ def video_limits(settings: Settings) -> Limits:
 
 
 def open_extractor(
-    settings: Settings, pool: DecodePool, sampling: Sampling, *, keep_bytes: int, keep_faults: int = _KEPT_FAULTS
+    settings: Settings,
+    pool: DecodePool,
+    sampling: Sampling,
+    *,
+    keep_bytes: int,
+    keep_faults: int = _KEPT_FAULTS,
+    videos: ObjectStore | None = None,
 ) -> FrameExtractor:
     """Return the extractor of videos by a sampling.
 
@@ -99,9 +105,10 @@ def open_extractor(
         sampling: Which frames.
         keep_bytes: Most bytes of frame files kept in memory.
         keep_faults: Most videos at fault that are not tried again.
+        videos: Where they are read, as `video_store` returns it; None opens one.
     """
     return FrameExtractor(
-        objects=video_store(settings),
+        objects=videos or video_store(settings),
         cache=frame_cache(settings, keep_bytes=keep_bytes),
         pool=pool,
         sampling=sampling,

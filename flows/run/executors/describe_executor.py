@@ -26,7 +26,7 @@ from infra.errors import LeaseLostError
 from infra.telemetry import start_metrics
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
-from tasks.frame_cache.pool import decode_pool
+from tasks.frame_cache.pool import decode_pool, video_store
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
 from tasks.results.runs import update_run
@@ -84,7 +84,8 @@ def describe_locally(
             towers.start()
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             keeper = stack.enter_context(make_lease_keeper(database, settings))
-            stack.enter_context(ends_soon())
+            videos = video_store(settings)
+            stack.enter_context(ends_soon(videos))
             source = ShardQueue(
                 keeper=keeper,
                 objects=ObjectStore(settings.store),
@@ -112,8 +113,8 @@ def describe_locally(
                 towers,
                 info,
                 spec=description_spec(context.spec),
-                tags=tags,
-                captions=captions,
+                banks=(tags, captions),
+                videos=videos,
                 charge=partial(ledger.doing, RunPhase.ANSWER),
             ),
             towers=towers,

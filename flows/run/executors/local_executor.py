@@ -112,7 +112,7 @@ def execute_locally(
             opened = open_backend(backend_of(settings), card, answering, sampling=spec.sampling, media=media)
             backend = stack.enter_context(opened)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
-            stack.enter_context(ends_soon())
+            stack.enter_context(ends_soon(extractor.objects))
             source = ShardQueue(
                 keeper=keeper,
                 objects=objects,

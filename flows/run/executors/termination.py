@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from prefect.exceptions import TerminationSignal
@@ -14,16 +14,20 @@ from infra.interrupts import GRACE_S, end_within
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reelabel.sources.object_store import ObjectStore
+
 
 @contextmanager
-def ends_soon() -> Iterator[None]:
-    """When the body ends, cancel its waits; if SIGTERM ended it, also end this process, whatever its tasks wait for.
+def ends_soon(videos: ObjectStore) -> Iterator[None]:
+    """When the body ends, end its waits and its reads of videos, for which Prefect would wait as long as they stall.
 
-    Enter it last, so that the other contexts of a flow have these seconds to give back what they hold. Prefect would
-    wait for running tasks, such as for a download that stalls.
+    If SIGTERM ended the body, also end this process some seconds later, whatever else its tasks wait for. Enter it
+    last, so that the other contexts of a flow have these seconds to give back what they hold.
     """
     try:
-        with cancel_waits_at_exit():
+        with ExitStack() as stack:
+            stack.callback(videos.end_reads)  # second: then nothing tries again
+            stack.enter_context(cancel_waits_at_exit())
             yield
     except TerminationSignal:
         end_within(GRACE_S, 128 + signal.SIGTERM)

@@ -47,7 +47,7 @@ class Analyzer:
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._stack = ExitStack()
         self._info: TowersInfo | None = None
-        self._banks: tuple[EmbeddedBank, ...] = ()
+        self._banks: tuple[EmbeddedBank, EmbeddedBank] | None = None
 
     @property
     def spec(self) -> DescribeSpec:
@@ -72,9 +72,10 @@ class Analyzer:
             ConfigurationError: A text of a bank is too long for it.
         """
         self._info, files = self._towers.wait_ready(), bank_files(self._settings)
-        digests = (self.spec.tags, self.spec.captions)
-        self._banks = tuple(
-            embed_bank(self._resolved.banks[digest], self._towers, files, self.spec.model) for digest in digests
+        banks, spec = self._resolved.banks, self.spec
+        self._banks = (
+            embed_bank(banks[spec.tags], self._towers, files, spec.model),
+            embed_bank(banks[spec.captions], self._towers, files, spec.model),
         )
         return self._info
 
@@ -101,8 +102,6 @@ class Analyzer:
 
     def _open(self, chunk_s: float, num_frames: int) -> VideoDescriber:
         assert self._info is not None
-        tags, captions = self._banks
+        assert self._banks is not None
         spec = self.spec.model_copy(update={"seconds_per_chunk": chunk_s, "frames_per_chunk": num_frames})
-        return open_describer(
-            self._settings, self._pool, self._towers, self._info, spec=spec, tags=tags, captions=captions
-        )
+        return open_describer(self._settings, self._pool, self._towers, self._info, spec=spec, banks=self._banks)
