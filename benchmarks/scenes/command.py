@@ -1,0 +1,34 @@
+"""The benchmark of scenes, and its options."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from benchmarks.bench import FOLDER, AsJson, Bench, ClipFolder, Rounds, known_names
+
+
+def scenes(
+    folder: ClipFolder = FOLDER,
+    rounds: Rounds = 1,
+    *,
+    methods: Annotated[
+        str, typer.Option(help="What to compare, comma-separated; PySceneDetect is in any case.")
+    ] = "auto,index,ema,published,content,transnetv2",
+    sizes: Annotated[str, typer.Option(help="Sizes of the made clips: small, large or both.")] = "small,large",
+    json: AsJson = False,
+) -> None:
+    """Compare methods that find changes of scene, on made and on real clips, which this command installs.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.scenes.contenders import LIBRARIES, OURS  # noqa: PLC0415
+    from benchmarks.scenes.report import run  # noqa: PLC0415
+
+    wanted = known_names(methods, OURS, "--methods")
+    kept = known_names(sizes, ("small", "large"), "--sizes")
+    raise typer.Exit(run(folder, (*wanted, *LIBRARIES), rounds=rounds, sizes=kept, as_json=json))
+
+
+BENCHES = (Bench(scenes, "scenes --methods auto,ema --sizes small"),)
