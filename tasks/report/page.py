@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
 from functools import cache
-from importlib.metadata import version
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from reelabel.coverage import DOCS_PAGE
 from reelabel.sampling.options import DEFAULT_NUM_FRAMES, estimate_frames
 from reelabel.wording import pluralize
 from tasks.report.jobs import drop_strips
-from tasks.report.rendering import MAX_BYTES, duration, environment, page_value, policy, read, scripts_of
+from tasks.report.rendering import MAX_BYTES, duration, page_value, render_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,24 +105,18 @@ def _render(report: Report) -> str:
     glance = report.glance
     parts = ", ".join(f"{name} {duration(ms / 1e3)}" for name, ms in glance.parts)
     labels = ", ".join(f"{each.label or 'all others'} {each.jobs:,}" for each in report.label_counts)
-    return (
-        environment()
-        .from_string(read("assets", "page.html.jinja"))
-        .render(
-            report=report,
-            data=page_value(_data(report)),
-            sections=[section for section in _SECTIONS if section[0] != "trade" or report.trade],
-            style=Markup(read("assets", "style.css")),  # noqa: S704 - our own files
-            scripts=[Markup(script) for script in scripts_of(_OWN)],  # noqa: S704
-            policy=policy(scripts_of(_OWN)),
-            parts_label=f"Seconds by part: {parts}.",
-            labels_label=f"Jobs by label: {labels}.",
-            short_id=str(glance.run_id)[:8],
-            shown_note=_shown_note(report),
-            job_link=_job_link({job.job_id for job in report.shown.jobs}),
-            read_more=DOCS_PAGE,
-            version=version("reelabel"),
-        )
+    return render_page(
+        "page.html.jinja",
+        own=_OWN,
+        report=report,
+        data=page_value(_data(report)),
+        sections=[section for section in _SECTIONS if section[0] != "trade" or report.trade],
+        parts_label=f"Seconds by part: {parts}.",
+        labels_label=f"Jobs by label: {labels}.",
+        short_id=str(glance.run_id)[:8],
+        shown_note=_shown_note(report),
+        job_link=_job_link({job.job_id for job in report.shown.jobs}),
+        read_more=DOCS_PAGE,
     )
 
 

@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import fields, is_dataclass
 from datetime import UTC
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -80,11 +81,29 @@ def policy(scripts: Sequence[str]) -> str:
     return f"{loads}; form-action 'none'; base-uri 'none'"
 
 
-@cache
-def scripts_of(own: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the vendored scripts, and one of the assets of these names."""
+def render_page(template: str, *, own: Sequence[str], charts: bool = True, **values: Any) -> str:  # noqa: ANN401
+    """Render a page in one file, with our style, and with scripts that its policy allows.
+
+    Args:
+        template: Name of an asset.
+        own: Names of the assets that make up its script.
+        charts: Whether the script draws charts, which takes the vendored libraries.
+        values: What the template shows.
+    """
     joined = "\n".join(read("assets", name) for name in own)
-    return read("vendor", "d3.min.js"), read("vendor", "plot.umd.min.js"), f'"use strict";\n{{\n{joined}\n}}'
+    vendored = [read("vendor", name) for name in ("d3.min.js", "plot.umd.min.js")] if charts else []
+    scripts = [*vendored, f'"use strict";\n{{\n{joined}\n}}']
+    return (
+        environment()
+        .from_string(read("assets", template))
+        .render(
+            style=Markup(read("assets", "style.css")),  # noqa: S704 - our own files
+            scripts=[Markup(script) for script in scripts],  # noqa: S704
+            policy=policy(scripts),
+            version=version("reelabel"),
+            **values,
+        )
+    )
 
 
 @cache

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from reelabel.wording import pluralize
-from tasks.report.rendering import MAX_BYTES, environment, policy, read
+from tasks.report.rendering import MAX_BYTES, render_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,21 +35,15 @@ def render_session(report: SessionReport) -> str:
 
 
 def _render(report: SessionReport) -> str:
-    script = f'"use strict";\n{{\n{read("assets", "theme.js")}\n}}'
-    return (
-        environment()
-        .from_string(read("assets", "live.html.jinja"))
-        .render(
-            report=report,
-            session=report.session,
-            sections=_SECTIONS,
-            style=Markup(read("assets", "style.css")),  # noqa: S704 - our own files
-            script=Markup(script),  # noqa: S704
-            policy=policy((script,)),
-            asked_for=_asked_for(report.session["config"]),
-            short_id=str(report.session["session_id"])[:8],
-            version=version("reelabel"),
-        )
+    return render_page(
+        "live.html.jinja",
+        own=("theme.js",),
+        charts=False,
+        report=report,
+        session=report.session,
+        sections=_SECTIONS,
+        asked_for=_asked_for(report.session["config"]),
+        short_id=str(report.session["session_id"])[:8],
     )
 
 

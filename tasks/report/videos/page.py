@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from reelabel.wording import pluralize
-from tasks.report.rendering import MAX_BYTES, environment, page_value, policy, read, scripts_of
+from tasks.report.rendering import MAX_BYTES, page_value, render_page
 from tasks.report.videos.gather import NO_ROOM
 
 if TYPE_CHECKING:
@@ -57,20 +54,14 @@ def _thinned(report: VideosReport, has: list[Any], without: Any) -> VideosReport
 
 
 def _render(report: VideosReport) -> str:
-    return (
-        environment()
-        .from_string(read("assets", "videos.html.jinja"))
-        .render(
-            report=report,
-            data=page_value(_data(report)),
-            sections=_SECTIONS,
-            style=Markup(read("assets", "style.css")),  # noqa: S704 - our own files
-            scripts=[Markup(script) for script in scripts_of(_OWN)],  # noqa: S704
-            policy=policy(scripts_of(_OWN)),
-            short_id=str(report.glance.run_id)[:8],
-            shown_note=_shown_note(report),
-            version=version("reelabel"),
-        )
+    return render_page(
+        "videos.html.jinja",
+        own=_OWN,
+        report=report,
+        data=page_value(_data(report)),
+        sections=_SECTIONS,
+        short_id=str(report.glance.run_id)[:8],
+        shown_note=_shown_note(report),
     )
 
 
