@@ -11,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from flows.shard.logged import shard_logged
 from flows.shard.metrics import record_descriptions, shard_in_progress
 from flows.shard.report import ShardReport
-from flows.shard.retry import RETRY_DELAYS_S, await_recovery, retry_faults
-from flows.shard.tasks import is_transient, log_failures
+from flows.shard.retry import await_recovery, retry_faults
+from flows.shard.tasks import SHARD_TASK, log_failures
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError, LeaseLostError
 from reelabel.errors import JobError, StoreUnavailableError, VideoError
@@ -95,14 +94,7 @@ class ShardGroup:
         return self.shards[len(self.ended) + 1 :]
 
 
-@task(
-    task_run_name="describe-shard-{name}",
-    retries=len(RETRY_DELAYS_S),
-    retry_delay_seconds=[*RETRY_DELAYS_S],
-    retry_condition_fn=is_transient,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@task(task_run_name="describe-shard-{name}", **SHARD_TASK)
 def describe_shards(
     name: str,  # noqa: ARG001
     group: ShardGroup,

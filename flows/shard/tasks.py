@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from tasks.results.write import RunKey
 
 _LOG = logging.getLogger("reelabel")
-_RETRIES = len(RETRY_DELAYS_S)
 
 
 def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
@@ -52,14 +51,17 @@ def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
     return isinstance(error, TransientError) and not error.retries_exhausted and not is_ending()
 
 
-@task(
-    task_run_name="extract-shard-{index}",
-    retries=_RETRIES,
-    retry_delay_seconds=[*RETRY_DELAYS_S],
-    retry_condition_fn=is_transient,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+# Options of tasks that work on shards.
+SHARD_TASK: dict[str, Any] = {
+    "retries": len(RETRY_DELAYS_S),
+    "retry_delay_seconds": [*RETRY_DELAYS_S],
+    "retry_condition_fn": is_transient,
+    "cache_policy": NO_CACHE,
+    "persist_result": False,
+}
+
+
+@task(task_run_name="extract-shard-{index}", **SHARD_TASK)
 def extract_shard(
     index: int,  # noqa: ARG001
     shard: Shard,
@@ -90,14 +92,7 @@ def extract_shard(
         return extracted
 
 
-@task(
-    task_run_name="infer-shard-{index}",
-    retries=_RETRIES,
-    retry_delay_seconds=[*RETRY_DELAYS_S],
-    retry_condition_fn=is_transient,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@task(task_run_name="infer-shard-{index}", **SHARD_TASK)
 def infer_shard(
     index: int, shard: Shard, stream: ViewStream, lease: Lease, context: InferenceContext
 ) -> ShardReport | None:
