@@ -18,7 +18,7 @@ from infra.errors import LeaseLostError, PlanLostError
 from reelabel.errors import DiskFullError, TransientError
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.lease import LeaseKeeper, Work, finish_alone
-from tasks.plans.plan import close_plan, count_extracted
+from tasks.plans.plan import close_plan, count_extracted, is_drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -78,6 +78,21 @@ class ShardQueue:
     skip_lost_plans: bool = False
     _failures_in_row: int = 0
     _is_paused: bool = False
+
+    @classmethod
+    def of_plan(
+        cls, plan: Plan, keeper: LeaseKeeper, *, objects: ObjectStore, seal: Seal, database: Engine
+    ) -> ShardQueue:
+        """Return the shards of one plan, to extract and to answer, until it is drained."""
+        return cls(
+            keeper=keeper,
+            objects=objects,
+            seal=seal,
+            database=database,
+            work=Work.BOTH,
+            plans=lambda: [plan],
+            has_ended=lambda _: is_drained(database, plan.plan_id),
+        )
 
     def __iter__(self) -> Iterator[LeasedShard | None]:
         """Yield leased shards, and None whenever there is nothing to lease at the moment.

@@ -27,8 +27,6 @@ from infra.telemetry import start_metrics
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, video_store
-from tasks.plans.lease import Work
-from tasks.plans.plan import is_drained
 from tasks.results.runs import update_run
 from tasks.results.write import ShardWriter
 
@@ -86,15 +84,8 @@ def describe_locally(
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             videos = video_store(settings)
             stack.enter_context(ends_soon(videos))
-            source = ShardQueue(
-                keeper=keeper,
-                objects=ObjectStore(settings.store),
-                seal=settings.store.seal,
-                database=database,
-                work=Work.BOTH,
-                plans=lambda: [plan],
-                has_ended=lambda _: is_drained(database, plan.plan_id),
-            )
+            objects = ObjectStore(settings.store)
+            source = ShardQueue.of_plan(plan, keeper, objects=objects, seal=settings.store.seal, database=database)
             leasing = iter(source)
             first = list(islice(leasing, 1))
             if not first:  # other workers have finished the plan meanwhile

@@ -31,8 +31,6 @@ from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, open_extractor
 from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend
-from tasks.plans.lease import Work
-from tasks.plans.plan import is_drained
 from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.runs import update_run
 from tasks.results.write import ShardWriter
@@ -113,15 +111,7 @@ def execute_locally(
             backend = stack.enter_context(opened)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(ends_soon(extractor.objects))
-            source = ShardQueue(
-                keeper=keeper,
-                objects=objects,
-                seal=settings.store.seal,
-                database=database,
-                work=Work.BOTH,
-                plans=lambda: [plan],
-                has_ended=lambda _: is_drained(database, plan.plan_id),
-            )
+            source = ShardQueue.of_plan(plan, keeper, objects=objects, seal=settings.store.seal, database=database)
             ahead = settings.extract.lookahead_shards
             start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))
             extracting = extract_ahead(source, lambda _: lambda: extractor, ahead=ahead, start=start)
