@@ -130,10 +130,9 @@ def find_shared_plan(engine: Engine, *, dataset: str, spec_id: str, manifest_fin
     return None if row is None else Plan(**row)
 
 
-def open_plans(engine: Engine, *, spec_id: str | None = None, run_id: UUID | None = None) -> list[Plan]:
-    """List the open plans, oldest first; optionally only those of a spec or those that a run created."""
-    query = _plans() if spec_id is None else _plans().where(PLAN.c.spec_id == spec_id)
-    query = query if run_id is None else query.where(PLAN.c.run_id == run_id)
+def open_plans(engine: Engine, *, run_id: UUID | None = None) -> list[Plan]:
+    """List the open plans, oldest first; optionally only those that a run created."""
+    query = _plans() if run_id is None else _plans().where(PLAN.c.run_id == run_id)
     with database_errors(), engine.connect() as connection:
         return [Plan(**row) for row in connection.execute(query.order_by(PLAN.c.created_at)).mappings()]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tasks.description.scenes.change import EmbeddedChunk, SceneChange
 
-LEAST_SIMILARITY = 0.85
+_LEAST_SIMILARITY = 0.85
 
 
 class Scene(NamedTuple):
@@ -26,12 +26,7 @@ class Scene(NamedTuple):
 
 
 def merge_shots(
-    changes: Sequence[SceneChange],
-    chunks: Sequence[EmbeddedChunk],
-    *,
-    start_ms: int,
-    end_ms: int,
-    least_similarity: float = LEAST_SIMILARITY,
+    changes: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk], *, start_ms: int, end_ms: int
 ) -> tuple[Scene, ...]:
     """Merge each shot with the scene before it if they show the same.
 
@@ -42,7 +37,6 @@ def merge_shots(
         chunks: The embeddings of the video's frames.
         start_ms: Start of the video.
         end_ms: Its end.
-        least_similarity: Cosine of the mean vectors from which two are one scene.
 
     Returns:
         Scenes without gaps from the start to the end; none if the video has no length.
@@ -58,7 +52,7 @@ def merge_shots(
     for start, end in pairwise(borders):
         inside = vectors[(times >= start) & (times < end)]
         shot = inside.sum(axis=0, dtype=np.float64) if len(inside) else None
-        if scenes and (shot is None or total is None or _cosine(total, shot) >= least_similarity):
+        if scenes and (shot is None or total is None or _cosine(total, shot) >= _LEAST_SIMILARITY):
             scenes[-1] = Scene(scenes[-1].start_ms, end, scenes[-1].shots + 1)
             total = shot if total is None else total if shot is None else total + shot
         else:
