@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ from infra.embedded.postgres import Postgres
 from infra.settings import DatabaseSettings, Settings
 from reelabel.sources.object_store import ObjectStore
 from sql.roles import OWNER, create_roles
+from tests.chaos.gate import Gate
 from tests.shared import common_folder, locked, made_once
 from tests.unfinished import UnfinishedSession
 
@@ -181,6 +183,14 @@ def store_settings(services: Settings) -> StoreSettings:
 def objects(store_settings: StoreSettings) -> ObjectStore:
     """The object store of `store_settings`."""
     return ObjectStore(store_settings)
+
+
+@pytest.fixture
+def store_gate(store_settings: StoreSettings) -> Iterator[Gate]:
+    """A proxy before the S3 server, which speaks plain HTTP and can make requests fail."""
+    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
+    yield gate
+    gate.close()
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 
+from infra.database.connect import connect
+from tests.command_line import reelabel as run_command
 from tests.flows.runs import environment_of, served_by
 
 
@@ -15,6 +17,20 @@ def own_environment(own_services):
 @pytest.fixture(scope="module")
 def served(own_environment, vllm_server):
     return served_by(vllm_server, own_environment)
+
+
+@pytest.fixture(scope="module")
+def reelabel(served):
+    """Run a command on these services, with a real model server; returns how it ended."""
+    return lambda *arguments, **environment: run_command(served | {"COLUMNS": "200"} | environment, *arguments)
+
+
+@pytest.fixture(scope="module")
+def engine(own_services):
+    """Their database."""
+    engine = connect(own_services.database)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

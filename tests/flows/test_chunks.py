@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from sqlalchemy import delete, select, update
 
-from infra.database.connect import connect
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.demo.clips import FPS, Encoding, write_clip
@@ -56,18 +55,6 @@ def write_manifest(tmp_path_factory, own_services):
         return f"{root}/{path.name}"
 
     return write
-
-
-@pytest.fixture(scope="module")
-def reelabel(served):
-    return lambda *arguments: run_command(served | {"COLUMNS": "200"}, *arguments)
-
-
-@pytest.fixture(scope="module")
-def engine(own_services):
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
 
 
 def rows(engine, table, *columns, dataset="films"):

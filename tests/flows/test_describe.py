@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import select
 
 from benchmarks.describe.model import SIZE, make_model
-from infra.database.connect import connect
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, RUN
 from tasks.demo.captions import SHAPE_BANK
@@ -55,13 +54,6 @@ def videos(tmp_path_factory, own_services):
 @pytest.fixture(scope="module")
 def reelabel(own_environment):
     return lambda *arguments: run_command(own_environment | {"COLUMNS": "200"}, *map(str, arguments))
-
-
-@pytest.fixture(scope="module")
-def engine(own_services):
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ import pytest
 from PIL import Image
 from sqlalchemy import select
 
-from infra.database.connect import connect
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import FAILURE, RESULT
 from tasks.demo.clips import Encoding, draw_clip, write_clip
@@ -68,18 +67,6 @@ def manifest(root, tmp_path_factory):
     rows = [each | {"choices": list(choices)} for each in rows]
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(path)
     return str(path)
-
-
-@pytest.fixture(scope="module")
-def reelabel(served):
-    return lambda *arguments: run_command(served | {"COLUMNS": "200"}, *arguments)
-
-
-@pytest.fixture(scope="module")
-def engine(own_services):
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
 
 
 def rows(engine, table, dataset):

@@ -8,13 +8,11 @@ import polars as pl
 import pytest
 from sqlalchemy import select
 
-from infra.database.connect import connect
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import FAILURE, RESULT
 from tasks.demo.actors import paint
 from tasks.demo.clips import FPS, Encoding, write_clip
 from tasks.demo.shapes import QUESTIONS, draw_colour, draw_shape
-from tests.command_line import reelabel as run_command
 
 LENGTH_S, SHOWN_S = 40, 2
 CLIPS = {"red": 11, "green": 27, "blue": 34}
@@ -46,18 +44,6 @@ def manifest(tmp_path_factory, own_services):
     pl.DataFrame(rows, schema=columns, orient="row").write_parquet(path)
     objects.replace(f"{root}/{path.name}", path.read_bytes())
     return f"{root}/{path.name}"
-
-
-@pytest.fixture(scope="module")
-def reelabel(served):
-    return lambda *arguments, **environment: run_command(served | {"COLUMNS": "200"} | environment, *arguments)
-
-
-@pytest.fixture(scope="module")
-def engine(own_services):
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
 
 
 def rows(engine, table):

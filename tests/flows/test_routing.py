@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from infra.database.connect import connect
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RESULT, ROUTE, RUN
 from tasks.demo.clips import Encoding, clip_jobs, draw_clip, make_demo, write_clip, write_manifest
@@ -48,16 +47,13 @@ def reelabel(served):
 
 
 @pytest.fixture(scope="module")
-def read(own_services):
-    engine = connect(own_services.database)
-
+def read(engine):
     def read(table, **where):
         query = select(table).where(*(table.c[name] == value for name, value in where.items()))
         with engine.connect() as connection:
             return connection.execute(query).mappings().all()
 
-    yield read
-    engine.dispose()
+    return read
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,14 @@ def manifest(settings):
     deploy_flows(settings)
 
 
+def fail_a_night(client, manifest):
+    at, attempts = datetime.now(UTC).replace(microsecond=0), secrets.randbelow(10**9)
+    night = Night(at=at, manifest=manifest, state="missed", attempts=attempts)
+    flow_run = start_night(client, night)
+    client.set_flow_run_state(flow_run.id, Failed(message="The store was away."), force=True)
+    return night, flow_run
+
+
 @pytest.mark.usefixtures("idle_worker")
 def test_the_next_and_last_night_are_shown_with_the_command_that_repairs_it(client, manifest, page):
     before = page()
@@ -67,14 +75,7 @@ def test_the_next_and_last_night_are_shown_with_the_command_that_repairs_it(clie
     assert f"CET: {manifest}" in before or f"CEST: {manifest}" in before
     assert "Watch: paused." in before
 
-    night = Night(
-        at=datetime.now(UTC).replace(microsecond=0),
-        manifest=manifest,
-        state="missed",
-        attempts=secrets.randbelow(10**9),
-    )
-    flow_run = start_night(client, night)
-    client.set_flow_run_state(flow_run.id, Failed(message="The store was away."), force=True)
+    night, flow_run = fail_a_night(client, manifest)
 
     after = page()
     lines = [line.strip() for line in after.splitlines()]
@@ -174,14 +175,7 @@ def test_stopped_services_are_reported_as_not_shown(tmp_path):
 
 @pytest.mark.usefixtures("idle_worker")
 def test_a_night_leaves_the_list_once_its_jobs_were_answered_by_hand(client, manifest, page, engine):
-    night = Night(
-        at=datetime.now(UTC).replace(microsecond=0),
-        manifest=manifest,
-        state="missed",
-        attempts=secrets.randbelow(10**9),
-    )
-    flow_run = start_night(client, night)
-    client.set_flow_run_state(flow_run.id, Failed(message="The store was away."), force=True)
+    night, flow_run = fail_a_night(client, manifest)
     assert f"({str(flow_run.id)[:8]}) failed: The store was away." in page()
 
     day = night.at.astimezone(ZoneInfo("Europe/Berlin")).date()

@@ -4,7 +4,6 @@ import json
 import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy
@@ -25,7 +24,6 @@ from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter
 from tasks.plans.lease import LeaseKeeper, Work, claim, finish_alone
 from tasks.plans.plan import close_plan, is_drained, open_plans, plan_state
-from tests.chaos.gate import Gate
 from tests.plans.conftest import make_plan, run
 from tests.results.rows import SPEC, job
 
@@ -174,35 +172,34 @@ def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(db, busy
     assert (lease.attempts, lease.message) == (1, "The store is away.")
 
 
-def test_shards_are_read_on_after_the_store_was_away_for_a_moment(planned, source_of, objects, store_settings):
+def test_shards_are_read_on_after_the_store_was_away_for_a_moment(
+    planned, source_of, objects, store_settings, store_gate
+):
     plan = planned(1, objects, store_settings.uri)
-    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
-    there = {"endpoint_url": f"http://127.0.0.1:{gate.port}", "max_attempts": 1}
+    there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
     shards = iter(replace(source_of(plan), objects=ObjectStore(store_settings.model_copy(update=there))))
 
     outage = ExitStack()
-    outage.enter_context(gate.shut())
+    outage.enter_context(store_gate.shut())
     threading.Timer(1.0, outage.close).start()
 
     assert next(shards).shard.index == 0
 
-    gate.close()
 
-
-def test_a_shard_that_its_store_does_not_give_is_given_up(db, planned, source_of, objects, store_settings, monkeypatch):
+def test_a_shard_that_its_store_does_not_give_is_given_up(
+    db, planned, source_of, objects, store_settings, store_gate, monkeypatch
+):
     monkeypatch.setattr(retry, "RETRY_DELAYS_S", (0.01,))
     plan = planned(2, objects, store_settings.uri)
-    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
-    there = {"endpoint_url": f"http://127.0.0.1:{gate.port}", "max_attempts": 1}
+    there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
     shards = iter(replace(source_of(plan), objects=ObjectStore(store_settings.model_copy(update=there))))
     bucket, _, prefix = store_settings.uri.removeprefix("s3://").partition("/")
 
-    with gate.refusing(f"GET /{bucket}/{prefix}/p", 500, "InternalError"), pytest.raises(StoreUnavailableError):
+    with store_gate.refusing(f"GET /{bucket}/{prefix}/p", 500, "InternalError"), pytest.raises(StoreUnavailableError):
         next(shards)
 
     state = plan_state(db, plan.plan_id)
     assert state.failed == 1
-    gate.close()
 
 
 def test_extraction_pauses_while_enough_waits_and_goes_on_after(db, planned, source_of):

@@ -1,7 +1,6 @@
 """Videos on a real S3 server, read in parts."""
 
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
-from tests.chaos.gate import Gate
 from tests.clips import blank_packet, flag_as_keyframe
 from tests.reelabel.sources.web_server import serving
 
@@ -166,16 +164,9 @@ def test_a_video_replaced_during_reading_is_an_error(fetcher, put, clip, objects
 
 
 @pytest.fixture
-def gate(store_settings):
-    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
-    yield gate
-    gate.close()
-
-
-@pytest.fixture
-def behind(gate, fetcher, store_settings):
+def behind(store_gate, fetcher, store_settings):
     """The fetcher, with the store behind the gate."""
-    there = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{gate.port}"})
+    there = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{store_gate.port}"})
     objects = ObjectStore(there)
     return replace(fetcher, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
 
@@ -197,11 +188,11 @@ WAYS = pytest.mark.parametrize("ranges_min_bytes", [0, 1 << 40], ids=["in parts"
     ],
 )
 def test_a_video_that_can_be_listed_but_not_read_fails_alone(
-    behind, gate, put, clip, ranges_min_bytes, status, code, message
+    behind, store_gate, put, clip, ranges_min_bytes, status, code, message
 ):
     fetcher, info = replace(behind, ranges_min_bytes=ranges_min_bytes), put(clip)
 
-    with gate.refusing(f"GET {path_of(info.uri)}", status, code):
+    with store_gate.refusing(f"GET {path_of(info.uri)}", status, code):
         assert fetcher.objects.stat(info.uri) == info
         with pytest.raises(VideoRefusedError, match=rf"{message}.*{code}"):
             fetcher.fetch(info)
@@ -211,19 +202,19 @@ def test_a_video_that_can_be_listed_but_not_read_fails_alone(
 
 @WAYS
 @pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch"])
-def test_a_refused_login_is_not_the_fault_of_a_video(behind, gate, put, clip, ranges_min_bytes, code):
+def test_a_refused_login_is_not_the_fault_of_a_video(behind, store_gate, put, clip, ranges_min_bytes, code):
     info = put(clip)
 
-    with gate.refusing(f"GET {path_of(info.uri)}", 403, code), pytest.raises(ConfigurationError, match=code):
+    with store_gate.refusing(f"GET {path_of(info.uri)}", 403, code), pytest.raises(ConfigurationError, match=code):
         replace(behind, ranges_min_bytes=ranges_min_bytes).fetch(info)
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT"])
-def test_an_inaccessible_cache_is_not_the_fault_of_a_video(behind, gate, put, clip, store_settings, verb):
+def test_an_inaccessible_cache_is_not_the_fault_of_a_video(behind, store_gate, put, clip, store_settings, verb):
     info = put(clip)
 
     with (
-        gate.refusing(f"{verb} {path_of(store_settings.uri)}/cache/", 403, "AccessDenied"),
+        store_gate.refusing(f"{verb} {path_of(store_settings.uri)}/cache/", 403, "AccessDenied"),
         pytest.raises(ConfigurationError, match=r"/cache/.*AccessDenied"),
     ):
         behind.fetch(info)

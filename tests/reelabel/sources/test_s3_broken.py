@@ -1,30 +1,20 @@
 """S3 answers that are cut off in the middle."""
 
-from urllib.parse import urlsplit
-
 import pytest
 
 from reelabel.errors import DiskFullError, StoreUnavailableError
 from reelabel.sources.object_store import ObjectStore
-from tests.chaos.gate import Gate
 
 DATA = bytes(range(256)) * 2000
 ATTEMPTS = 3
 
 
 @pytest.fixture
-def gate(store_settings):
-    gate = Gate(urlsplit(store_settings.endpoint_url).port, authority=store_settings.ca_file)
-    yield gate
-    gate.close()
-
-
-@pytest.fixture
-def behind(gate, store_settings, objects):
+def behind(store_gate, store_settings, objects):
     """The store behind the gate, and an object on it."""
     uri = f"{store_settings.uri}/broken/clip.mp4"
     objects.replace(uri, DATA)
-    there = {"endpoint_url": f"http://127.0.0.1:{gate.port}", "max_attempts": ATTEMPTS}
+    there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": ATTEMPTS}
     return ObjectStore(store_settings.model_copy(update=there)), uri
 
 
@@ -50,20 +40,20 @@ WAYS = pytest.mark.parametrize("way", [read, read_range, read_to_the_end, downlo
 
 @WAYS
 @pytest.mark.parametrize("cuts", [0, 1, ATTEMPTS - 1])
-def test_an_interrupted_answer_is_requested_again(way, cuts, behind, gate, tmp_path):
-    gate.cut(cuts)
+def test_an_interrupted_answer_is_requested_again(way, cuts, behind, store_gate, tmp_path):
+    store_gate.cut(cuts)
 
     assert way(*behind, tmp_path) == DATA
-    assert gate.cuts_left == 0
+    assert store_gate.cuts_left == 0
 
 
 @WAYS
-def test_half_an_object_is_never_taken_for_a_whole_one(way, behind, gate, tmp_path):
-    gate.cut(1000)
+def test_half_an_object_is_never_taken_for_a_whole_one(way, behind, store_gate, tmp_path):
+    store_gate.cut(1000)
 
     with pytest.raises(StoreUnavailableError, match="did not respond for s3:"):
         way(*behind, tmp_path)
-    assert gate.cuts_left == 1000 - ATTEMPTS
+    assert store_gate.cuts_left == 1000 - ATTEMPTS
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,10 +66,10 @@ def test_half_an_object_is_never_taken_for_a_whole_one(way, behind, gate, tmp_pa
         (400, "XMinioAdminBucketQuotaExceeded"),
     ],
 )
-def test_a_full_store_is_reported(behind, gate, status, code):
+def test_a_full_store_is_reported(behind, store_gate, status, code):
     store, uri = behind
     with (
-        gate.refusing("PUT /", status, code),
+        store_gate.refusing("PUT /", status, code),
         pytest.raises(DiskFullError, match=rf"is full: .* \({code}, HTTP {status}\)"),
     ):
         store.replace(uri, DATA)

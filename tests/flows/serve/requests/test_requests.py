@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 from sqlalchemy import select
 
-from infra.database.connect import connect
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, RESULT
 from tasks.demo.captions import SHAPE_BANK
@@ -44,13 +43,6 @@ def jobs(own_services, tmp_path_factory):
             objects.replace(f"{root}/{path.relative_to(folder)}", path.read_bytes())
     rows.write_parquet(folder / "jobs.parquet")
     return rows, folder
-
-
-@pytest.fixture(scope="module")
-def engine(own_services):
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture(scope="module")
