@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from benchmarks.repeat import repeating
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Iterator
 
 _REBIND_S = 2.0  # each check takes time of the host's core
 
@@ -59,46 +61,24 @@ def bind(pid: int, cores: frozenset[int]) -> None:
                 os.sched_setaffinity(int(thread.name), cores)
 
 
-class EngineBinding:
-    """Context manager that keeps an engine's process on its cores, and its child processes on the host's.
+@contextmanager
+def engine_binding(pid: int, cores: Cores) -> Iterator[None]:
+    """Keep an engine's process on its cores, and its child processes on the host's, while the body runs.
 
     vLLM binds its own threads while loading, and child processes start at any time, so the binding is repeated.
     """
 
-    def __init__(self, pid: int, cores: Cores) -> None:
-        """Prepare to bind a process."""
-        self._pid = pid
-        self._cores = cores
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
+    def rebind() -> None:
+        bind(pid, cores.engine)
+        for child in descendants(pid):
+            bind(child, cores.host)
 
-    def __enter__(self) -> Self:
-        """Start binding."""
-        if self._cores.engine:
-            self.rebind()
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop binding."""
-        self._ended.set()
-        if self._thread.ident:
-            self._thread.join()
-
-    def rebind(self) -> None:
-        """Bind the process and its current children."""
-        bind(self._pid, self._cores.engine)
-        for pid in descendants(self._pid):
-            bind(pid, self._cores.host)
-
-    def _follow(self) -> None:
-        while not self._ended.wait(_REBIND_S):
-            self.rebind()
+    if not cores.engine:
+        yield
+        return
+    rebind()
+    with repeating(rebind, every_s=_REBIND_S):
+        yield
 
 
 def descendants(pid: int) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from sqlalchemy import select
 from benchmarks.cores import descendants
 from benchmarks.media.clips import BenchClip
 from benchmarks.pipeline.flow_run import run_here
+from benchmarks.repeat import repeating
 from benchmarks.services import variables
 from flows.describe import describe
 from infra.database.connect import connect
@@ -110,24 +110,17 @@ def _peaks() -> Iterator[dict[str, int]]:
     """Measure the peaks of this process and of those that it starts while the body runs."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak is reset to what is in use
     found: dict[str, int] = {}
-    ended = threading.Event()
 
     def look() -> None:
-        while not ended.wait(_POLL_S):
-            for pid in descendants(os.getpid()):
-                with contextlib.suppress(OSError, StopIteration, IndexError):
-                    command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-                    name = next(name for module, name in _PROCESSES.items() if module in command)
-                    found[name] = max(found.get(name, 0), _status(str(pid), "VmHWM"))
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(OSError, StopIteration, IndexError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                name = next(name for module, name in _PROCESSES.items() if module in command)
+                found[name] = max(found.get(name, 0), _status(str(pid), "VmHWM"))
 
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
-    try:
+    with repeating(look, every_s=_POLL_S):
         yield found
-    finally:
-        ended.set()
-        watcher.join()
-        found["flow"] = _status("self", "VmHWM")
+    found["flow"] = _status("self", "VmHWM")
 
 
 def _status(pid: str, name: str) -> int:

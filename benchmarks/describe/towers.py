@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from sqlalchemy import func, select
 
-from benchmarks.cores import Cores, EngineBinding
+from benchmarks.cores import Cores, engine_binding
 from benchmarks.describe.model import make_model
 from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.flow_run import run_here
@@ -143,7 +143,7 @@ def _bound(towers: EmbeddingBackend, cores: Cores) -> Iterator[EmbeddingBackend]
     assert isinstance(towers, TowersProcess)
     with towers:
         assert towers.pid is not None
-        with EngineBinding(towers.pid, cores):
+        with engine_binding(towers.pid, cores):
             yield towers
 
 
@@ -240,7 +240,7 @@ def _towers_bound(cores: Cores) -> Iterator[None]:
 
     def bound(self: TowersProcess) -> Any:  # noqa: ANN401
         life = begin(self)
-        bindings.enter_context(EngineBinding(life.process.pid, cores))
+        bindings.enter_context(engine_binding(life.process.pid, cores))
         return life
 
     TowersProcess._begin = bound  # type: ignore[method-assign]  # noqa: SLF001

@@ -11,7 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from sqlalchemy import func, select
 
-from benchmarks.cores import Cores, EngineBinding
+from benchmarks.cores import Cores, engine_binding
 from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
 from benchmarks.services import variables
@@ -136,7 +136,7 @@ def _engine_ready_first(workload: Workload, cores: Cores) -> Iterator[list[float
     def load(self: EngineProcess) -> None:
         start(self)
         assert self.pid is not None
-        bindings.enter_context(EngineBinding(self.pid, cores))
+        bindings.enter_context(engine_binding(self.pid, cores))
         self.answer(warm_up)
         ready_s.append(time.time())
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from benchmarks.cores import Cores, EngineBinding
+from benchmarks.cores import Cores, engine_binding
 from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
 from tasks.domain import Answer
@@ -57,7 +57,7 @@ class LocalPipeline:
         engine = EngineProcess(self.workload.engine, log_path=self.log_path, start_timeout_s=_START_TIMEOUT_S)
         with engine:
             assert engine.pid is not None
-            with EngineBinding(engine.pid, self.cores):
+            with engine_binding(engine.pid, self.cores):
                 engine.answer(warm_up_batch(self.workload))
                 return self._stream(number, self.workload.videos, engine)
 

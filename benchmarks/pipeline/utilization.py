@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 from benchmarks.cores import Cores
+from benchmarks.repeat import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _SAMPLE_S = 0.1
 _IDLE = slice(3, 5)  # idle and iowait
@@ -34,31 +34,23 @@ class CounterSampler:
         """Prepare to sample; `read` returns the same number of counters each time."""
         self._read = read
         self._samples: list[tuple[float, tuple[float, ...]]] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         """Start sampling."""
-        self._thread.start()
+        self._stack.enter_context(repeating(self._sample, every_s=_SAMPLE_S))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Stop sampling."""
-        self._ended.set()
-        self._thread.join()
+        self._stack.close()
 
     def within(self, began_s: float, ended_s: float) -> list[tuple[float, ...]]:
         """Return the samples of an interval of the system's clock."""
         return [values for at_s, values in self._samples if began_s <= at_s <= ended_s]
 
-    def _follow(self) -> None:
-        while not self._ended.wait(_SAMPLE_S):
-            self._samples.append((time.time(), self._read()))
+    def _sample(self) -> None:
+        self._samples.append((time.time(), self._read()))
 
 
 class CpuUtilization(CounterSampler):
@@ -92,7 +84,7 @@ class GpuUtilization(CounterSampler):
 
     cores = Cores()  # nothing is bound: the engine has a processor of its own
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self) -> None:
         """Open the management library.
 
         Raises:
@@ -103,7 +95,7 @@ class GpuUtilization(CounterSampler):
 
         try:
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
             self.device = str(pynvml.nvmlDeviceGetName(handle))
         except pynvml.NVMLError as error:
             raise RuntimeError(str(error)) from None

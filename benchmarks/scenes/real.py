@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.packages import install_packages
 from benchmarks.scenes.truth import Transition
-from reelabel.errors import ReelabelError
 
 _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 _FRAME_MS = 40  # all three have 25 frames a second
@@ -50,21 +49,13 @@ REAL_CLIPS = (
 )
 
 
-def install_packages(folder: Path) -> Path:
+def import_packages(folder: Path) -> Path:
     """Install the packages unless they are, and make them importable, after everything else.
 
     Raises:
         ReelabelError: They cannot be installed.
     """
-    home = (folder / "scene-packages").absolute()
-    installed = home / _REQUIREMENTS.name
-    if not installed.exists() or installed.read_text() != _REQUIREMENTS.read_text():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(home)]
-        done = subprocess.run([*command, "-r", str(_REQUIREMENTS)], check=False, text=True, capture_output=True)  # noqa: S603
-        if done.returncode:
-            last = " ".join(done.stderr.splitlines()[-3:])
-            raise ReelabelError(f"The libraries cannot be installed ({last}); check the access to PyPI.")
-        installed.write_text(_REQUIREMENTS.read_text())
+    home = install_packages(_REQUIREMENTS, folder / "scene-packages")
     sys.path.append(str(home))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(home)]))
     return home

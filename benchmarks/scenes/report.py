@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.scenes.contenders import LIBRARIES
 from benchmarks.scenes.measure import METHODS, measure, pooled
-from benchmarks.scenes.real import install_packages
+from benchmarks.scenes.real import import_packages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def run(folder: Path, methods: Sequence[str], *, rounds: int, sizes: Sequence[st
         1 if a target is missed, else 0.
     """
     with PROGRESS.status("Installing the libraries and the real clips"):
-        packages = install_packages(folder)
+        packages = import_packages(folder)
     rows: list[SceneRow] = []
     with PROGRESS.status("Measuring; the first run makes the clips") as status:
         for row in measure(folder, packages, methods, rounds=rounds, sizes=sizes):

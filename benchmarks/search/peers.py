@@ -5,7 +5,6 @@ Both are installed into a folder of the bench's own; neither is needed otherwise
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy as np
 from benchmarks.scale.process import run_in_process
 from benchmarks.search.measure import TOP, Case, SearchRow, memory_bytes, time_queries
 from benchmarks.search.vectors import FRAMES_PER_FILE
-from reelabel.errors import ReelabelError
 from tasks.search.lists import SAMPLES_PER_LIST, count_lists
 from tasks.search.opened_index import ROWS_COMPARED
 
@@ -26,27 +24,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 PEERS = ("faiss", "lancedb")
-_REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 _FILES_AT_ONCE = 50
 _REFINE = 10
-
-
-def install_peers(folder: Path) -> Path:
-    """Install the libraries, unless they are.
-
-    Raises:
-        ReelabelError: They cannot be installed.
-    """
-    home = (folder / "search-packages").absolute()
-    installed = home / _REQUIREMENTS.name
-    if not installed.exists() or installed.read_text() != _REQUIREMENTS.read_text():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(home)]
-        done = subprocess.run([*command, "-r", str(_REQUIREMENTS)], check=False, text=True, capture_output=True)  # noqa: S603
-        if done.returncode:
-            last = " ".join(done.stderr.splitlines()[-3:])
-            raise ReelabelError(f"The libraries cannot be installed ({last}); check the access to PyPI.")
-        installed.write_text(_REQUIREMENTS.read_text())
-    return home
 
 
 def measure_peer(name: str, case: Case, packages: Path) -> SearchRow:

@@ -11,8 +11,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.packages import install_packages
 from benchmarks.search.measure import KINDS, make_case, measure_index
-from benchmarks.search.peers import install_peers, measure_peer
+from benchmarks.search.peers import REQUIREMENTS, measure_peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ def run(
     """
     rows: list[SearchRow] = []
     folder.mkdir(parents=True, exist_ok=True)
-    packages = install_peers(folder) if peers else folder
+    packages = install_packages(REQUIREMENTS, folder / "search-packages") if peers else folder
     for count in vectors:
         with TemporaryDirectory(dir=folder) as place, PROGRESS.status(f"{count:,} vectors: comparing all") as status:
             case = make_case(Path(place), dimensions=dimensions, vectors=count, queries=queries)

@@ -19,7 +19,6 @@ from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from benchmarks.media.clips import BenchClip
 
@@ -106,9 +105,7 @@ class LoadingProcess:
         """Return the process."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """End it."""
         self._process.terminate()
         self._process.communicate()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from benchmarks.cores import Cores, EngineBinding, descendants
+from benchmarks.cores import Cores, descendants, engine_binding
 from benchmarks.pipeline.utilization import CpuUtilization
 
 PARENT = (
@@ -36,7 +36,7 @@ def parent():
 
 
 def test_an_engine_stays_on_its_cores_and_its_children_on_the_hosts(parent, cores):
-    with EngineBinding(parent.pid, cores):
+    with engine_binding(parent.pid, cores):
         [child] = descendants(parent.pid)
 
         assert os.sched_getaffinity(parent.pid) == cores.engine
@@ -46,7 +46,7 @@ def test_an_engine_stays_on_its_cores_and_its_children_on_the_hosts(parent, core
 def test_without_cores_nothing_is_pinned(parent):
     before = os.sched_getaffinity(parent.pid)
 
-    with EngineBinding(parent.pid, Cores()):
+    with engine_binding(parent.pid, Cores()):
         assert os.sched_getaffinity(parent.pid) == before
 
 
