@@ -108,13 +108,12 @@ def require_deployment(name: str) -> None:
         ConfigurationError: It does not.
     """
     from prefect.client.orchestration import get_client  # noqa: PLC0415
-    from prefect.exceptions import ObjectNotFound  # noqa: PLC0415
 
-    try:
-        with get_client(sync_client=True) as client:
-            client.read_deployment_by_name(name)
-    except ObjectNotFound:
-        raise _missing(name) from None
+    from flows.schedule.lookup import find_deployment  # noqa: PLC0415
+
+    with get_client(sync_client=True) as client:
+        if find_deployment(client, name) is None:
+            raise _missing(name)
 
 
 def _missing(deployment: str) -> ConfigurationError:

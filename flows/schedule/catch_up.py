@@ -15,11 +15,11 @@ from prefect.client.schemas.filters import (
     FlowRunFilterExpectedStartTime,
 )
 from prefect.client.schemas.schedules import CronSchedule
-from prefect.exceptions import ObjectNotFound
 from prefect.server.schemas.schedules import CronSchedule as Calendar
 from prefect.states import Scheduled
 
 from flows.run.names import NIGHTLY
+from flows.schedule.lookup import find_deployment, list_flow_runs
 from flows.schedule.plan import our_schedule
 from reelabel.errors import ConfigurationError
 from tasks.manifest.location import fill_date_placeholders, stat_manifest_files
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from reelabel.sources.object_store import ObjectStore
-
-_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +104,7 @@ def start_night(client: SyncPrefectClient, night: Night) -> FlowRun:
 
 
 def _nightly(client: SyncPrefectClient) -> tuple[DeploymentResponse, CronSchedule]:
-    try:
-        deployment = client.read_deployment_by_name(NIGHTLY)
-    except ObjectNotFound:
-        deployment = None
+    deployment = find_deployment(client, NIGHTLY)
     ours = our_schedule(deployment) if deployment else None
     schedule = ours.schedule if ours else None
     if deployment is None or not isinstance(schedule, CronSchedule) or "manifest" not in deployment.parameters:
@@ -136,17 +131,11 @@ def _flow_runs(client: SyncPrefectClient, deployment: DeploymentResponse, dates:
     if not dates:
         return []
     between = FlowRunFilterExpectedStartTime(after_=dates[0], before_=dates[-1])
-    found: list[FlowRun] = []
-    while True:
-        page = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(expected_start_time=between),
-            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
-            limit=_PAGE,
-            offset=len(found),
-        )
-        found += page
-        if len(page) < _PAGE:
-            return found
+    return list_flow_runs(
+        client,
+        flow_run_filter=FlowRunFilter(expected_start_time=between),
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
+    )
 
 
 def _state(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists
 
 from flows.schedule.automations import apply_automations
+from flows.schedule.lookup import find_deployment
 from flows.schedule.plan import plan_deployment
 from flows.schedule.wanted import wanted_deployments
 from reelabel.errors import ConfigurationError
@@ -19,9 +20,6 @@ from tasks.manifest.location import is_one_file, stat_manifest_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.responses import DeploymentResponse
 
     from flows.schedule.plan import DeploymentPlan
     from infra.settings import Settings
@@ -48,7 +46,7 @@ def deploy_flows(
     with get_client(sync_client=True) as client:
         types = {pool.name: pool.type for pool in client.read_work_pools()}
         wanted = wanted_deployments(settings, insisted, types)
-        plans = [plan_deployment(each, _deployed(client, each.full_name), unpause=unpause) for each in wanted]
+        plans = [plan_deployment(each, find_deployment(client, each.full_name), unpause=unpause) for each in wanted]
         _require_manifest(settings)
         if not dry_run:
             for pool in {plan.pool for plan in plans} - types.keys():
@@ -70,10 +68,3 @@ def _require_manifest(settings: Settings) -> None:
         raise ConfigurationError(
             f"There is no manifest at {uri}; correct its name, or deploy it with --may-be-empty if it appears later."
         )
-
-
-def _deployed(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
-    try:
-        return client.read_deployment_by_name(name)
-    except ObjectNotFound:
-        return None

@@ -24,12 +24,12 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.exceptions import ObjectNotFound
 from prefect.server.schemas.schedules import CronSchedule as Calendar
 
 from flows.cli.repeat import command, repeat_flow
 from flows.run.names import NIGHTLY, TAG, WATCH
 from flows.run.scheduled import render_scheduled
+from flows.schedule.lookup import find_deployment, list_flow_runs
 from tasks.manifest.dataset import dataset_name, nightly_dataset
 from tasks.manifest.location import has_date_placeholders
 from tasks.results.repairs import Work
@@ -68,7 +68,7 @@ def _in(types: Sequence[StateType]) -> FlowRunFilterState:
 
 def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
     """Describe the nightly schedule, its last night, and the watch, one sentence each."""
-    nightly, watch = _deployment(client, NIGHTLY), _deployment(client, WATCH)
+    nightly, watch = find_deployment(client, NIGHTLY), find_deployment(client, WATCH)
     if nightly is None or watch is None:
         yield "Nothing is scheduled; to schedule runs: reelabel deploy --manifest ..."
         return
@@ -80,13 +80,6 @@ def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
         yield f"Last night, {at:{_MINUTE}}: {last.state.name}{said}"
     manifests = watch.parameters.get("manifests")
     yield f"Watch: on, for {manifests}" if manifests and _is_on(watch) else "Watch: paused."
-
-
-def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
-    try:
-        return client.read_deployment_by_name(name)
-    except ObjectNotFound:
-        return None
 
 
 def _is_on(deployment: DeploymentResponse) -> bool:
@@ -158,7 +151,7 @@ def find_troubles(client: SyncPrefectClient, *, within: timedelta, lost: Sequenc
         A trouble, or None for a run that a later one has made up for.
     """
     flows = {flow.id: flow.name for flow in client.read_flows()}
-    nightly = _deployment(client, NIGHTLY)
+    nightly = find_deployment(client, NIGHTLY)
     ours = [flow_id for flow_id, name in flows.items() if name in _FLOWS]
     bad = _newest_of_each([*_ended(client, _BAD, within, flows=ours), *_by_id(client, lost)])
     failed = list({run.flow_id for run in bad})
@@ -187,18 +180,12 @@ def _ended(
 ) -> list[FlowRun]:
     of_late = FlowRunFilterExpectedStartTime(after_=datetime.now(UTC) - within)
     wanted = FlowRunFilter(tags=_OURS, state=_in(types), expected_start_time=of_late)
-    found: list[FlowRun] = []
-    while True:
-        page = client.read_flow_runs(
-            flow_run_filter=wanted,
-            flow_filter=FlowFilter(id=FlowFilterId(any_=flows)),
-            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-            limit=_PAGE,
-            offset=len(found),
-        )
-        found += page
-        if len(page) < _PAGE:
-            return found
+    return list_flow_runs(
+        client,
+        flow_run_filter=wanted,
+        flow_filter=FlowFilter(id=FlowFilterId(any_=flows)),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+    )
 
 
 def _makes_up(later: FlowRun, run: FlowRun) -> bool:
