@@ -19,6 +19,7 @@ from infra.embedded import ServiceName, running, start
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres
 from infra.settings import DatabaseSettings, Settings
+from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from sql.roles import OWNER, create_roles
 from tests.chaos.gate import Gate
@@ -171,6 +172,13 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with serve_tiny_model(common_folder(tmp_path_factory)) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[DecodePool]:
+    """One decoding process for each module."""
+    with DecodePool(processes=1, timeout_s=60, memory_mib=2048) as pool:
+        yield pool
 
 
 @pytest.fixture

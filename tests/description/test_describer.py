@@ -13,7 +13,6 @@ from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
@@ -55,12 +54,6 @@ def film(path, *scenes, **options):
 
 def job(path, job_id="film", **changed):
     return Job(job_id=job_id, video_uri=str(path), prompt="", choices=(), **changed)
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield pool
 
 
 @pytest.fixture

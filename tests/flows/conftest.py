@@ -34,6 +34,13 @@ def engine(own_services):
 
 
 @pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    """A client of the shared Prefect server."""
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
 def idle_worker(prefect_services, prefect_api):  # noqa: ARG001 - whom the client asks
     """Keep the worker from runs whose states a test sets itself."""
     pool = prefect_services.prefect.work_pool

@@ -1,7 +1,6 @@
 import os
 
 import pytest
-from prefect.client.orchestration import get_client
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed
@@ -14,12 +13,6 @@ from flows.schedule.deploy import deploy_flows
 from infra.embedded import export
 from infra.settings.retention import RetentionSettings
 from tests.command_line import reelabel
-
-
-@pytest.fixture
-def client(prefect_api):  # noqa: ARG001 - which it talks to
-    with get_client(sync_client=True) as client:
-        yield client
 
 
 def test_a_dry_run_lists_what_maintenance_then_removes(client, own_services, monkeypatch):

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prefect import flow, tags
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId, FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.schedules import CronSchedule
@@ -50,12 +49,6 @@ def objects(prefect_services):
 @pytest.fixture
 def folder(prefect_services):
     return f"{prefect_services.store.uri}/in/{secrets.token_hex(6)}"
-
-
-@pytest.fixture
-def client(prefect_api):  # noqa: ARG001 - which it talks to
-    with get_client(sync_client=True) as client:
-        yield client
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import FPS, Encoding, write_clip
@@ -28,12 +27,6 @@ from tests.relevance.colours import ReadingTowers
 
 SAMPLING = Sampling(sampler="relevant", num_frames=4, max_pixels=3136)
 LENGTH_S, RED_S, GREEN_S = 24, (13, 17), (5, 8)
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")

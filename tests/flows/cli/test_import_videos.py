@@ -17,7 +17,6 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.extractor import stat_video
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
@@ -26,12 +25,6 @@ from tests.command_line import reelabel
 LAYOUTS = Path(__file__).parents[2] / "data" / "layouts"
 QUESTION = {"prompt": "Which colour?", "choices": "red|green|blue"}
 ASKED = ("--prompt", "Which colour?", "--choices", "red|green|blue")
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
-        yield pool
 
 
 def rows(source, layout, objects=None, **options):

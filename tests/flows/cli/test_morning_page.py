@@ -9,7 +9,6 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
-from prefect.client.orchestration import get_client
 from prefect.states import Completed, Failed
 
 from flows.cli.schedule import with_nightly
@@ -31,12 +30,6 @@ pytestmark = pytest.mark.xdist_group("prefect")
 @pytest.fixture
 def settings(prefect_services, database_url):
     return prefect_services.model_copy(update={"database": DatabaseSettings(url=database_url)})
-
-
-@pytest.fixture
-def client(prefect_api):  # noqa: ARG001 - which it talks to
-    with get_client(sync_client=True) as client:
-        yield client
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from flows.cli.inspect import fetch_frames
 from infra.embedded.processes import free_port
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import ObjectRefusedError, VideoRefusedError
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import ModelIdentity, RunSpec
@@ -61,12 +60,6 @@ def videos(store, make_clip):
     for uri in (*uris, "s3://frames/clip.mp4"):
         administrator.replace(uri, clip)
     return uris
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield pool
 
 
 def settings_of(store, **changes):

@@ -5,7 +5,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import uuid4
 
 import pytest
-from prefect.client.orchestration import get_client
 from prefect.states import Crashed, Failed, Pending, Running, Submitting
 
 from flows.classify import classify
@@ -38,12 +37,6 @@ def told():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/hook?token=secret-token", posted
         server.shutdown()
-
-
-@pytest.fixture
-def client(prefect_api):  # noqa: ARG001 - which it talks to
-    with get_client(sync_client=True) as client:
-        yield client
 
 
 @pytest.fixture

@@ -38,12 +38,6 @@ def environment(prefect_services):
 
 
 @pytest.fixture
-def client(prefect_api):  # noqa: ARG001 - which it talks to
-    with get_client(sync_client=True) as client:
-        yield client
-
-
-@pytest.fixture
 def deploy(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
     """Deploy with fields of the section nightly, as for the first time; at the end, remove the deployment."""
     remove_nightly()

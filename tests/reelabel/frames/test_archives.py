@@ -30,7 +30,6 @@ from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor, stat_video
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.sources.archives.archives import RemoteArchive
@@ -40,12 +39,6 @@ from tests.reelabel.sources.web_server import serving
 
 NOISE = random.Random(4).randbytes(300_000)
 SAMPLING = Sampling(num_frames=4)
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")

@@ -33,12 +33,6 @@ from tests.clips import blank_packet
 from tests.reelabel.sources.web_server import serving
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield pool
-
-
 @pytest.fixture
 def preparer(tmp_path, pool):
     objects = ObjectStore(StoreSettings())

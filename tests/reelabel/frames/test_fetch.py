@@ -20,12 +20,6 @@ from tests.clips import blank_packet, flag_as_keyframe
 from tests.reelabel.sources.web_server import serving
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
-        yield pool
-
-
 @pytest.fixture
 def clip(make_clip):
     return make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")

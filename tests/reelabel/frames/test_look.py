@@ -10,7 +10,6 @@ from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.look import IndexReader
 from reelabel.index_facts import IndexFacts
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.pool.facts import pack_facts, unpack_facts
 from reelabel.pool.faults import InvalidAnswerError
 from reelabel.pool.messages import Request
@@ -18,12 +17,6 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE
 
 LONG = {"size": (160, 120), "frames": 240, "gop": 24, "b_frames": 2, "qp": "2"}
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
-        yield pool
 
 
 @pytest.fixture

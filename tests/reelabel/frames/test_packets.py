@@ -14,15 +14,8 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=60, memory_mib=2048) as pool:
-        yield pool
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from reelabel.frames.cache_key import SCHEMA_VERSION, index_key
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.seal import NO_KEY, Seal, embed_seal
 from reelabel.sources.object_store import ObjectStore
@@ -20,12 +19,6 @@ from tests.reelabel.frames.rewrite import rewrite
 
 SEAL = Seal(b"a key of the tests, with 32 bytes.")
 KEYS = pytest.mark.parametrize("seal", [SEAL, NO_KEY], ids=["key", "no key"])
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield pool
 
 
 @pytest.fixture(params=["folder", "s3"])
