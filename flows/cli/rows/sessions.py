@@ -9,11 +9,13 @@ from flows.cli.console import OUT, print_line, require_parent_folder
 from flows.cli.context import connected, open_database, ready_to_run
 from flows.cli.run import run_flow_locally
 from flows.cli.summary import print_summary
+from flows.run.spec import make_spec
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.live.record.again import write_jobs
 from tasks.live.record.stored import find_session
+from tasks.model.backend import backend_of
 from tasks.report.live.gather import gather_session
 from tasks.report.live.page import render_session
 
@@ -25,13 +27,16 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
     """Ask a session's questions again in this process and print the summary; return the exit code.
 
     Raises:
-        ConfigurationError: No such session, or none of its questions can be asked again.
+        ConfigurationError: No such session, none of its questions can be asked again, or the options conflict.
+        ModelError: The model cannot be used.
     """
     with ready_to_run() as settings:
         assert settings.store.uri is not None
         objects = ObjectStore(settings.store)
         with connected(settings) as engine:
             found = find_session(engine, session)
+        # As the run does; what is wrong with the model or the options is then said before anything is written.
+        make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
         jobs = write_jobs(found, objects, settings.store.uri, seal=settings.store.seal)
         print_line(str(jobs))
         parameters = {

@@ -49,10 +49,10 @@ class SessionJobs:
     unheard: int = 0
 
     def __str__(self) -> str:
-        """Say what is asked again."""
+        """Say what is to be asked again."""
         reasons = "".join(f" {pluralize(count, 'question')} left out: {why}." for why, count in self.left_out.items())
         unheard = f", {self.unheard:,} of them without the audio, which is not stored" if self.unheard else ""
-        return f"{pluralize(self.jobs, 'question')} of the session asked again{unheard}.{reasons}"
+        return f"{pluralize(self.jobs, 'question')} of the session to ask again{unheard}.{reasons}"
 
 
 def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, seal: Seal) -> SessionJobs:

@@ -29,7 +29,7 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
     assert failed["video_uri"] == third["video_uri"]  # a question without an answer may get one now
     assert (first["job_id"], first["prompt"], first["choices"]) == ("query-0", "Is it dark?", ["yes", "no"])
     assert str(written) == (
-        "3 questions of the session asked again, 2 of them without the audio, which is not stored. "
+        "3 questions of the session to ask again, 2 of them without the audio, which is not stored. "
         "1 question left out: it has no choices."
     )
     seen = {"query-0": [0, 40, 80], "query-2": [0, 160, 200]}

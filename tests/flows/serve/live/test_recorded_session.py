@@ -67,11 +67,19 @@ def test_the_session_has_a_page(own_environment, tmp_path, job):
     assert (refused.returncode, "No live sessions match 'zzz'; use one of the latest: " in refused.stderr) == (2, True)
 
 
+def test_what_keeps_its_questions_from_being_asked_again_is_said_alone(own_environment, rows, tmp_path):
+    run = run_command(own_environment, "classify", "--session", "last", "--model", str(tmp_path / "gone"))
+
+    assert (run.returncode, run.stdout) == (2, ""), run.stderr
+    assert str(tmp_path / "gone") in run.stderr
+    assert rows(RESULT) == []
+
+
 def test_its_questions_are_asked_again_offline_and_shown_beside_the_first_answers(own_environment, tmp_path, rows):
     run = run_command(own_environment, "classify", "--session", "last")
 
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "1 question of the session asked again." in run.stdout
+    assert "1 question of the session to ask again." in run.stdout
     [query], [result] = rows(LIVE_QUERY), rows(RESULT)
     assert (result["job_id"], result["dataset"]) == (f"query-{query['query']}", f"live-{query['session_id']}")
     page = tmp_path / "session.html"
