@@ -44,7 +44,12 @@ class ServeSettings(SettingsSection):
     ] = 16
     max_upload_mib: Annotated[int, Field(ge=1, le=65_536, description="Largest uploaded video, in MiB.")] = 512
     idle_timeout_s: Annotated[
-        float, Field(ge=1, le=3600, description="Seconds without a byte of a request before its client is left.")
+        float,
+        Field(
+            ge=1,
+            le=3600,
+            description="Seconds without a byte of a request, or with less than 1 KiB of its fields a second, before its client is left.",
+        ),
     ] = 20
     stop_timeout_s: Annotated[
         float, Field(ge=1, le=3600, description="After SIGTERM, most seconds for the requests in progress to end.")

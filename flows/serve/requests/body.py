@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -16,7 +17,7 @@ from flows.serve.refusals import RequestRefusedError, invalid_request
 from flows.serve.requests.uploads import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
 
@@ -26,7 +27,10 @@ Asked = TypeVar("Asked", bound=BaseModel)
 
 # A job's texts; a video embedded in its URI is best uploaded.
 MAX_JSON_BYTES = 16 * 1024**2
+# Of a form, beside its fields: what is before, between and after them.
 _FORM_OVERHEAD_BYTES = 64 * 1024
+# A client that sends its fields more slowly holds its place for nothing, as one that says nothing does.
+_LEAST_BYTES_PER_S = 1024
 _MOST_DIGITS = 18
 _VIDEO, _REQUEST = "video", "request"
 
@@ -41,7 +45,8 @@ async def read_body(
         request: The request.
         model: What its JSON must be.
         uploads: Where its video is kept until the end.
-        idle_s: Seconds without a byte after which its client is left.
+        idle_s: Seconds of waiting after which its client is left. What has arrived of the fields gives them back, at
+            1 KiB a second; what is before, between and after the fields does not.
 
     Raises:
         RequestRefusedError: It is too large, too slow, no JSON and no form, or not as the model says.
@@ -52,21 +57,13 @@ async def read_body(
         with uploads.receive() as upload:
             form = _Form(options.get(b"boundary", b""), upload)
             _refuse_early(request, uploads.max_bytes + MAX_JSON_BYTES + _FORM_OVERHEAD_BYTES, uploads.max_bytes)
-            async for chunk in _chunks(request, idle_s=idle_s):
-                form.write(chunk)
+            await _read(request, form.write, idle_s=idle_s)
             asked = _validate(model, form.finish())
             with uploads.keep(upload) as path:
                 yield asked, path
     elif kind in {b"application/json", b""}:
-        data = bytearray()
-        async for chunk in _chunks(request, idle_s=idle_s):
-            data += chunk
-            if len(data) > MAX_JSON_BYTES:
-                raise RequestRefusedError(
-                    f"The body is larger than {MAX_JSON_BYTES:,} bytes; upload the video as a form.",
-                    code="body_too_large",
-                    status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                )
+        data = _Json()
+        await _read(request, data.write, idle_s=idle_s)
         yield _validate(model, bytes(data)), None
     else:
         raise RequestRefusedError(
@@ -84,21 +81,34 @@ def _refuse_early(request: Request, most_bytes: int, upload_bytes: int) -> None:
         raise too_large(upload_bytes)
 
 
-async def _chunks(request: Request, *, idle_s: float) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives."""
+async def _read(request: Request, take: Callable[[bytes], int], *, idle_s: float) -> None:
+    """Read a body.
+
+    Args:
+        request: The request.
+        take: Takes what has arrived; returns how many bytes of it belong to a field.
+        idle_s: As of `read_body`. Only waiting counts, not the time that `take` needs.
+
+    Raises:
+        RequestRefusedError: It is too slow.
+    """
     stream = request.stream().__aiter__()
+    left_s = idle_s
     while True:
+        began_s = time.monotonic()
         try:
-            chunk = await asyncio.wait_for(stream.__anext__(), idle_s)
+            chunk = await asyncio.wait_for(stream.__anext__(), left_s)
         except StopAsyncIteration:
             return
         except TimeoutError:
             raise RequestRefusedError(
-                f"Nothing arrived for {idle_s:g} seconds; send the whole body.",
+                f"The body has stopped, or brought less than {_LEAST_BYTES_PER_S:,} bytes of its fields a second, for "
+                f"{idle_s:g} seconds; send the whole body.",
                 code="request_timeout",
                 status=HTTPStatus.REQUEST_TIMEOUT,
             ) from None
-        yield chunk
+        left_s -= time.monotonic() - began_s
+        left_s = min(idle_s, left_s + take(chunk) / _LEAST_BYTES_PER_S)
 
 
 def _validate(model: type[Asked], data: bytes) -> Asked:
@@ -106,6 +116,25 @@ def _validate(model: type[Asked], data: bytes) -> Asked:
         return model.model_validate_json(data)
     except ValidationError as error:
         raise invalid_request(error.errors()) from None
+
+
+class _Json(bytearray):
+    """A body that is JSON, as it arrives."""
+
+    def write(self, data: bytes) -> int:
+        """Take some of it; return how much.
+
+        Raises:
+            RequestRefusedError: It is too large.
+        """
+        self.extend(data)
+        if len(self) > MAX_JSON_BYTES:
+            raise RequestRefusedError(
+                f"The body is larger than {MAX_JSON_BYTES:,} bytes; upload the video as a form.",
+                code="body_too_large",
+                status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            )
+        return len(data)
 
 
 class _Form:
@@ -128,6 +157,7 @@ class _Form:
         self._value = bytearray()
         self._name = ""
         self._is_whole = False
+        self._bytes = self._fields_bytes = 0
         if not boundary:
             self._refuse("it names no boundary")
         try:
@@ -146,16 +176,21 @@ class _Form:
         except FormParserError as error:
             self._refuse(str(error))
 
-    def write(self, data: bytes) -> None:
-        """Take some of the body.
+    def write(self, data: bytes) -> int:
+        """Take some of the body; return how many bytes of it, or held back before, belong to a field.
 
         Raises:
             RequestRefusedError: It is no such form, or too large.
         """
+        before = self._fields_bytes
         try:
             self._parser.write(data)
         except FormParserError as error:
             self._refuse(str(error))
+        self._bytes += len(data)
+        if self._bytes - self._fields_bytes > _FORM_OVERHEAD_BYTES:
+            self._refuse(f"it has more than {_FORM_OVERHEAD_BYTES:,} bytes beside its fields")
+        return self._fields_bytes - before
 
     def finish(self) -> bytes:
         """Return the JSON of the whole form.
@@ -186,6 +221,7 @@ class _Form:
         self._seen.append(self._name)
 
     def _take(self, data: bytes, start: int, end: int) -> None:
+        self._fields_bytes += end - start
         if self._name == _VIDEO:
             self._upload.write(data[start:end])
         else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import threading
@@ -152,6 +153,38 @@ def test_an_upload_of_unknown_length_is_refused_once_it_is_too_large(client, ser
     else:
         assert (answer.status_code, answer.json()["code"]) == (413, "upload_too_large")
     assert list(Path(served.said[0].partition(" at ")[0]).iterdir()) == []
+
+
+FIELD = b'--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n'
+WHOLE = FIELD % b"request" + b"{}\r\n" + FIELD % b"video" + b"x\r\n--b--\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begins", "goes_on", "pause_s", "code"),
+    [
+        pytest.param(b"", b"\r\n" * 4096, 0, "invalid_form", id="before its first field, fast"),
+        pytest.param(b"", b"\r\n", 0.05, "request_timeout", id="before its first field, slowly"),
+        pytest.param(WHOLE, b"\r\n" * 4096, 0, "invalid_form", id="after its last field, fast"),
+        pytest.param(WHOLE, b"\r\n", 0.05, "request_timeout", id="after its last field, slowly"),
+        pytest.param(FIELD % b"video", b"x", 0.05, "request_timeout", id="within a field, byte by byte"),
+        pytest.param(FIELD % b"video" + b"x" * 500_000, b"x", 0.05, "request_timeout", id="byte by byte after a burst"),
+    ],
+)
+def test_a_form_of_unknown_length_that_does_not_end_loses_its_place(client, served, begins, goes_on, pause_s, code):
+    with connect(served) as sender:
+        head = head_of(0, "multipart/form-data; boundary=b").replace(
+            b"Content-Length: 0", b"Transfer-Encoding: chunked"
+        )
+        sender.sendall(head)
+        with suppress(OSError):  # the server has answered and closed, while this was being sent
+            while not select.select([sender], [], [], pause_s)[0]:
+                part, begins = begins + goes_on, b""
+                sender.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        said = answer_of(sender)
+
+    assert f'"{code}"'.encode() in said
+    await_count(client, 0)
+    assert client.post("/sleep", json={}).status_code == 200
 
 
 @pytest.mark.parametrize("sent", [b"\r\n" * 50_000, b"\x16\x03\x01 hello", b"GET / HTTP/9.9\r\n\r\n", os.urandom(4096)])
