@@ -48,7 +48,8 @@ class ServeSettings(SettingsSection):
         Field(
             ge=1,
             le=3600,
-            description="Seconds without a byte of a request, or with less than 1 KiB of its fields a second, before its client is left.",
+            description="Seconds without a byte of a request, or with less than 1 KiB of its fields a second, before "
+            "its client is left.",
         ),
     ] = 20
     stop_timeout_s: Annotated[
