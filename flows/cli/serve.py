@@ -39,8 +39,8 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
             start_metrics(settings.metrics, page=True)
             service = stack.enter_context(open_service(settings))
             with ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}"):
-                routers = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
-            app = make_app(service, routers, open_paths=frozenset({page.PATH}))
+                answering = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
+            app = make_app(service, answering.routers, open_paths=frozenset({page.PATH}))
             answers = ", ".join(_PATHS[name] for name in settings.serve.load)
 
             def say_where() -> None:
@@ -48,7 +48,7 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
                 if "live" in settings.serve.load:
                     print_notice(f"The page for a camera: {url_of(opened)}{page.PATH}", console=OUT)
 
-            ended_by = serve(app, opened, settings.serve, ready=say_where)
+            ended_by = serve(app, opened, settings.serve, ready=say_where, end_sessions=answering.end_sessions)
             if ended_by == signal.SIGTERM:  # whatever a request that was given up still waits for
                 end_within(GRACE_S, 128 + signal.SIGTERM)
     print_notice("Stopped.", console=OUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tasks.live.record.recorder import Recorder
 from tasks.live.record.recording import open_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from fastapi import APIRouter
@@ -30,11 +31,25 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from tasks.live.model import LiveModel
+    from tasks.live.sessions import Sessions
+
+
+@dataclass(slots=True)
+class Answering:
+    """What the loaded models answer.
+
+    Attributes:
+        routers: The routes.
+        end_sessions: Ends all live sessions and waits until their clients have been told; None if there can be none.
+    """
+
+    routers: list[APIRouter] = field(default_factory=list)
+    end_sessions: Callable[[], None] | None = None
 
 
 @contextmanager
-def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRouter]]:
-    """Load what `serve.load` names; yield the routes that it answers.
+def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
+    """Load what `serve.load` names; yield what it answers.
 
     Clients may name files of this machine only in the folders of `extract.allow_roots`.
 
@@ -53,7 +68,8 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRoute
         database = connect(settings.database)
         stack.callback(database.dispose)
         pool = stack.enter_context(decode_pool(settings, processes=extract.processes or usable_cores()))
-        routers = []
+        answering = Answering()
+        routers = answering.routers
         if "analyze" in load:  # before the engine, which takes what memory is left of a GPU
             analyzer = stack.enter_context(Analyzer(settings, pool=pool))
             analyzer.wait_ready()
@@ -65,9 +81,11 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[list[APIRoute
                 classifier.wait_ready()
                 routers.append(classify_router(partial(classify.answer, classifier)))
             if classifier.live:
-                routers.append(stack.enter_context(_open_live(settings, classifier.live, pool, database)))
+                opened = stack.enter_context(_open_sessions(settings, classifier.live, pool, database))
+                answering.end_sessions = opened.close
+                routers.append(live_router(opened, config_timeout_s=settings.live.config_timeout_s))
                 routers.append(page_router(needs_token=settings.serve.token is not None))
-        yield routers
+        yield answering
 
 
 def with_uploads(settings: Settings, folder: Path) -> Settings:
@@ -78,12 +96,12 @@ def with_uploads(settings: Settings, folder: Path) -> Settings:
 
 
 @contextmanager
-def _open_live(settings: Settings, model: LiveModel, pool: DecodePool, database: Engine) -> Iterator[APIRouter]:
-    """Yield the route of live sessions, which are recorded."""
+def _open_sessions(settings: Settings, model: LiveModel, pool: DecodePool, database: Engine) -> Iterator[Sessions]:
+    """Yield the live sessions, which are recorded."""
     assert settings.store.uri is not None
     info = model.wait_ready()
     recorder = Recorder(database, ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
     with closing(recorder):
         begin = partial(open_recording, recorder, info)
         with open_sessions(settings, model=model, info=info, pool=pool, open_record=begin) as sessions:
-            yield live_router(sessions, config_timeout_s=settings.live.config_timeout_s)
+            yield sessions

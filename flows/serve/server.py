@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
 import signal
 import socket
+import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ _BACKLOG = 2048
 # Within the ten seconds that Ctrl-C may take, other things end as well.
 _INTERRUPT_S = 4.0
 _SWEEP_S = 1.0
+_POLL_S = 0.05
 
 
 def reserve(settings: ServeSettings) -> socket.socket:
@@ -65,14 +68,22 @@ def url_of(opened: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: FastAPI, opened: socket.socket, settings: ServeSettings, *, ready: Callable[[], None]) -> int | None:
-    """Serve an application until a signal; requests in progress end first, if they do so in time.
+def serve(
+    app: FastAPI,
+    opened: socket.socket,
+    settings: ServeSettings,
+    *,
+    ready: Callable[[], None],
+    end_sessions: Callable[[], None] | None = None,
+) -> int | None:
+    """Serve an application until a signal; requests in progress, and live sessions, end first, if they do so in time.
 
     Args:
         app: The application.
         opened: Where to listen, as reserved.
         settings: With the timeouts.
         ready: Called when the first request would be answered.
+        end_sessions: Ends all live sessions and waits until their clients have been told.
 
     Returns:
         The signal that ended it.
@@ -88,7 +99,7 @@ def serve(app: FastAPI, opened: socket.socket, settings: ServeSettings, *, ready
     if soft != hard:  # each client that is connected takes a descriptor
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    server = _Server(app, settings, ready=ready)
+    server = _Server(app, settings, ready=ready, end_sessions=end_sessions)
     server.run(sockets=[opened])
     return server.ended_by
 
@@ -100,7 +111,14 @@ class _Server(uvicorn.Server):
         ended_by: The first signal.
     """
 
-    def __init__(self, app: FastAPI, settings: ServeSettings, *, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        settings: ServeSettings,
+        *,
+        ready: Callable[[], None],
+        end_sessions: Callable[[], None] | None = None,
+    ) -> None:
         # uvloop would take the signals from `infra.interrupts`.
         config = uvicorn.Config(
             app,
@@ -109,7 +127,6 @@ class _Server(uvicorn.Server):
             log_level="warning",
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=round(settings.stop_timeout_s),
             proxy_headers=False,
             # Pictures do not shrink any further, and what is compressed could be a bomb.
             ws_per_message_deflate=False,
@@ -117,8 +134,8 @@ class _Server(uvicorn.Server):
         )
         super().__init__(config)
         self.ended_by: int | None = None
-        self._ready = ready
-        self._silence_s = settings.idle_timeout_s
+        self._ready, self._end_sessions = ready, end_sessions
+        self._silence_s, self._grace_s = settings.idle_timeout_s, settings.stop_timeout_s
         self._since_s: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         self._swept_s = 0.0
 
@@ -126,6 +143,23 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take nothing new, end the live sessions, and give what is left of the time to requests in progress."""
+        began_s = time.monotonic()
+        if self._end_sessions is not None:
+            for server in self.servers:
+                server.close()
+            for connection in list(self.server_state.connections):
+                if not _is_websocket(connection):
+                    connection.shutdown()
+            # A thread that nobody waits for: the loop's own would keep the process if a store does not respond.
+            ending = threading.Thread(target=self._end_sessions, name="end-sessions", daemon=True)
+            ending.start()
+            while ending.is_alive() and time.monotonic() - began_s < self._grace_s:  # noqa: ASYNC110 - a thread's end
+                await asyncio.sleep(_POLL_S)
+        self.config.timeout_graceful_shutdown = max(1, round(self._grace_s - (time.monotonic() - began_s)))
+        await super().shutdown(sockets=sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -141,7 +175,7 @@ class _Server(uvicorn.Server):
         """Begin to end."""
         self.ended_by = self.ended_by or sig
         if sig == signal.SIGINT:
-            self.config.timeout_graceful_shutdown = round(_INTERRUPT_S)
+            self._grace_s = _INTERRUPT_S
         super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
@@ -150,8 +184,12 @@ class _Server(uvicorn.Server):
         if now_s - self._swept_s > _SWEEP_S:
             self._swept_s = now_s
             for connection in list(self.server_state.connections):
-                if getattr(connection, "cycle", self) is not None:  # a request has begun, or it is a WebSocket
+                if _is_websocket(connection) or connection.cycle is not None:  # whose request has begun
                     continue
                 if now_s - self._since_s.setdefault(connection, now_s) > self._silence_s:
                     connection.transport.close()
         return await super().on_tick(counter)
+
+
+def _is_websocket(connection: Any) -> bool:  # noqa: ANN401 - the library's protocols
+    return not hasattr(connection, "cycle")

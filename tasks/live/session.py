@@ -76,6 +76,8 @@ class Session:
         self._takes_audio = config.use_audio_in_video
         self._modalities = ("text", "audio") if speaks(config, setup) else ("text",)
         self._is_done = False
+        self._alone = threading.Event()  # while nobody is connected
+        self._alone.set()
         self._ending: EndReason | None = None
         self._lock = threading.Lock()
         self._arrivals, self._kept, watch = Arrivals(), KeptFrames(session_id, config), EngineWatch(self.outbox)
@@ -265,6 +267,7 @@ class Session:
             self._connection += 1
             self._lost_s, self._heard_s = None, time.monotonic()
             self._announced = None
+            self._alone.clear()
             return self._connection
 
     def is_current(self, connection: int) -> bool:
@@ -278,6 +281,7 @@ class Session:
                 self._lost_s = time.monotonic()
                 self._announced = None
                 self.outbox.watch(None)
+                self._alone.set()
 
     def note_lost(self, events: int) -> None:
         """Tell the client that it cannot have some of the events that it missed."""
@@ -306,8 +310,10 @@ class Session:
         self._answerer.give_up()
 
     def wait_ended(self, timeout_s: float) -> None:
-        """Wait until it has ended."""
+        """Wait until it has ended, and its client, if it is connected, has been told."""
+        deadline_s = time.monotonic() + timeout_s
         self._thread.join(timeout_s)
+        self._alone.wait(max(0.0, deadline_s - time.monotonic()))
 
     def _tell(self, code: protocol.ErrorCode, message: str) -> None:
         self.outbox.put(protocol.ErrorEvent(code=code, message=message))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import threading
+import time
 from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
@@ -110,14 +111,15 @@ class Sessions:
         return session
 
     def close(self) -> None:
-        """End all sessions, and wait for them."""
+        """End all sessions, and wait for them, and until their clients have been told."""
         with self._lock:
             self._is_closed.set()
             sessions = list(self._sessions.values())
         for session in sessions:
             session.end("server_stopping")
+        deadline_s = time.monotonic() + _END_S
         for session in sessions:
-            session.wait_ended(_END_S)
+            session.wait_ended(max(0.0, deadline_s - time.monotonic()))
         self._clock.join()
 
     def _forget(self, session: Session) -> None:

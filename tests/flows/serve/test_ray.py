@@ -86,8 +86,8 @@ def requests(clips):
 def expected(environment, requests):  # noqa: ARG001 - the settings
     """What the service of one machine answers, and its OpenAPI description."""
     settings = load_settings()
-    with open_service(settings) as service, open_engines(settings, uploads=service.uploads.folder) as routers:
-        client = TestClient(make_app(service, routers), base_url="http://127.0.0.1", headers=OURS)
+    with open_service(settings) as service, open_engines(settings, uploads=service.uploads.folder) as answering:
+        client = TestClient(make_app(service, answering.routers), base_url="http://127.0.0.1", headers=OURS)
         return [client.post(route, **body) for route, body in requests], client.get("/openapi.json").json()
 
 

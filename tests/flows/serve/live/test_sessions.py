@@ -11,7 +11,6 @@ from sqlalchemy import select
 from websockets.exceptions import ConnectionClosed
 
 from infra.database.connect import connect
-from infra.interrupts import EXIT_CODE
 from tasks.database.tables import LIVE_QUERY, LIVE_SESSION
 from tests.flows.serve.live.client import TOKEN, Client, send_frames, send_nonsense
 from tests.flows.serve.served import serving
@@ -186,10 +185,11 @@ def test_the_services_end_ends_its_sessions_and_records_why(served, rows):
     """The last test: the service has ended when it has."""
     with Client(served.url, {}) as client:
         send_frames(client, [0, 100])
-        assert served.end(signal.SIGINT) == EXIT_CODE
+        assert served.end(signal.SIGTERM) == 0
+        assert client.last("session.closed")["reason"] == "server_stopping"
         with pytest.raises(ConnectionClosed) as closed:
             client.next()
-        assert closed.value.rcvd.code == 1012
+        assert closed.value.rcvd.code == 1000
     assert served.said[-1] == "Stopped."
     session, _ = rows(client.created["session_id"])
     assert (session["frames_kept"], session["reason"]) == (2, "server_stopping")

@@ -4,6 +4,7 @@ import base64
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
@@ -54,19 +55,19 @@ def speaking_url():
 
 
 @contextmanager
-def served(model, info):
+def served(model, info, *, stop_timeout_s=30, **options):
     settings = Settings(
-        serve=ServeSettings(port=0, token=SecretStr(TOKEN), origins=(ORIGIN,)),
+        serve=ServeSettings(port=0, token=SecretStr(TOKEN), origins=(ORIGIN,), stop_timeout_s=stop_timeout_s),
         live=LiveSettings(max_sessions=6, config_timeout_s=2, resume_s=30),
     )
     with ExitStack() as stack:
         pool = stack.enter_context(DecodePool(processes=1, threads=1, timeout_s=20, memory_mib=2048))
-        sessions = stack.enter_context(open_sessions(settings, model=model, info=info, pool=pool))
+        sessions = stack.enter_context(open_sessions(settings, model=model, info=info, pool=pool, **options))
         service = stack.enter_context(open_service(settings))
         app = make_app(service, [live_router(sessions, config_timeout_s=settings.live.config_timeout_s)])
         opened = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2048))
         ready = threading.Event()
-        server = _InThread(app, settings.serve, ready=ready.set)
+        server = _InThread(app, settings.serve, ready=ready.set, end_sessions=sessions.close)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         assert ready.wait(20)
@@ -251,6 +252,43 @@ _HANDSHAKE = (
 def _address(url):
     host, port = url.removeprefix("http://").split(":")
     return host, int(port)
+
+
+def test_the_services_end_is_told_to_every_client_before_its_connection_is_closed():
+    with served(ScriptedModel(), INFO) as own:
+        clients = [Client(own, {}) for _ in range(3)]
+        send_frames(clients[0], [0, 100])
+        clients[1].vanish()
+
+    for client in (clients[0], clients[2]):
+        assert client.last("session.closed")["reason"] == "server_stopping"
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        assert closed.value.rcvd.code == 1000
+    with pytest.raises(OSError, match="refused"):
+        Client(own, {})
+
+
+def test_a_session_whose_end_cannot_be_written_keeps_the_service_no_longer_than_it_may_take():
+    stalled = threading.Event()
+
+    class Stalled:
+        def keep(self, **_frame):
+            pass
+
+        def close(self, _reason, _stats):
+            stalled.wait(60)
+
+    def await_end(client):
+        with pytest.raises(ConnectionClosed) as closed:
+            client.next()
+        stalled.set()
+        return closed.value.rcvd.code
+
+    with ThreadPoolExecutor(1) as threads:
+        with served(ScriptedModel(), INFO, stop_timeout_s=1, open_record=lambda *_: Stalled()) as own:
+            code = threads.submit(await_end, Client(own, {}))
+        assert code.result() == 1012
 
 
 def test_the_speech_of_a_server_follows_its_announcements_and_is_sent_again_to_who_missed_it(speaking_url):
