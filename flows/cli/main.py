@@ -264,6 +264,9 @@ def live(  # noqa: PLR0913 - a command's options
     ] = None,
     fps: Annotated[float, typer.Option(min=0.01, max=30, help="Most frames per second to send.")] = 2.0,
     limit_s: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end. Default: none.")] = None,
+    audio: Annotated[
+        bool | None, typer.Option("--audio/--no-audio", help="Send its audio. Default: if the model takes audio.")
+    ] = None,
     window_s: Annotated[
         float | None, typer.Option(min=0.1, help="Ask about the last so many seconds. Default: the server's window.")
     ] = None,
@@ -282,6 +285,7 @@ def live(  # noqa: PLR0913 - a command's options
         every_s=every,
         fps=fps,
         limit_s=limit_s,
+        audio=audio,
         window_s=window_s,
         url=url,
         as_json=json,

@@ -40,7 +40,7 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
             service = stack.enter_context(open_service(settings))
             with ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}"):
                 answering = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
-            app = make_app(service, answering.routers, open_paths=frozenset({page.PATH}))
+            app = make_app(service, answering.routers, open_paths=page.OPEN_PATHS)
             answers = ", ".join(_PATHS[name] for name in settings.serve.load)
 
             def say_where() -> None:

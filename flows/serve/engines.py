@@ -75,16 +75,17 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
             analyzer.wait_ready()
             routers.append(analyze_router(partial(analyze.answer, analyzer)))
         if "classify" in load or "live" in load:
-            sessions = settings.live.max_sessions if "live" in load else 0
-            classifier = stack.enter_context(Classifier(settings, pool=pool, database=database, live_sessions=sessions))
+            most = settings.live.max_sessions if "live" in load else 0
+            classifier = stack.enter_context(Classifier(settings, pool=pool, database=database, live_sessions=most))
             if "classify" in load:
                 classifier.wait_ready()
                 routers.append(classify_router(partial(classify.answer, classifier)))
             if classifier.live:
-                opened = stack.enter_context(_open_sessions(settings, classifier.live, pool, database))
-                answering.end_sessions = opened.close
-                routers.append(live_router(opened, config_timeout_s=settings.live.config_timeout_s))
-                routers.append(page_router(needs_token=settings.serve.token is not None))
+                sessions = stack.enter_context(_open_sessions(settings, classifier.live, pool, database))
+                answering.end_sessions = sessions.close
+                routers.append(live_router(sessions, config_timeout_s=settings.live.config_timeout_s))
+                needs_token, takes_audio = settings.serve.token is not None, sessions.setup.info.takes_audio
+                routers.append(page_router(needs_token=needs_token, takes_audio=takes_audio))
         yield answering
 
 

@@ -1,15 +1,19 @@
-"""The page `/live` in a real browser whose camera is Chromium's fake one, against a real server of live sessions."""
+"""The page `/live` in a real browser, with Chromium's fake camera and microphone, against a real server."""
 
 import re
 from contextlib import closing
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings
+from tasks.live.items import AUDIO_HZ, AudioItem
 from tests.flows.serve.live.server import live_server
+from tests.live.scripted_model import INFO
 from tests.system.conftest import _CHROMIUM, _OPTIONS
 
 _CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
@@ -40,6 +44,12 @@ def page(browser, server):
         page.goto(f"{server.url}/live")
         yield page
     assert [fault for fault in faults if "WebSocket connection" not in fault] == []
+
+
+@pytest.fixture(scope="module")
+def hearing():
+    with live_server(info=replace(INFO, takes_audio=True)) as server:
+        yield server
 
 
 def start(page):
@@ -104,6 +114,52 @@ def test_a_camera_that_is_not_allowed_is_told(browser, server):
         expect(page.get_by_role("button", name="Start")).to_be_visible()
 
 
+def test_the_microphone_is_heard_among_the_frames_while_it_is_on(browser, hearing):
+    with closing(browser.new_page()) as page:
+        faults = []
+        page.on("console", lambda message: message.type == "error" and faults.append(message.text))
+        page.goto(f"{hearing.url}/live")
+        expect(page.get_by_label("Microphone")).not_to_be_checked()
+        start(page)
+        expect(page.locator("#audio")).to_have_text("0")
+        page.get_by_label("Microphone").check()
+
+        expect(page.locator("#audio")).to_have_text(re.compile("[3-9]"), timeout=20_000)
+        page.fill("#question", "What do you hear?")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        expect(page.locator("#answers li .note").first).to_contain_text("s of audio", timeout=20_000)
+        page.get_by_label("Microphone").uncheck()
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator("#state")).to_have_text("Stopped.")
+        assert faults == []
+
+    prefix, _ = hearing.model.asked[-1]
+    samples = np.concatenate([item.samples for item in prefix.items if isinstance(item, AudioItem)])
+    assert len(samples) >= AUDIO_HZ  # a second; the fake microphone beeps twice in each
+    assert np.abs(samples).max() > 1000
+
+
+def test_a_microphone_that_is_not_allowed_is_told_and_the_camera_goes_on(browser, hearing):
+    with closing(browser.new_page()) as page:
+        page.add_init_script(
+            "const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);"
+            "navigator.mediaDevices.getUserMedia = (wanted) =>"
+            " wanted.audio ? Promise.reject(new DOMException('', 'NotAllowedError')) : ask(wanted)"
+        )
+        page.goto(f"{hearing.url}/live")
+        start(page)
+        page.get_by_label("Microphone").click()
+
+        expect(page.locator("#state")).to_have_text("The microphone cannot be used: it was not allowed.")
+        expect(page.get_by_label("Microphone")).not_to_be_checked()
+        kept = counted(page, "sent")
+        expect(page.locator("#sent")).not_to_have_text(str(kept), timeout=15_000)
+
+
+def test_a_page_whose_model_does_not_hear_has_no_microphone(page):
+    expect(page.get_by_label("Microphone")).to_have_count(0)
+
+
 def test_the_page_asks_for_the_token_and_holds_none(browser):
     with (
         live_server(settings=Settings(serve=ServeSettings(token=TOKEN))) as server,
@@ -122,9 +178,9 @@ def test_the_page_asks_for_the_token_and_holds_none(browser):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_everyone_can_use_it(browser, server, theme):
+def test_everyone_can_use_it(browser, hearing, theme):
     with closing(browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=theme)) as page:
-        page.goto(f"{server.url}/live")
+        page.goto(f"{hearing.url}/live")
 
         found = Axe().run(page).response["violations"]
 

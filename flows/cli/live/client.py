@@ -20,6 +20,8 @@ from tasks.live.protocol import EVENTS, ErrorEvent, SessionCreated, SessionStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+    import numpy.typing as npt
     from websockets.sync.client import ClientConnection
 
     from tasks.live.protocol import Event
@@ -33,7 +35,7 @@ _NO_ROUTE = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 
 
 class LiveClient:
-    """One session. `send_frame` and `ask` are for one thread; events arrive on another."""
+    """One session. `send_frame`, `send_audio` and `ask` are for one thread; events arrive on another."""
 
     def __init__(self, url: str, *, token: str | None, config: dict[str, Any], hear: Callable[[Event], None]) -> None:
         """Begin a session.
@@ -54,7 +56,7 @@ class LiveClient:
         self._lost = False
         self._asked: list[dict[str, Any]] = []
         self._is_recounting = False  # which questions have arrived, so that none overtakes those that have not
-        self._turn = threading.Lock()
+        self._turn, self._sending = threading.Lock(), threading.Lock()
         self._ended = threading.Event()
         self._socket, self.session = self._begin({"type": "session.config", **config})
         self._listener = threading.Thread(target=self._listen, name="live-events", daemon=True)
@@ -78,6 +80,10 @@ class LiveClient:
     def send_frame(self, jpeg: bytes, *, frame_id: str, time_s: float) -> bool:
         """Send a frame; return whether it was sent: none is while the connection is lost."""
         return self._send({"type": "video.frame", "frame_id": frame_id, "time_s": time_s}, jpeg)
+
+    def send_audio(self, samples: npt.NDArray[np.int16], *, time_s: float) -> bool:
+        """Send audio, 16 kHz, shape (N,); return whether it was sent: none is while the connection is lost."""
+        return self._send({"type": "audio.chunk", "time_s": time_s}, samples.astype("<i2").tobytes())
 
     def ask(self, text: str, *, query_id: str, choices: tuple[str, ...] | None = None) -> None:
         """Ask a question; one that does not arrive is asked again when the session is taken up again."""
@@ -108,12 +114,13 @@ class LiveClient:
             self._socket.close()
         self._listener.join(_OPEN_S)
 
-    def _send(self, message: dict[str, Any], picture: bytes | None = None) -> bool:
+    def _send(self, message: dict[str, Any], data: bytes | None = None) -> bool:
         socket = self._socket
         try:
-            socket.send(json.dumps(message))
-            if picture is not None:
-                socket.send(picture)
+            with self._sending:  # nothing comes between data and its announcement
+                socket.send(json.dumps(message))
+                if data is not None:
+                    socket.send(data)
         except (ConnectionClosed, OSError):
             return False
         return True

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.live.client import LiveClient
+from flows.cli.live.ears import SourceAudio
 from flows.cli.live.source import Source
 from infra.interrupts import EXIT_CODE
 from infra.settings import load_settings
@@ -47,6 +48,7 @@ class LiveOptions:
         every_s: Seconds between two rounds of questions; None asks at the end of a file, and every 5 s of a stream.
         fps: Most frames a second.
         limit_s: Seconds after which to end; None goes on to the source's end.
+        audio: Whether to send the source's audio; None does so if it has any and the model takes it.
         window_s: Seconds that a question sees; None takes the server's default.
         url: Address of the server; None takes that of the settings.
         as_json: Print events of answers as JSON.
@@ -58,6 +60,7 @@ class LiveOptions:
     every_s: float | None
     fps: float
     limit_s: float | None
+    audio: bool | None
     window_s: float | None
     url: str | None
     as_json: bool
@@ -80,7 +83,7 @@ def run_live(options: LiveOptions) -> int:
             print_notice(f"Session {client.session.session_id}: {printable(client.session.model)}.")
         stopped = False
         try:
-            _run(client, source, told)
+            _run(client, source, told, hears=_hears(options, source, client.session))
             if not client.finish(_ANSWERS_S):
                 print_notice("Not all questions were answered in time.")
             elif client.is_lost:
@@ -111,16 +114,35 @@ def _check(options: LiveOptions) -> None:
             raise ConfigurationError(f"The question or its choices cannot be asked: {fault}") from None
 
 
-def _run(client: LiveClient, source: Source, told: _Told) -> None:
+def _hears(options: LiveOptions, source: Source, session: SessionCreated) -> bool:
+    """Return whether the source's audio is sent.
+
+    Raises:
+        ConfigurationError: It is wanted, and cannot be sent.
+    """
+    if options.audio and not source.has_audio:
+        raise ConfigurationError("The source has no audio; leave out --audio.")
+    if options.audio and not session.takes_audio:
+        raise ConfigurationError(
+            f"The model {printable(session.model)} takes no audio; leave out --audio, or have the server load one that "
+            "does."
+        )
+    return options.audio is not False and source.has_audio and session.takes_audio
+
+
+def _run(client: LiveClient, source: Source, told: _Told, *, hears: bool) -> None:
     options = told.options
     every_s = options.every_s or (None if source.is_file else _EVERY_S)
     next_s = every_s
-    for frame in source.frames():
-        if client.has_ended or (options.limit_s is not None and frame.time_s > options.limit_s):
+    for part in source.parts(hears=hears):
+        if client.has_ended or (options.limit_s is not None and part.time_s > options.limit_s):
             break
-        told.send(client, frame.jpeg, frame.time_s)
-        if next_s is not None and frame.time_s >= next_s:
-            next_s += (every_s or 0.0) * (1 + (frame.time_s - next_s) // (every_s or 1.0))
+        if isinstance(part, SourceAudio):
+            told.send_audio(client, part)
+            continue
+        told.send(client, part.jpeg, part.time_s)
+        if next_s is not None and part.time_s >= next_s:
+            next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
             told.ask(client)
     if not told.sent:
         raise ConfigurationError("The source has no frame that could be sent; name another one.")
@@ -141,6 +163,7 @@ class _Told:
     sent: int = 0
     asked: int = 0
     answered: int = 0
+    audio_s: float = 0.0
     acks: Counter[str] = field(default_factory=Counter)
     ack_ms: list[float] = field(default_factory=list)
     first_token_ms: list[float] = field(default_factory=list)
@@ -158,6 +181,11 @@ class _Told:
             with self._lock:
                 del self._sent_at[frame_id]
                 self.acks["not sent"] += 1
+
+    def send_audio(self, client: LiveClient, audio: SourceAudio) -> None:
+        """Send audio."""
+        if client.send_audio(audio.samples, time_s=audio.time_s):
+            self.audio_s += audio.end_s - audio.time_s
 
     def ask(self, client: LiveClient) -> None:
         """Ask all questions."""
@@ -198,10 +226,11 @@ class _Told:
             return
         question = self._questions.get(done.query_id or "", "")
         share = "" if done.probabilities is None or done.choice is None else f" ({done.probabilities[done.choice]:.3f})"
+        heard = f"{done.audio_s:.1f} s of audio, " if done.audio_s else ""
         print_line(f"{done.last_frame_s:.1f} s  {printable(question)}  {printable(done.text)}{share}")
         print_line(
             f"  first token {done.first_token_ms:.0f} ms, all {done.total_ms:.0f} ms; "
-            f"{pluralize(done.frames_used, 'frame')}, {pluralize(done.prompt_tokens, 'token')}, "
+            f"{pluralize(done.frames_used, 'frame')}, {heard}{pluralize(done.prompt_tokens, 'token')}, "
             f"{done.cached_tokens:,} of them read before"
         )
 
@@ -214,6 +243,8 @@ class _Told:
         acks = ", ".join(f"{self.acks[each]:,} {name}" for each, name in names.items() if self.acks[each])
         waited = f"; acknowledged after {median(self.ack_ms):.0f} ms (median)" if self.ack_ms else ""
         print_line(f"{pluralize(self.sent, 'frame')}: {acks or 'none acknowledged'}{waited}.")
+        if self.audio_s:
+            print_line(f"{self.audio_s:.1f} s of audio sent.")
         if self.total_ms:
             print_line(
                 f"{self.answered:,} of {pluralize(self.asked, 'question')} answered: first token after "

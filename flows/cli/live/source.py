@@ -1,4 +1,4 @@
-"""Where frames come from: a file paced as a camera, a stream, or a webcam.
+"""Where frames and audio come from: a file paced as a camera, a stream, or a webcam.
 
 They are decoded in this process, outside of the sandbox: a client shows its own cameras and files.
 """
@@ -6,17 +6,20 @@ They are decoded in this process, outside of the sandbox: a client shows its own
 from __future__ import annotations
 
 import io
+import math
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import av
 import av.error
+from av.audio.frame import AudioFrame
 from PIL import Image
 
+from flows.cli.live.ears import Ears
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri, scheme_of
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
     from av.container import InputContainer
     from av.video.frame import VideoFrame
+
+    from flows.cli.live.ears import SourceAudio
 
 # Models see less.
 _LONG_SIDE_PX = 640
@@ -53,7 +58,7 @@ class SourceFrame:
 
 
 class Source:
-    """Frames of a source at a given rate, as they become due; a context manager."""
+    """Frames of a source at a given rate, and its audio, as they become due; a context manager."""
 
     def __init__(self, uri: str, *, fps: float) -> None:
         """Open a source.
@@ -69,6 +74,7 @@ class Source:
         self._uri, self._step_s = uri, 1 / fps
         self.is_file = scheme == "file" and not uri.startswith(_DEVICES)
         self._container = self._open(scheme)
+        self.has_audio = bool(self._container.streams.audio)
         self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
@@ -81,21 +87,29 @@ class Source:
         self._container.close()
 
     def stop(self) -> None:
-        """End `frames` soon."""
+        """End `parts` soon."""
         self._stopped.set()
 
-    def frames(self) -> Iterator[SourceFrame]:
-        """Yield frames when they are due, until the source ends.
+    def parts(self, *, hears: bool = False) -> Iterator[SourceFrame | SourceAudio]:
+        """Yield frames when they are due, until the source ends, and the audio before each.
 
-        A file keeps its own pace. Of a stream, the newest frame is taken, and those that come too fast are dropped.
+        A file keeps its own pace. Of a stream, the newest frame is taken, and those that come too fast are dropped;
+        audio is not.
+
+        Args:
+            hears: Also yield the audio, if there is any.
 
         Raises:
             ConfigurationError: The source fails.
         """
-        due_s = 0.0
-        for time_s, frame in self._paced() if self.is_file else self._newest():
-            if time_s >= due_s:
+        due_s, has_frame = 0.0, False
+        ears = Ears() if hears and self.has_audio else None
+        for time_s, frame in self._paced(ears) if self.is_file else self._newest(ears):
+            if ears and has_frame:  # a frame comes first, as the clock of a session begins with what it is sent first
+                yield from ears.until(time_s)
+            if frame is not None and time_s >= due_s:
                 due_s = max(due_s + self._step_s, time_s + self._step_s / 2)
+                has_frame = True
                 yield SourceFrame(time_s=time_s, jpeg=_jpeg(frame))
 
     def _open(self, scheme: str) -> InputContainer:
@@ -125,39 +139,54 @@ class Source:
         container.streams.video[0].thread_type = "AUTO"
         return container
 
-    def _decoded(self) -> Iterator[VideoFrame]:
+    def _decoded(self, *, hears: bool) -> Iterator[VideoFrame | AudioFrame]:
+        streams = self._container.streams
         try:
-            yield from self._container.decode(video=0)
+            for packet in self._container.demux(streams.video[0], *streams.audio[: int(hears)]):
+                # What is damaged of the audio is not heard; the frames go on.
+                with suppress(av.error.InvalidDataError) if packet.stream.type == "audio" else nullcontext():
+                    yield from cast("list[VideoFrame | AudioFrame]", packet.decode())
         except av.error.EOFError:
             return
         except (av.error.FFmpegError, OSError) as error:
             raise self._failed("ended with an error", error) from None
 
-    def _paced(self) -> Iterator[tuple[float, VideoFrame]]:
+    def _paced(self, ears: Ears | None) -> Iterator[tuple[float, VideoFrame | None]]:
+        """Yield frames at their own times; None at the end, when all audio is due."""
         started_s, first_s, last_s = time.monotonic(), None, -1.0
-        for frame in self._decoded():
-            own_s = last_s + self._step_s if frame.time is None else frame.time
-            first_s = own_s if first_s is None else first_s
-            time_s = own_s - first_s
-            if time_s <= last_s:
+        early: list[AudioFrame] = []  # before the first frame, whose time is the origin
+        for frame in self._decoded(hears=ears is not None):
+            if isinstance(frame, AudioFrame):
+                early.append(frame)
+            else:
+                own_s = last_s + self._step_s if frame.time is None else frame.time
+                first_s = own_s if first_s is None else first_s
+            if ears and first_s is not None:
+                for heard in early:
+                    ears.hear(heard, None if heard.time is None else heard.time - first_s)
+                early.clear()
+            if isinstance(frame, AudioFrame) or own_s - (first_s or 0.0) <= last_s:
                 continue
-            last_s = time_s
-            if self._stopped.wait(max(0.0, started_s + time_s - time.monotonic())):
+            last_s = own_s - (first_s or 0.0)
+            if self._stopped.wait(max(0.0, started_s + last_s - time.monotonic())):
                 return
-            yield time_s, frame
+            yield last_s, frame
+        if ears:
+            ears.end()
+            yield math.inf, None
 
-    def _newest(self) -> Iterator[tuple[float, VideoFrame]]:
-        """Yield what a thread has decoded last, with its time of arrival."""
+    def _newest(self, ears: Ears | None) -> Iterator[tuple[float, VideoFrame | None]]:
+        """Yield what a thread has decoded last, with its time of arrival; None if only audio may have come."""
         newest: list[tuple[float, VideoFrame]] = []
         arrived, ended, faults = threading.Event(), threading.Event(), []
         started_s = time.monotonic()
 
         def decode() -> None:
             try:
-                for frame in self._decoded():
+                for frame in self._decoded(hears=ears is not None):
                     if self._stopped.is_set():
                         break
-                    newest[:] = [(time.monotonic() - started_s, frame)]
+                    _note(frame, time.monotonic() - started_s, newest, ears)
                     arrived.set()
             except ConfigurationError as error:
                 faults.append(error)
@@ -171,8 +200,10 @@ class Source:
             while not self._stopped.is_set():
                 arrived.wait()
                 arrived.clear()
-                with suppress(IndexError):
+                try:
                     yield newest.pop()
+                except IndexError:
+                    yield math.inf, None
                 if ended.is_set() and not newest:
                     break
                 self._stopped.wait(self._step_s / 4)
@@ -185,6 +216,16 @@ class Source:
     def _failed(self, what: str, error: Exception) -> ConfigurationError:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return ConfigurationError(f"{redact_uri(self._uri)} {what} ({why}); check the source.")
+
+
+def _note(
+    frame: VideoFrame | AudioFrame, now_s: float, newest: list[tuple[float, VideoFrame]], ears: Ears | None
+) -> None:
+    """Note what a stream has brought: the newest frame, and all audio."""
+    if not isinstance(frame, AudioFrame):
+        newest[:] = [(now_s, frame)]
+    elif ears:
+        ears.hear(frame, now_s - frame.samples / frame.sample_rate)
 
 
 def _jpeg(frame: VideoFrame) -> bytes:

@@ -1,4 +1,4 @@
-"""The page `/live`: a camera in the browser, as one file that loads nothing from elsewhere."""
+"""The page `/live`: a camera in the browser, and a microphone if the model hears; it loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
@@ -16,21 +16,35 @@ from tasks.report.rendering import environment
 from tasks.report.rendering import read as read_report_asset
 
 PATH = "/live"
+_MICROPHONE_PATH = f"{PATH}/microphone.js"
+_NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
+# Neither holds a secret; the page asks for the token where there is one.
+OPEN_PATHS = frozenset({PATH, _MICROPHONE_PATH})
 
 
-def page_router(*, needs_token: bool) -> APIRouter:
-    """Return the route of the page, which holds no secret, and asks for the token where there is one."""
-    router = APIRouter()
+def page_router(*, needs_token: bool, takes_audio: bool) -> APIRouter:
+    """Return the routes of the page.
 
-    @router.get(PATH, response_class=HTMLResponse, include_in_schema=False)
+    Args:
+        needs_token: Whether it asks for a token.
+        takes_audio: Whether the model hears, so that the page offers to send the microphone.
+    """
+    router = APIRouter(include_in_schema=False)
+
+    @router.get(PATH)
     async def live_page() -> HTMLResponse:
-        return HTMLResponse(_page(needs_token=needs_token), headers=_headers())
+        page = _page(needs_token=needs_token, takes_audio=takes_audio)
+        return HTMLResponse(page, headers=_headers(takes_audio=takes_audio))
+
+    @router.get(_MICROPHONE_PATH)  # browsers take the code of an AudioWorklet from a file of its own alone
+    async def microphone() -> Response:
+        return Response(_read("microphone.js"), media_type="text/javascript", headers=_NO_SNIFFING)
 
     return router
 
 
 @cache
-def _page(*, needs_token: bool) -> str:
+def _page(*, needs_token: bool, takes_audio: bool) -> str:
     return (
         environment()
         .from_string(_read("live.html.jinja"))
@@ -38,22 +52,26 @@ def _page(*, needs_token: bool) -> str:
             style=Markup(read_report_asset("assets", "style.css") + "\n" + _read("live.css")),  # noqa: S704 - our own files
             script=Markup(_script()),  # noqa: S704
             needs_token=needs_token,
+            takes_audio=takes_audio,
             version=version("reelabel"),
         )
     )
 
 
 @cache
-def _headers() -> dict[str, str]:
-    """Return a policy that allows this script alone, its own server, and the camera."""
+def _headers(*, takes_audio: bool) -> dict[str, str]:
+    """Return a policy that allows this script, those of its own server, and the camera, and the microphone if heard."""
     digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
-    loads = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
+    worklets = " 'self'" if takes_audio else ""
+    loads = (
+        f"default-src 'none'; script-src 'sha256-{digest}'{worklets}; style-src 'unsafe-inline'; img-src data: blob:"
+    )
     leads = "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
     return {
         "Content-Security-Policy": f"{loads}; {leads}",
-        "Permissions-Policy": "camera=(self), microphone=()",
+        "Permissions-Policy": f"camera=(self), microphone=({'self' if takes_audio else ''})",
         "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
+        **_NO_SNIFFING,
     }
 
 

@@ -8,6 +8,7 @@ const QUALITY = 0.85;
 const SHOWN_FRAMES = 160;
 const SHOWN_KEPT = 8;
 const SHOWN_ANSWERS = 50;
+const AUDIO_HZ = 16000;
 const RESUME_EVERY_MS = 1000;
 const MAX_WAITING_BYTES = 2 ** 20; // of a slow line: newer frames are then not sent
 
@@ -16,6 +17,9 @@ let session = null; // what session.created said, and the last event received
 let isWanted = false; // between Start and Stop
 let lostAt = 0;
 let stream = null;
+let microphone = null; // its stream and its audio context, while it is on
+let audioS = 0; // seconds of audio sent
+let audioEndS = 0;
 let frameTimer = 0;
 let askTimer = 0;
 let startedAt = 0;
@@ -48,6 +52,15 @@ function count(name, number = 1) {
   byId(name).textContent = counts[name].toLocaleString("en");
 }
 
+async function openDevice(name, wanted) {
+  try {
+    return await navigator.mediaDevices.getUserMedia(wanted);
+  } catch (error) {
+    const why = { NotAllowedError: "it was not allowed", NotFoundError: "there is none", NotReadableError: "another program uses it" };
+    throw new Error(`The ${name} cannot be used: ${why[error.name] ?? error.message}.`);
+  }
+}
+
 // The camera
 
 async function openCamera() {
@@ -56,12 +69,7 @@ async function openCamera() {
   }
   const chosen = byId("camera").value;
   const wanted = { width: { ideal: 1280 }, height: { ideal: 720 }, ...(chosen ? { deviceId: { exact: chosen } } : {}) };
-  try {
-    stream = await navigator.mediaDevices.getUserMedia({ video: wanted, audio: false });
-  } catch (error) {
-    const why = { NotAllowedError: "it was not allowed", NotFoundError: "there is none", NotReadableError: "another program uses it" };
-    throw new Error(`The camera cannot be used: ${why[error.name] ?? error.message}.`);
-  }
+  stream = await openDevice("camera", { video: wanted });
   video.srcObject = stream;
   await video.play();
   byId("no-camera").hidden = true;
@@ -134,6 +142,59 @@ function showKept(sent, ack) {
     URL.revokeObjectURL(byId("frames").firstElementChild.querySelector("img").src);
     byId("frames").firstElementChild.remove();
   }
+}
+
+// The microphone
+
+async function openMicrophone() {
+  const heard = await openDevice("microphone", { audio: { channelCount: 1 } });
+  let context = null;
+  try {
+    context = new AudioContext({ sampleRate: AUDIO_HZ });
+    await context.audioWorklet.addModule("/live/microphone.js");
+    const node = new AudioWorkletNode(context, "microphone", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
+    node.port.onmessage = ({ data }) => sendAudio(data);
+    context.createMediaStreamSource(heard).connect(node);
+  } catch (error) {
+    heard.getTracks().forEach((track) => track.stop());
+    context?.close();
+    throw new Error(`This browser cannot read the microphone at 16 kHz: ${error.message}`);
+  }
+  microphone = { heard, context };
+}
+
+function closeMicrophone() {
+  microphone?.heard.getTracks().forEach((track) => track.stop());
+  microphone?.context.close();
+  microphone = null;
+}
+
+async function switchMicrophone() {
+  const wanted = byId("microphone");
+  if (!wanted || !isWanted || wanted.checked === Boolean(microphone)) return;
+  if (!wanted.checked) return closeMicrophone();
+  wanted.disabled = true; // until it is open
+  try {
+    await openMicrophone();
+  } catch (error) {
+    wanted.checked = false;
+    tell(error.message, "fault");
+  }
+  wanted.disabled = false;
+  if (!isWanted) closeMicrophone();
+}
+
+function sendAudio(samples) {
+  // A frame comes first, as the clock of a session begins with what it is sent first.
+  if (!counts.sent || socket?.readyState !== WebSocket.OPEN || !session) return;
+  if (socket.bufferedAmount > MAX_WAITING_BYTES) return;
+  const seconds = samples.byteLength / 2 / AUDIO_HZ;
+  const time_s = Math.max(audioEndS, (performance.now() - startedAt) / 1000 - seconds); // never before the last one's end
+  audioEndS = time_s + seconds;
+  audioS += seconds;
+  socket.send(JSON.stringify({ type: "audio.chunk", time_s }));
+  socket.send(samples); // the audio follows its announcement
+  byId("audio").textContent = audioS.toFixed(0);
 }
 
 // The session
@@ -283,6 +344,7 @@ function showAnswer(done) {
   item.note.textContent =
     `First token after ${done.first_token_ms.toFixed(0)} ms, whole answer after ${done.total_ms.toFixed(0)} ms (${here.toFixed(0)} ms at this browser) · ` +
     `${done.frames_used} frames, the last at ${done.last_frame_s.toFixed(1)} s · ` +
+    (done.audio_s ? `${done.audio_s.toFixed(1)} s of audio · ` : "") +
     `${done.prompt_tokens} tokens, ${done.cached_tokens} of them read before`;
 }
 
@@ -308,9 +370,12 @@ async function start() {
   }
   if (!isWanted) return closeCamera();
   startedAt = performance.now();
+  [audioS, audioEndS] = [0, 0];
+  if (byId("audio")) byId("audio").textContent = "0";
   tell("Connecting.");
   connect();
   setPace();
+  switchMicrophone();
 }
 
 function stop(why = "Stopped.") {
@@ -323,6 +388,7 @@ function stop(why = "Stopped.") {
   else socket?.close();
   for (const item of queries.values()) item.text.classList.remove("pending");
   closeCamera();
+  closeMicrophone();
   byId("last").textContent = "";
   byId("send").disabled = true;
   byId("start").textContent = "Start";
@@ -349,6 +415,7 @@ byId("camera").addEventListener("change", async () => {
     stop(error.message);
   }
 });
+byId("microphone")?.addEventListener("change", switchMicrophone);
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   ask();

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import av
 import numpy as np
@@ -20,23 +21,34 @@ from infra.settings import Settings
 from infra.settings.live import LiveSettings
 from infra.settings.serve import ServeSettings
 from reelabel.errors import ConfigurationError
+from tasks.live.items import AUDIO_HZ, AudioItem
 from tests.flows.cli.live.rtsp_server import rtsp_camera
 from tests.flows.serve.live.server import live_server
+from tests.live.scripted_model import INFO
 
 pytestmark = pytest.mark.system
 FPS, SECONDS = 10, 2
+TONE_HZ = 440
 TOKEN = "sixteen-characters-or-more"
 
 
-def write_video(path, *, seconds=SECONDS, **options):
-    """Write a video that grows brighter."""
+def write_video(path, *, seconds=SECONDS, tone_hz=None, **options):
+    """Write a video that grows brighter, silent or with a tone on the left one of two channels at 44.1 kHz."""
     with av.open(str(path), "w", **options) as container:
         stream = container.add_stream("libx264", rate=FPS)
+        sound = container.add_stream("aac", rate=44_100, layout="stereo") if tone_hz else None
         stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
         for number in range(FPS * seconds):
             pixels = np.full((96, 128, 3), number * 12 % 256, np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         container.mux(stream.encode(None))
+        if sound:
+            left = np.sin(2 * np.pi * tone_hz * np.arange(44_100 * seconds) / 44_100) * 0.5
+            samples = np.stack([left, np.zeros_like(left)]).astype(np.float32)
+            tone = av.AudioFrame.from_ndarray(samples, format="fltp", layout="stereo")
+            tone.sample_rate, tone.pts = 44_100, 0
+            container.mux(sound.encode(tone))
+            container.mux(sound.encode(None))
     return path
 
 
@@ -51,8 +63,20 @@ def server():
         yield server
 
 
+@pytest.fixture(scope="module")
+def hearing():
+    with live_server(info=replace(INFO, takes_audio=True)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sounding(tmp_path_factory):
+    return write_video(tmp_path_factory.mktemp("source") / "tone.mp4", tone_hz=TONE_HZ)
+
+
 def options(source, url, **changed):
     values = {"questions": ("Is it dark?",), "choices": None, "every_s": None, "fps": 4.0, "limit_s": None}
+    values |= {"audio": None}
     return LiveOptions(**{"source": str(source), "window_s": None, "url": url, "as_json": False, **values, **changed})
 
 
@@ -96,7 +120,7 @@ def test_a_lost_connection_is_taken_up_again_and_a_question_sent_meanwhile_is_an
 
     client = LiveClient(server.url, token=None, config={}, hear=hear)
     with Source(str(video), fps=4) as source:
-        jpeg = next(source.frames()).jpeg
+        jpeg = next(source.parts()).jpeg
     assert client.send_frame(jpeg, frame_id="0", time_s=0.0)
     while not any(event.type == "video.frame.ack" for event in heard):
         threading.Event().wait(0.01)
@@ -132,7 +156,7 @@ def test_a_question_asked_while_the_session_is_taken_up_again_is_answered_once_a
 
     client = AskingMeanwhile(server.url, token=None, config={}, hear=hear)
     with Source(str(video), fps=4) as source:
-        client.send_frame(next(source.frames()).jpeg, frame_id="0", time_s=0.0)
+        client.send_frame(next(source.parts()).jpeg, frame_id="0", time_s=0.0)
     assert kept.wait(20)
     server.drop()
     client.ask("Which frames?", query_id="q0")  # into a connection that is gone
@@ -153,7 +177,7 @@ def test_what_was_missed_while_the_connection_was_lost_is_heard(server, video):
     server.model.may_answer.clear()
     client = LiveClient(server.url, token=None, config={}, hear=hear)
     with Source(str(video), fps=4) as source:
-        client.send_frame(next(source.frames()).jpeg, frame_id="0", time_s=0.0)
+        client.send_frame(next(source.parts()).jpeg, frame_id="0", time_s=0.0)
     client.ask("Which frames?", query_id="q0")
     while not any(event.type == "response.start" for event in heard):
         threading.Event().wait(0.01)
@@ -179,7 +203,7 @@ def test_questions_that_were_refused_are_not_asked_again_after_a_lost_connection
     server.model.may_answer.clear()
     client = LiveClient(server.url, token=None, config={}, hear=hear)
     with Source(str(video), fps=4) as source:
-        client.send_frame(next(source.frames()).jpeg, frame_id="0", time_s=0.0)
+        client.send_frame(next(source.parts()).jpeg, frame_id="0", time_s=0.0)
     for number in range(66):
         client.ask("Which frames?", query_id=f"q{number}")
     assert all(refused.acquire(timeout=60) for _ in range(2))
@@ -190,6 +214,68 @@ def test_questions_that_were_refused_are_not_asked_again_after_a_lost_connection
     client.close()
     assert [event.query_id for event in heard if event.type == "response.done"] == [f"q{each}" for each in range(64)]
     assert [event.query_id for event in heard if event.type == "error"] == ["q64", "q65"]
+
+
+def heard_by(server):
+    """The audio that the last question heard: when it began, and its samples."""
+    prefix, _ = server.model.asked[-1]
+    items = [item for item in prefix.items if isinstance(item, AudioItem)]
+    return items[0].time_s, np.concatenate([item.samples for item in items])
+
+
+def assert_tone(samples):
+    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
+    assert np.argmax(spectrum) * AUDIO_HZ / len(samples) == pytest.approx(TONE_HZ, abs=3)
+    middle = samples[len(samples) // 4 : -len(samples) // 4]
+    assert np.abs(middle).max() == pytest.approx(0.25 * 32_768, rel=0.1)  # the mean of both channels
+
+
+def test_the_audio_of_a_file_is_heard_with_its_frames(hearing, sounding, capsys):
+    assert run_live(options(sounding, hearing.url)) == 0
+
+    said = capsys.readouterr().out
+    assert "2.0 s of audio sent." in said
+    assert re.search(r"frames, [12]\.\d s of audio, ", said)
+    start_s, samples = heard_by(hearing)
+    assert (start_s, len(samples) / AUDIO_HZ) == (pytest.approx(0, abs=0.05), pytest.approx(SECONDS, abs=0.2))
+    assert_tone(samples)
+
+
+def test_the_audio_of_a_stream_is_heard(hearing, tmp_path):
+    write_video(
+        tmp_path / "live.m3u8",
+        seconds=4,
+        tone_hz=TONE_HZ,
+        format="hls",
+        options={"hls_time": "2", "hls_list_size": "0"},
+    )
+
+    with served(tmp_path) as url:
+        assert run_live(options(f"{url}/live.m3u8", hearing.url)) == 0
+
+    _, samples = heard_by(hearing)
+    assert_tone(samples)
+
+
+@pytest.mark.parametrize(
+    ("takes_audio", "has_audio", "audio"), [(False, True, None), (True, False, None), (True, True, False)]
+)
+def test_no_audio_is_sent_where_none_is_heard_wanted_or_there(request, capsys, takes_audio, has_audio, audio):
+    server = request.getfixturevalue("hearing" if takes_audio else "server")
+    source = request.getfixturevalue("sounding" if has_audio else "video")
+
+    assert run_live(options(source, server.url, audio=audio, limit_s=0.5)) == 0
+
+    said = capsys.readouterr()
+    assert "audio" not in said.out + said.err
+    assert not any(isinstance(item, AudioItem) for item in server.model.asked[-1][0].items)
+
+
+def test_audio_that_is_wanted_and_cannot_be_heard_is_told_in_a_sentence(server, hearing, video, sounding):
+    with pytest.raises(ConfigurationError, match=r"^The model scripted takes no audio; leave out --audio, or have"):
+        run_live(options(sounding, server.url, audio=True))
+    with pytest.raises(ConfigurationError, match=r"^The source has no audio; leave out --audio\.$"):
+        run_live(options(video, hearing.url, audio=True))
 
 
 def test_a_camera_that_speaks_rtsp_is_a_source(server, capsys):
@@ -207,7 +293,7 @@ def test_an_hls_address_is_a_source(tmp_path):
 
     with served(tmp_path) as url, Source(f"{url}/live.m3u8", fps=10) as source:
         assert not source.is_file
-        assert len(list(source.frames())) >= 1
+        assert len(list(source.parts())) >= 1
 
 
 def test_a_playlist_from_elsewhere_cannot_name_files_of_this_machine(tmp_path, video):

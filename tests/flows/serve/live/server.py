@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from flows.serve.app import make_app
-from flows.serve.live.page import PATH, page_router
+from flows.serve.live.page import OPEN_PATHS, page_router
 from flows.serve.live.socket import live_router, open_sessions
 from flows.serve.requests.service import open_service
 from infra.settings import Settings
@@ -36,20 +36,21 @@ class LiveServer:
 
 @contextmanager
 def live_server(**options):
-    """Serve; end at the end. Options are those of `open_sessions`, and `settings`."""
+    """Serve; end at the end. Options are those of `open_sessions`, `settings`, and facts of the model."""
     settings, model = options.pop("settings", None) or Settings(), ScriptedModel()
+    info = options.pop("info", INFO)
     with (
         DecodePool(processes=1) as pool,
         open_service(settings) as service,
-        open_sessions(settings, model=model, info=INFO, pool=pool, **options) as sessions,
+        open_sessions(settings, model=model, info=info, pool=pool, **options) as sessions,
         socket.socket() as opened,
     ):
         opened.bind(("127.0.0.1", 0))
         routers = [
             live_router(sessions, config_timeout_s=10),
-            page_router(needs_token=settings.serve.token is not None),
+            page_router(needs_token=settings.serve.token is not None, takes_audio=info.takes_audio),
         ]
-        app = make_app(service, routers, open_paths=frozenset({PATH}))
+        app = make_app(service, routers, open_paths=OPEN_PATHS)
         server = uvicorn.Server(uvicorn.Config(app, loop="asyncio", log_config=None, timeout_graceful_shutdown=2))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
