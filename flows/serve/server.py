@@ -151,7 +151,7 @@ class _Server(uvicorn.Server):
             for server in self.servers:
                 server.close()
             for connection in list(self.server_state.connections):
-                if not _is_websocket(connection):
+                if hasattr(connection, "cycle"):  # it is no WebSocket
                     connection.shutdown()
             # A thread that nobody waits for: the loop's own would keep the process if a store does not respond.
             ending = threading.Thread(target=self._end_sessions, name="end-sessions", daemon=True)
@@ -184,12 +184,8 @@ class _Server(uvicorn.Server):
         if now_s - self._swept_s > _SWEEP_S:
             self._swept_s = now_s
             for connection in list(self.server_state.connections):
-                if _is_websocket(connection) or connection.cycle is not None:  # whose request has begun
+                if getattr(connection, "cycle", self) is not None:  # a request has begun, or it is a WebSocket
                     continue
                 if now_s - self._since_s.setdefault(connection, now_s) > self._silence_s:
                     connection.transport.close()
         return await super().on_tick(counter)
-
-
-def _is_websocket(connection: Any) -> bool:  # noqa: ANN401 - the library's protocols
-    return not hasattr(connection, "cycle")
