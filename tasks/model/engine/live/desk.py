@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs.engine import mm_input
-from vllm.multimodal.inputs import MultiModalKwargsItems, PlaceholderRange
+from vllm.multimodal.inputs import MultiModalKwargsItems
 from vllm.sampling_params import RequestOutputKind
 
 from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import JobError
 from tasks.model.engine.live.item_store import ItemStore
 from tasks.model.engine.live.messages import LiveDone, LiveText
-from tasks.model.engine.live.positions import SECONDS, elapsed_s, positions_per_s, time_index
+from tasks.model.engine.live.positions import positions_per_s, time_indexes
 from tasks.model.engine.live.renderer import RenderedItem
 from tasks.model.engine.renderer import translate_vllm_error
 from tasks.model.prompts.prompt import ChoiceTokens, choice_probabilities
@@ -25,6 +26,8 @@ from tasks.model.protocol import QuestionFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from vllm.multimodal.inputs import PlaceholderRange
 
     from tasks.model.engine.live.messages import LiveReply, LiveRequest
     from tasks.model.engine.live.renderer import RenderedEnds, RenderedRequest
@@ -166,14 +169,13 @@ class LiveDesk:
         """
         ids = list(ready.ends.head)
         session = ready.request.salt
-        values: dict[str, list[Any]] = {}
-        hashes: dict[str, list[str]] = {}
-        places: dict[str, list[PlaceholderRange]] = {}
+        values: dict[str, list[Any]] = defaultdict(list)
+        hashes: dict[str, list[str]] = defaultdict(list)
+        places: dict[str, list[PlaceholderRange]] = defaultdict(list)
         for name, item in zip(ready.request.hashes, ready.items, strict=True):
-            place = PlaceholderRange(offset=len(ids), length=len(item.token_ids), is_embed=item.is_embed)
-            values.setdefault(item.kind, []).append(item.values)
-            hashes.setdefault(item.kind, []).append(f"{session}{name}")
-            places.setdefault(item.kind, []).append(place)
+            values[item.kind].append(item.values)
+            hashes[item.kind].append(f"{session}{name}")
+            places[item.kind].append(item.at(len(ids)))
             ids += item.token_ids
         ids += ready.ends.tail
         if len(ids) >= self._max_model_len:
@@ -191,15 +193,13 @@ class LiveDesk:
         )
 
     def _check_positions(self, ready: _Waiting, ids: list[int]) -> None:
-        if self._positions is None or not all(SECONDS in item.values for item in ready.items):
+        times = [item.time_s for item in ready.items if item.time_s is not None]
+        if self._positions is None or len(times) < len(ready.items):
             return
-        times = [item.values[SECONDS].data.item() for item in ready.items]
-        elapsed = elapsed_s(times, has_audio=ready.request.has_audio)
+        begins = time_indexes(times, self._per_s, has_audio=ready.request.has_audio)
         # Height and width have fewer positions than a pair has tokens.
-        last = len(ids) - sum(len(item.token_ids) for item in ready.items)
-        last += max(
-            time_index(each, self._per_s) + len(item.token_ids) for each, item in zip(elapsed, ready.items, strict=True)
-        )
+        lengths = np.array([len(item.token_ids) for item in ready.items])
+        last = len(ids) - int(lengths.sum()) + int((begins + lengths).max())
         if last >= self._positions:
             raise PromptTooLongError(
                 f"The times of the session's frames take the prompt to position {last:,}, but the model's positions "

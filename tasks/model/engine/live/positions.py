@@ -7,6 +7,7 @@ the audio of a video by the same time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from tasks.live.items import SPAN_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import numpy.typing as npt
     from vllm.multimodal.inputs import MultiModalFeatureSpec
 
 SECONDS = "second_per_grid_ts"
@@ -25,30 +27,51 @@ SECONDS = "second_per_grid_ts"
 MAX_STEP_S = 30.0
 _TIMED = ("video", "audio")
 _ROUNDING = 1e-6  # seconds times a rate are whole numbers but for their last bits
+_MOST_KNOWN = 16_384  # items whose shapes are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the positions of an item depend on.
+
+    Attributes:
+        grid: Its positions if it began at 0; shape (3, tokens), int64.
+        factor: By how much each of its times is later than the last.
+        seconds: When it begins, in seconds since the session began; None if its model does not ask.
+        is_audio: All three positions of audio are its time.
+    """
+
+    grid: npt.NDArray[np.int64]
+    factor: float
+    seconds: float | None
+    is_audio: bool
 
 
 def continue_positions(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
     """Have a worker's model number adjacent videos as one, if it begins anew after each video."""
     model = worker.model_runner.get_model()
     if hasattr(model, "iter_mm_grid_thw") or hasattr(model, "iter_mm_features"):
-        model.get_mrope_input_positions = partial(merged_positions, model, model.get_mrope_input_positions)
+        model.get_mrope_input_positions = partial(merged_positions, model, model.get_mrope_input_positions, known={})
 
 
-def elapsed_s(times_s: Sequence[float], *, has_audio: bool = False) -> list[float]:
-    """Return where each item begins on the time of the prompt, with long gaps shortened.
+def time_indexes(times_s: Sequence[float], per_s: float, *, has_audio: bool = False) -> npt.NDArray[np.int64]:
+    """Return at which position of the prompt's time each item begins, with long gaps shortened.
 
     The time of an item depends on those before it alone: what the model has read must not move.
 
     Args:
         times_s: When each begins, in seconds since the session began.
+        per_s: Positions per second.
         has_audio: Leave room before the first item, as audio that began earlier follows it.
+
+    Returns:
+        Shape (items,), int64.
     """
-    first_s, cut_s = min(times_s[0], SPAN_S) if has_audio else 0.0, 0.0
-    elapsed: list[float] = []
-    for before, now in zip([times_s[0], *times_s], times_s, strict=False):
-        cut_s += max(0.0, now - before - MAX_STEP_S)
-        elapsed.append(max(0.0, first_s + now - times_s[0] - cut_s))
-    return elapsed
+    times = np.asarray(times_s, np.float64)
+    first_s = min(float(times[0]), SPAN_S) if has_audio else 0.0
+    cut_s = np.cumsum(np.maximum(0.0, np.diff(times, prepend=times[0]) - MAX_STEP_S))
+    elapsed_s: npt.NDArray[np.float64] = np.maximum(0.0, first_s + times - times[0] - cut_s)
+    return (elapsed_s * per_s + _ROUNDING).astype(np.int64)
 
 
 def positions_per_s(config: Any) -> float:  # noqa: ANN401 - configuration of transformers
@@ -57,16 +80,13 @@ def positions_per_s(config: Any) -> float:  # noqa: ANN401 - configuration of tr
     return float(getattr(vision, "tokens_per_second", 1.0))
 
 
-def time_index(seconds: float, per_s: float) -> int:
-    """Return the position of a time."""
-    return int(seconds * per_s + _ROUNDING)
-
-
 def merged_positions(
     model: Any,  # noqa: ANN401 - vLLM's model
     usual: Callable[[list[int], list[MultiModalFeatureSpec]], tuple[torch.Tensor, int]],
     input_tokens: list[int],
     mm_features: list[MultiModalFeatureSpec],
+    *,
+    known: dict[str, _Shape] | None = None,
 ) -> tuple[torch.Tensor, int]:
     """Number the positions of a prompt; the signature of `get_mrope_input_positions`.
 
@@ -75,6 +95,7 @@ def merged_positions(
         usual: Its own method, for prompts without adjacent videos.
         input_tokens: The prompt.
         mm_features: Its videos, images and audios.
+        known: Shapes of items of earlier prompts by identifier; those of this one are added.
 
     Returns:
         Shape (3, tokens), int64; and the difference between the position after the last one and their number.
@@ -90,7 +111,7 @@ def merged_positions(
     for group in groups:
         before = group[0].mm_position.offset - done
         parts.append(np.broadcast_to(np.arange(position, position + before), (3, before)))
-        grids = np.concatenate(_grids(model, group, has_audio=has_audio), axis=1) + position + before
+        grids = _grids(model, _shapes(model, group, known), has_audio=has_audio) + position + before
         parts.append(grids)
         position = int(grids.max()) + 1
         done += before + grids.shape[1]
@@ -112,30 +133,50 @@ def _adjacent(features: Iterable[MultiModalFeatureSpec]) -> list[list[MultiModal
     return groups
 
 
-def _grids(
+def _grids(model: Any, shapes: Sequence[_Shape], *, has_audio: bool) -> npt.NDArray[np.int64]:  # noqa: ANN401 - vLLM's model
+    """Number the positions of adjacent items from 0; shape (3, tokens), int64."""
+    if len(shapes) == 1 and not has_audio:
+        alone: npt.NDArray[np.float64] = shapes[0].grid * np.array([[shapes[0].factor], [1], [1]])
+        return alone.astype(np.int64)
+    times = [shape.seconds for shape in shapes if shape.seconds is not None]
+    starts = np.arange(len(shapes))
+    if len(times) == len(shapes):
+        starts = time_indexes(times, positions_per_s(model.config), has_audio=has_audio)
+    lengths = [shape.grid.shape[1] for shape in shapes]
+    grids: npt.NDArray[np.int64] = np.concatenate([shape.grid for shape in shapes], axis=1)
+    later = np.repeat(starts, lengths)
+    grids[0] += later
+    if any(shape.is_audio for shape in shapes):
+        grids[1:] += later * np.repeat([shape.is_audio for shape in shapes], lengths)
+    return grids
+
+
+def _shapes(
     model: Any,  # noqa: ANN401 - vLLM's model
     group: list[MultiModalFeatureSpec],
-    *,
-    has_audio: bool,
-) -> list[np.ndarray]:
-    grids, factors = zip(*_grids_alone(model, group), strict=True)
-    if len(group) == 1 and not has_audio:
-        return [(grids[0] * np.array([[factors[0]], [1], [1]])).astype(np.int64)]
-    times = [feature.data[SECONDS].data.item() for feature in group if feature.data and SECONDS in feature.data]
-    starts: Sequence[int] = range(len(group))
-    if len(times) == len(group):
-        per_s = positions_per_s(model.config)
-        starts = [time_index(each, per_s) for each in elapsed_s(times, has_audio=has_audio)]
-    return [
-        grid + (start if feature.modality == "audio" else np.array([[start], [0], [0]]))
-        for feature, grid, start in zip(group, grids, starts, strict=True)
-    ]
+    known: dict[str, _Shape] | None,
+) -> list[_Shape]:
+    """Return the shapes of features; reading them from their tensors takes longer than all else about positions."""
+    if known is None:
+        return list(_read_shapes(model, group))
+    if len(known) > _MOST_KNOWN:
+        known.clear()
+    new = [feature for feature in group if feature.identifier not in known]
+    known |= zip((feature.identifier for feature in new), _read_shapes(model, new), strict=True)
+    return [known[feature.identifier] for feature in group]
+
+
+def _read_shapes(model: Any, features: list[MultiModalFeatureSpec]) -> Iterator[_Shape]:  # noqa: ANN401 - vLLM's model
+    for feature, (grid, factor) in zip(features, _grids_alone(model, features), strict=True):
+        has_seconds = feature.data and SECONDS in feature.data
+        seconds = feature.data[SECONDS].data.item() if has_seconds else None
+        yield _Shape(grid, factor, seconds, feature.modality == "audio")
 
 
 def _grids_alone(
     model: Any,  # noqa: ANN401 - vLLM's model
     group: list[MultiModalFeatureSpec],
-) -> Iterator[tuple[np.ndarray, float]]:
+) -> Iterator[tuple[npt.NDArray[np.int64], float]]:
     """Yield the grid of each feature as if it began at 0, and by how much each of its times is later than the last."""
     if hasattr(model, "iter_mm_grid_thw"):
         for _, *shape, factor in model.iter_mm_grid_thw(group):
@@ -149,5 +190,5 @@ def _grids_alone(
 
 
 @lru_cache(64)
-def _grid(times: int, height: int, width: int) -> np.ndarray:
+def _grid(times: int, height: int, width: int) -> npt.NDArray[np.int64]:
     return np.indices((times, height, width)).reshape(3, -1)

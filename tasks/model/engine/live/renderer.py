@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem
+from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
 
 from infra.errors import InferenceError
 from reelabel.errors import JobError
@@ -37,12 +37,23 @@ class RenderedItem:
         token_ids: Its placeholders, with texts between them if the model has any.
         is_embed: Which of these the encoder's outputs replace; None for all.
         values: What the model's encoder takes.
+        time_s: When it begins, in seconds since the session began; None if its positions do not depend on it.
     """
 
     kind: Literal["video", "audio"]
     token_ids: tuple[int, ...]
     is_embed: torch.Tensor | None = field(repr=False)
     values: MultiModalKwargsItem = field(repr=False)
+    time_s: float | None
+    _places: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
+
+    def at(self, offset: int) -> PlaceholderRange:
+        """Return its place in a prompt; an item is at the same few places in all prompts of its session."""
+        place = self._places.get(offset)
+        if place is None:
+            place = PlaceholderRange(offset=offset, length=len(self.token_ids), is_embed=self.is_embed)
+            self._places[offset] = place
+        return place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +119,7 @@ class LiveRenderer:
             token_ids=tuple(rendered["prompt_token_ids"]),
             is_embed=None,
             values=MultiModalKwargsItem({**values, SECONDS: seconds}),
+            time_s=item.time_s,
         )
 
     def _pair(self, item: LiveItem) -> RenderedItem:
@@ -123,6 +135,7 @@ class LiveRenderer:
             token_ids=tuple(rendered["prompt_token_ids"][place.offset : place.offset + place.length]),
             is_embed=place.is_embed,
             values=_timed(values, item.times_s[0]),
+            time_s=item.times_s[0] if SECONDS in values else None,
         )
 
     def _ends_of(self, request: LiveRequest) -> RenderedEnds:

@@ -8,6 +8,7 @@ and its audio as vLLM lays them out itself (`use_audio_in_video`), and with the 
 
 import json
 import sys
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,7 +66,10 @@ def compare(renderer, live, frames, fps):
     usual = model.get_mrope_input_positions
     ids = list(ours["prompt_token_ids"])
     if hasattr(model, "iter_mm_grid_thw"):
-        positions, delta = merged_positions(model, usual, ids, _features(ours))
+        known = {}  # filled by the prompt without the last pair, as when frames arrive
+        named = [replace(each, identifier=item.hash) for each, item in zip(_features(ours), items, strict=True)]
+        merged_positions(model, usual, ids, named[:-1], known=known)
+        positions, delta = merged_positions(model, usual, ids, named, known=known)
     else:
         positions, delta = usual(ids, _features(ours))
     expected, expected_delta = usual(list(whole["prompt_token_ids"]), _features(whole))
