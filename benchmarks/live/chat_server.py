@@ -43,7 +43,7 @@ class ChatServer:
         """Store its address."""
         self._client = httpx.Client(base_url=url, timeout=600)
 
-    def first_token_ms(self, items: Sequence[LiveItem], text: str) -> float:
+    def first_token_ms(self, items: Sequence[LiveItem], text: str, *, system_prompt: str) -> float:
         """Send all frames, as JPEGs, and a question; return the milliseconds until the first token arrives.
 
         Raises:
@@ -53,7 +53,10 @@ class ChatServer:
         video = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
         body = {
             "model": _NAME,
-            "messages": [{"role": "user", "content": [video, {"type": "text", "text": text}]}],
+            "messages": [
+                {"role": "system", "content": system_prompt},
+                {"role": "user", "content": [video, {"type": "text", "text": text}]},
+            ],
             "max_tokens": 1,
             "temperature": 0,
             "stream": True,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 from typing import TYPE_CHECKING
 
-from benchmarks.live.stream import QUERY, pairs_of
+from benchmarks.live.stream import QUERY, pairs_of, system_prompt_of
 from infra.errors import ModelError
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class LatencyRow:
         chat_error: Why not; a sentence.
         prompt_tokens: Of the question with its frames.
         cached_tokens: Of these, when all frames were read.
+        computed_tokens: Of these, when all but the last pair were read: the pair, the question, and what fills no block
+            of the KV cache before them.
     """
 
     frames: int
@@ -42,6 +44,7 @@ class LatencyRow:
     chat_error: str
     prompt_tokens: int
     cached_tokens: int
+    computed_tokens: int
 
 
 def measure_latency(
@@ -64,19 +67,24 @@ def measure_latency(
         questions: list[float] = []
         on_arrival: list[float] = []
         at_question: list[float] = []
+        computed: list[int] = []
         for number in range(rounds):
             items = pairs_of(setup, frames, seed=frames * 1000 + number)
+            system = system_prompt_of(number, rounds)
             session = live.open()
-            arrivals += [live.read(session, items[:n]).total_ms for n in range(1, len(items))][-4:]
+            read = [live.read(session, items[:n], system_prompt=system) for n in range(1, len(items))]
+            arrivals += [each.total_ms for each in read[-4:]]
             began_s = time.perf_counter()
-            grown = live.ask(session, items)  # asked at once: the last pair is read with the question
+            # Asked at once: the last pair is read with the question.
+            grown = live.ask(session, items, system_prompt=system)
             on_arrival.append((time.perf_counter() - began_s) * 1e3)
-            live.read(session, items)
-            again = live.ask(session, items)
+            computed.append(grown.prompt_tokens - grown.cached_tokens)
+            live.read(session, items, system_prompt=system)
+            again = live.ask(session, items, system_prompt=system)
             questions.append(again.first_token_ms)
             live.model.forget(session)
             session = live.open()
-            whole = live.ask(session, items)
+            whole = live.ask(session, items, system_prompt=system)
             at_question.append(whole.first_token_ms)
             live.model.forget(session)
             _check(grown.probabilities, whole.probabilities)
@@ -88,6 +96,7 @@ def measure_latency(
             "at_question_ms": median(at_question),
             "prompt_tokens": again.prompt_tokens,
             "cached_tokens": again.cached_tokens,
+            "computed_tokens": median_low(computed),
         }
 
 
@@ -105,12 +114,16 @@ def measure_chat(
     server: ChatServer, setup: LiveSetup, lengths: Sequence[int], *, rounds: int, on_length: Callable[[str], None]
 ) -> Iterator[dict[str, float | str | None]]:
     """Measure vLLM's chat endpoint, for each length of history; yields its fields of a row."""
-    server.first_token_ms(pairs_of(setup, 8, seed=0), QUERY.text)
+    server.first_token_ms(pairs_of(setup, 8, seed=0), QUERY.text, system_prompt=system_prompt_of(0, 1))
     for frames in lengths:
         on_length(f"{frames} frames, vLLM's chat endpoint")
         try:
             of_length = [
-                server.first_token_ms(pairs_of(setup, frames, seed=frames * 1000 + number), QUERY.text)
+                server.first_token_ms(
+                    pairs_of(setup, frames, seed=frames * 1000 + number),
+                    QUERY.text,
+                    system_prompt=system_prompt_of(number, rounds),
+                )
                 for number in range(rounds)
             ]
         except ModelError as error:

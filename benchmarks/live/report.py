@@ -72,7 +72,7 @@ def live(
 def _latency_table(model: str, rows: Sequence[LatencyRow]) -> Table:
     title = f"{model}: milliseconds from the last pair of frames to the first token, by how they are read"
     headings = ("frames", "on arrival", "of the first", "at the question", "vLLM's chat", "question alone", "arrival")
-    table = _table(title, (*headings, "prompt tokens", "cached"))
+    table = _table(title, (*headings, "prompt tokens", "cached", "computed"))
     for row in rows:
         table.add_row(
             f"{row.frames}",
@@ -84,6 +84,7 @@ def _latency_table(model: str, rows: Sequence[LatencyRow]) -> Table:
             f"{row.arrival_ms:,.1f}",
             f"{row.prompt_tokens:,}",
             f"{row.cached_tokens:,}",
+            f"{row.computed_tokens:,}",
         )
     table.caption = Text("\n".join(f"{row.frames} frames: {row.chat_error}" for row in rows if row.chat_error))
     table.caption_justify = "left"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FPS = 2.0
 _MEDIUM_SIDE_PX = 84
 _START_TIMEOUT_S = 900
+_BLOCK_TOKENS = 32  # of the KV cache on a CPU; a GPU's have fewer
 _FRAME_CHOICES = ("red", "green", "blue", "yellow")
 QUERY = LiveQuery(text="Which colour is the shape?\nA. red\nB. green\nC. blue\nD. yellow", choices=_FRAME_CHOICES)
 
@@ -80,6 +81,15 @@ def pairs_of(setup: LiveSetup, frames: int, *, seed: int) -> list[LiveItem]:
     return list(islice(camera(setup, seed=seed), frames // 2))
 
 
+def system_prompt_of(number: int, rounds: int) -> str:
+    """Return the system prompt of a round: each round's history ends elsewhere in a block of the KV cache.
+
+    What does not fill its block is computed again with the question, from none to nearly a block's tokens. A length of
+    history alone would decide by chance how many.
+    """
+    return " ".join("a" * (1 + number * _BLOCK_TOKENS // rounds))  # a token each
+
+
 class OpenLive:
     """A loaded engine, and its sessions."""
 
@@ -95,13 +105,18 @@ class OpenLive:
         self.model.open(name)
         return name
 
-    def read(self, session: str, items: Sequence[Item], *, following: bool = False) -> Warmed:
+    def read(
+        self, session: str, items: Sequence[Item], *, following: bool = False, system_prompt: str | None = None
+    ) -> Warmed:
         """Have a prefix read, and wait."""
-        return self.model.warm(Prefix(session=session, items=tuple(items)), following=following).result()
+        prefix = Prefix(session=session, items=tuple(items), system_prompt=system_prompt)
+        return self.model.warm(prefix, following=following).result()
 
-    def ask(self, session: str, items: Sequence[Item], query: LiveQuery = QUERY) -> LiveAnswer:
+    def ask(
+        self, session: str, items: Sequence[Item], query: LiveQuery = QUERY, *, system_prompt: str | None = None
+    ) -> LiveAnswer:
         """Ask, and return the whole answer."""
-        *_, answer = self.model.ask(Prefix(session=session, items=tuple(items)), query)
+        *_, answer = self.model.ask(Prefix(session=session, items=tuple(items), system_prompt=system_prompt), query)
         assert isinstance(answer, LiveAnswer)
         return answer
 

@@ -36,6 +36,7 @@ def test_rows_have_the_history_and_what_is_cached_of_it(live, setup):
 
     assert [row["frames"] for row in rows] == [4, 12]
     assert [(row["prompt_tokens"], row["cached_tokens"]) for row in rows] == [(2, 2), (6, 6)]
+    assert [row["computed_tokens"] for row in rows] == [1, 1]  # the last pair
     assert all(row["on_arrival_ms"] > 0 and row["arrival_ms"] > 0 for row in rows)
     assert said == ["4 frames, read on arrival", "12 frames, read on arrival"]
 
@@ -68,7 +69,7 @@ def test_a_length_that_the_chat_server_refuses_has_its_words_in_place_of_a_time(
     error = b'data: {"error": {"message": "The video exceeds the cache.", "code": 400}}\n\ndata: [DONE]\n\n'
 
     def answer(_path, body):
-        frames = 1 + body["messages"][0]["content"][0]["video_url"]["url"].partition(",")[2].count(",")
+        frames = 1 + body["messages"][-1]["content"][0]["video_url"]["url"].partition(",")[2].count(",")
         return {8: (200, token), 10: (200, error), 12: (413, "Too large."), 14: (200, b"data: [DONE]\n\n")}[frames]
 
     with gate("http://127.0.0.1:9", answer) as url, closing(ChatServer(url.removesuffix("/v1"))) as server:
