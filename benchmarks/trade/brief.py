@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from benchmarks.trade.clips import MANIFEST_NAME, SEED
+from benchmarks.trade.clips import SEED
 from tasks.demo.actors import SHAPES, Actor, paint
-from tasks.demo.clips import FPS, Encoding, write_clip
+from tasks.demo.clips import FPS, MANIFEST_NAME, Encoding, write_clip, write_manifest
 from tasks.demo.shapes import COLOURS, draw_colour, draw_shape
 from tools.tiny_model.scenes import SCENE_QUESTIONS
 
@@ -29,13 +29,6 @@ _MARGIN_S = 2  # at both ends: a sampler that always takes the first frame does 
 _DARK = (0, 120)
 _WHITE = (245, 245, 245)
 _CENTRES = ((14.0, 14.0), (42.0, 14.0), (14.0, 42.0), (42.0, 42.0))
-_SCHEMA: dict[str, Any] = {
-    **dict.fromkeys(("job_id", "video_uri", "prompt"), pl.String),
-    "choices": pl.List(pl.String),
-    **dict.fromkeys(("answer", "task", "subtask"), pl.String),
-    "start_ms": pl.Int64,
-    "end_ms": pl.Int64,
-}
 
 
 def make_brief(folder: Path, *, clips: int, seed: int = SEED) -> pl.DataFrame:
@@ -68,9 +61,7 @@ def make_brief(folder: Path, *, clips: int, seed: int = SEED) -> pl.DataFrame:
                 "end_ms": round(actors[0].leaves * LENGTH_S * 1e3),
             }
         )
-    manifest = pl.DataFrame(rows, schema=_SCHEMA)
-    manifest.write_parquet(folder / MANIFEST_NAME)
-    return manifest
+    return write_manifest(folder / MANIFEST_NAME, rows, start_ms=pl.Int64, end_ms=pl.Int64)
 
 
 def _draw_brief(subtask: str, answer: int, rng: np.random.Generator) -> tuple[dict[str, Any], list[Actor]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from benchmarks.trade.mix import block, mix
-from tasks.demo.clips import FPS, Encoding, write_clip
+from tasks.demo.clips import FPS, MANIFEST_NAME, Encoding, write_clip, write_manifest
 from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
 
 if TYPE_CHECKING:
@@ -20,20 +20,7 @@ if TYPE_CHECKING:
 SEED = 40_000  # distinct from the seeds of training, demo and evaluation
 CLIPS = 1_120  # seven blocks
 FIT_SEED_OFFSET = 10_000  # from the measured clips' seed to that of the clips to fit on
-MANIFEST_NAME = "manifest.parquet"
 _LENGTHS_S = (4, 5, 6, 7, 8)  # whole seconds, so that every number of keyframes divides the frames
-_SCHEMA: dict[str, Any] = {
-    "job_id": pl.String,
-    "video_uri": pl.String,
-    "prompt": pl.String,
-    "choices": pl.List(pl.String),
-    "answer": pl.String,
-    "task": pl.String,
-    "subtask": pl.String,
-    "keyframes": pl.Int64,
-    "length_s": pl.Int64,
-    "frames": pl.Int64,
-}
 
 
 def make_trade(folder: Path, *, clips: int = CLIPS, seed: int = SEED, uri_prefix: str | None = None) -> pl.DataFrame:
@@ -72,9 +59,7 @@ def make_trade(folder: Path, *, clips: int = CLIPS, seed: int = SEED, uri_prefix
                 "frames": length_s * FPS,
             }
         )
-    manifest = pl.DataFrame(rows, schema=_SCHEMA)
-    manifest.write_parquet(folder / MANIFEST_NAME)
-    return manifest
+    return write_manifest(folder / MANIFEST_NAME, rows, keyframes=pl.Int64, length_s=pl.Int64, frames=pl.Int64)
 
 
 def fit_clips(clips: int) -> int:

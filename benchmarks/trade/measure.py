@@ -11,7 +11,7 @@ from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.trade.brief import make_brief
 from benchmarks.trade.candidates import DENSE, specs_of
 from benchmarks.trade.chart import draw
-from benchmarks.trade.clips import FIT_SEED_OFFSET, MANIFEST_NAME, fit_clips, keep, kept_trade, make_trade
+from benchmarks.trade.clips import FIT_SEED_OFFSET, fit_clips, keep, kept_trade, make_trade
 from benchmarks.trade.fitting import fit
 from benchmarks.trade.inference import SpecRunner, jobs_of
 from benchmarks.trade.pruning import measure_pruning, pruning_json, pruning_table, score
@@ -22,6 +22,7 @@ from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, mar
 from reelabel.cores import usable_cores
 from reelabel.pool.decode_pool import DecodePool
 from tasks.demo.actors import SIDE_PX
+from tasks.demo.clips import MANIFEST_NAME
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
 from tasks.model.protocol import EngineConfig

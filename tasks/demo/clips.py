@@ -137,8 +137,8 @@ def clip_jobs(video_uri: str, truths: dict[str, str], *, subtask: str) -> list[d
     ]
 
 
-def write_manifest(path: Path, rows: list[dict[str, object]]) -> pl.DataFrame:
-    """Write manifest rows as Parquet."""
-    manifest = pl.DataFrame(rows, schema=_SCHEMA)
+def write_manifest(path: Path, rows: list[dict[str, Any]], **more: type[pl.DataType]) -> pl.DataFrame:
+    """Write manifest rows, with more columns than a run reads if these are given, as Parquet."""
+    manifest = pl.DataFrame(rows, schema=_SCHEMA | more)
     manifest.write_parquet(path)
     return manifest

@@ -1,7 +1,11 @@
-"""Questions for a server: about two videos, about one of them at another frame rate, and about a shorter one."""
+"""What a server is asked: about two videos, about one of them at another frame rate, and about a shorter one."""
 
+import pytest
+
+from reelabel.errors import ConfigurationError
 from tasks.model.protocol import Batch
 from tests.model.asked import frame_file, question
+from tests.vllm_server import gate
 
 SHAPES = ("square", "circle", "triangle", "cross")
 BATCH = Batch(
@@ -20,3 +24,24 @@ BATCH = Batch(
         question(video_id="short"),
     ),
 )
+
+
+def check_offers(url, make_backend):
+    """Check that frames go as the server takes them, and that a refusal says how to start it."""
+
+    def without_plugin(_path, body):
+        return (400, "Could not open video stream") if "arrow.file" in str(body) else None
+
+    def without_trust(path, body):
+        if body and "media_io_kwargs" in body:
+            return 400, "Per-request media_io_kwargs are disabled"
+        return without_plugin(path, body)
+
+    assert "frames as frame_file, logprobs of any token" in make_backend(url).wait_ready().tuning
+    with gate(url, without_plugin) as other:
+        assert "frames as png, logprobs of any token" in make_backend(other).wait_ready().tuning
+    with (
+        gate(url, without_trust) as other,
+        pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
+    ):
+        make_backend(other).wait_ready()

@@ -14,7 +14,7 @@ from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.capabilities import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
-from tests.model.server.questions import BATCH
+from tests.model.server.questions import BATCH, check_offers
 from tests.stub_server import MAX_TOKENS, probabilities_of, serve_stub
 from tests.vllm_server import KEY, NAME, gate
 
@@ -183,22 +183,7 @@ def test_an_unusable_server_is_explained_with_the_setting_to_change(stub_server,
 
 
 def test_a_server_accepts_frame_files_or_times_or_we_say_how_to_start_it(stub_server, make_backend):
-    def without_plugin(_path, body):
-        return (400, "Could not open video stream") if "arrow.file" in str(body) else None
-
-    def without_trust(path, body):
-        if body and "media_io_kwargs" in body:
-            return 400, "Per-request media_io_kwargs are disabled"
-        return without_plugin(path, body)
-
-    assert "frames as frame_file, logprobs of any token" in make_backend(stub_server).wait_ready().tuning
-    with gate(stub_server, without_plugin) as url:
-        assert "frames as png, logprobs of any token" in make_backend(url).wait_ready().tuning
-    with (
-        gate(stub_server, without_trust) as url,
-        pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
-    ):
-        make_backend(url).wait_ready()
+    check_offers(stub_server, make_backend)
 
 
 def test_a_closed_backend_abandons_its_requests(stub_server, make_backend):

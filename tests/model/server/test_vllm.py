@@ -7,7 +7,6 @@ import pytest
 
 from infra.settings import Settings
 from infra.settings.server import ServerSettings
-from reelabel.errors import ConfigurationError
 from tasks.domain import Answer
 from tasks.model.backend import backend_of
 from tasks.model.engine.process import EngineProcess
@@ -16,7 +15,7 @@ from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.protocol import Batch, EngineConfig
 from tasks.model.server.capabilities import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
-from tests.model.server.questions import BATCH, SHAPES
+from tests.model.server.questions import BATCH, SHAPES, check_offers
 from tests.vllm_server import KEY, NAME, gate
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("vllm-server")]
@@ -108,22 +107,7 @@ def test_frames_may_travel_as_images(vllm_server, make_backend):
 
 
 def test_a_server_accepts_frame_files_or_times_or_we_say_how_to_start_it(vllm_server, make_backend):
-    def without_plugin(_path, body):
-        return (400, "Could not open video stream") if "arrow.file" in str(body) else None
-
-    def without_trust(path, body):
-        if body and "media_io_kwargs" in body:
-            return 400, "Per-request media_io_kwargs are disabled"
-        return without_plugin(path, body)
-
-    assert "frames as frame_file, logprobs of any token" in make_backend(vllm_server).wait_ready().tuning
-    with gate(vllm_server, without_plugin) as url:
-        assert "frames as png, logprobs of any token" in make_backend(url).wait_ready().tuning
-    with (
-        gate(vllm_server, without_trust) as url,
-        pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
-    ):
-        make_backend(url).wait_ready()
+    check_offers(vllm_server, make_backend)
 
 
 def test_the_doctor_asks_the_server_like_a_run(vllm_server):
