@@ -14,7 +14,7 @@ from tasks.description.embeddings import Embeddings
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.embedding.video import identity_of
 from tests.description.colours import INFO
-from tests.description.test_describer import SPEC, describer_of, film, job, pool, towers  # noqa: F401 - fixtures
+from tests.description.test_describer import SPEC, describer_of, film, job, towers  # noqa: F401 - fixtures
 
 VIDEOS = 9
 ROWS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}

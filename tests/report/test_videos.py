@@ -22,12 +22,12 @@ from tasks.report.videos.page import render_videos
 from tasks.report.videos.strip import StripFrame
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.write import RunKey, ShardWriter
-from tests.description.test_describer import SPEC, describer_of, film, pool, towers
+from tests.description.test_describer import SPEC, describer_of, film, towers
 from tests.report.rows import PIXEL, run_row
 from tests.report.test_page import HOSTILE, data_of
 from tests.results.rows import failure, job
 
-__all__ = ["describer_of", "pool", "towers"]
+__all__ = ["describer_of", "towers"]
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from tasks.domain import RunPhase, Shard
 from tasks.results.read import count_outcomes, read_descriptions, read_failures
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey, ShardWriter
-from tests.description.test_describer import SPEC, describer_of, film, job, pool, towers
+from tests.description.test_describer import SPEC, describer_of, film, job, towers
 from tests.results.rows import FACTS
 
-__all__ = ["describer_of", "pool", "towers"]
+__all__ = ["describer_of", "towers"]
 KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
 
 

@@ -12,7 +12,7 @@ from flows.shard.queue import LeasedShard
 from infra.errors import LeaseLostError
 from tasks.domain import Shard
 from tasks.plans.lease import Lease
-from tests.description.test_describer import describer_of, film, job, pool, towers  # noqa: F401 - fixtures
+from tests.description.test_describer import describer_of, film, job, towers  # noqa: F401 - fixtures
 
 
 class Writer:
