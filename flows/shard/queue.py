@@ -17,7 +17,7 @@ from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import LeaseLostError, PlanLostError
 from reelabel.errors import DiskFullError, TransientError
 from tasks.manifest.plan_file import read_shard
-from tasks.plans.lease import LeaseKeeper, Work, finish_alone
+from tasks.plans.lease import LeaseKeeper, Work, finish_alone, holder_name
 from tasks.plans.plan import close_plan, count_extracted, is_drained
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LeasedShard:
 
 def make_lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
     """Return the keeper of this process's leases."""
-    holder = f"{socket.gethostname()}, process {os.getpid()}"
+    holder = holder_name(socket.gethostname(), os.getpid())
     return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
 
 

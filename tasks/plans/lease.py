@@ -29,6 +29,7 @@ _CLAIM = text(read_query("claim_shards"))
 _FREE = text(read_query("free_shards"))
 _RENEW = text(read_query("renew_leases"))
 _RELEASE_ALL = text(read_query("release_leases"))
+_EXPIRE_ALL = text(read_query("expire_leases"))
 
 
 class Work(StrEnum):
@@ -123,6 +124,16 @@ def release_all(engine: Engine, holder: str) -> None:
     """
     with database_errors(), engine.begin() as connection:
         connection.execute(_RELEASE_ALL, {"holder": holder})
+
+
+def holder_name(host: str, pid: int) -> str:
+    """Return the name under which a process on a host holds its leases."""
+    return f"{host}, process {pid}"
+
+
+def expire_all(connection: Connection, holder: str) -> None:
+    """Let all leases of a holder that has died expire now; each then counts as a failed attempt, as if waited for."""
+    connection.execute(_EXPIRE_ALL, {"holder": holder})
 
 
 def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) -> bool:  # noqa: ANN401 - column values

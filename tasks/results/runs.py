@@ -11,11 +11,12 @@ from sqlalchemy import RowMapping, String, case, cast, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from infra.database.connect import database_errors
-from infra.process_identity import has_ended, own_process
+from infra.process_identity import has_ended, own_process, vacated_id
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.spec import EVERY
 from tasks.database.tables import RUN, RUN_SPEC, SPEC
 from tasks.domain import DescribeSpec, RunSpec, Spec
+from tasks.plans.lease import expire_all, holder_name
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -81,10 +82,16 @@ def record_heartbeat(engine: Engine, run_id: UUID) -> None:
 
 
 def close_lost_runs(engine: Engine) -> int:
-    """Mark lost runs as such, and return their number; see `lost_runs`."""
+    """Mark lost runs as such, and return their number; see `lost_runs`.
+
+    The leases of those whose process on this machine has ended expire at once.
+    """
     columns = {"state": "lost", "message": LOST, "ended_at": RUN.c.seen_at}
     with database_errors(), engine.begin() as connection:
         is_lost = RUN.c.run_id.in_(lost_runs(connection)) & (RUN.c.state == "running")
+        for host, process in connection.execute(select(RUN.c.host, RUN.c.process).where(is_lost)).all():
+            if pid := vacated_id(process):
+                expire_all(connection, holder_name(host, pid))
         return connection.execute(update(RUN).where(is_lost).values(columns)).rowcount
 
 

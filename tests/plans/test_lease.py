@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -7,9 +9,11 @@ import pytest
 from infra.database.connect import connect
 from infra.errors import LeaseLostError
 from infra.settings import DatabaseSettings
-from tasks.plans.lease import LeaseKeeper, Work, claim, finish, finish_alone, release, renew
+from tasks.plans.lease import LeaseKeeper, Work, claim, finish, finish_alone, holder_name, release, renew
 from tasks.plans.plan import close_plan, is_drained, plan_state
+from tasks.results.runs import close_lost_runs, open_run
 from tests.chaos.gate import Gate
+from tests.results.rows import FACTS, SPEC
 
 LONG_S = 600
 SHORT_S = 0.05
@@ -97,6 +101,26 @@ def test_finishing_twice_under_the_same_lease_is_allowed(db, make_plan):
         finish_alone(db, lease, state="done")
 
     assert plan_state(db, plan.plan_id).done == 1
+
+
+def test_leases_of_a_run_whose_process_was_killed_expire_at_once(db, run, make_plan):
+    plan = make_plan(shards=2)
+    code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as own:
+        open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS | {"process": own.stdout.readline().strip()})
+        holders = (holder_name(FACTS["host"], own.pid), holder_name("another", own.pid))
+        for holder in holders:
+            claim(db, plan.plan_id, Work.BOTH, holder=holder, lease_s=LONG_S)
+        close_lost_runs(db)
+        assert take(db, plan) == []
+        own.kill()
+
+    close_lost_runs(db)
+
+    [lease] = take(db, plan, limit=2)
+    assert (lease.shard_index, lease.attempts) == (0, 1)
+    assert lease.message == f"Worker lost or stalled: {holders[0]}."
 
 
 def test_a_released_shard_stores_the_reason_and_counts_an_attempt(db, make_plan):
