@@ -10,7 +10,7 @@ import tomli_w
 from flows.cli.console import print_line
 from flows.cli.context import running_services, startup_errors
 from infra.checks import probe_store, run_checks
-from infra.embedded import ServiceName, in_use, login_path, stop, with_running_services
+from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -55,8 +55,10 @@ def stop_services(settings: Settings, *, force: bool) -> None:
         raise ConfigurationError(
             "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force.",
         )
-    stop(settings.home)
-    print_line(f"Services stopped. Their data is kept in {settings.home}.")
+    were_running = any(service.is_running for service in status(settings.home))
+    stop(settings.home)  # also what a killed start has left behind
+    done = "Services stopped." if were_running else "No services were running."
+    print_line(f"{done} Their data is kept in {settings.home}.")
 
 
 def print_checks(settings: Settings) -> int:

@@ -17,7 +17,7 @@ from flows.cli.console import OUT, cell
 from flows.cli.context import connected, prefect_ready
 from flows.cli.repeat import command
 from flows.run.executors.workers_needed import absence, missing_stages
-from infra.embedded import status, with_running_services
+from infra.embedded import ServiceName, missing_services, status, with_running_services
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import check_schema
@@ -175,8 +175,10 @@ def _table(*names: str) -> Table:
 def _services(settings: Settings) -> Table:
     table = _table("service", "state", "address")
     table.caption, table.caption_justify = f"Logs: {settings.home / 'logs'}", "left"
+    embedded = missing_services(settings, frozenset(ServiceName))
     for service in status(settings.home):
-        state = f"running ({service.pid})" if service.is_running else "stopped"
+        idle = "stopped" if service.name in embedded else "your own"
+        state = f"running ({service.pid})" if service.is_running else idle
         table.add_row(service.name.value, state, service.address or "")
     return table
 

@@ -63,8 +63,24 @@ def test_status_without_a_database_shows_the_services(tmp_path):
     shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}, "status")
 
     assert shown.returncode == 0, shown.stderr
-    assert "postgres" in shown.stdout
-    assert "stopped" in shown.stdout
+    assert re.search("postgres +stopped", shown.stdout)
+
+
+def test_status_tells_services_of_the_user_from_stopped_ones(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
+    configured = {"REELABEL_HOME": str(tmp_path), "REELABEL_STORE_URI": f"file://{tmp_path}/store", "COLUMNS": "160"}
+
+    shown = reelabel(environment | configured, "status").stdout
+
+    assert re.search("s3 +your own", shown)
+    assert re.search("postgres +stopped", shown)
+
+
+def test_down_says_if_nothing_was_running(tmp_path):
+    ended = reelabel(os.environ | {"REELABEL_HOME": str(tmp_path)}, "down")
+
+    assert ended.returncode == 0
+    assert ended.stdout == f"No services were running. Their data is kept in {tmp_path}.\n"
 
 
 @pytest.mark.system
