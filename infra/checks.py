@@ -8,7 +8,7 @@ import platform
 import secrets
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -33,6 +33,7 @@ _MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg"
 _NEEDED_FREE_BYTES = 2 * 1024**3
 _OLDEST_PYTHON = (3, 11)
 _TIMEOUT_S = 10
+_OF_OWN_S3 = ("endpoint_url", "access_key_id", "secret_access_key", "ca_file")
 _DATABASE_LOGINS = {
     Login.WRITER: "database",
     Login.READER: "database reader",
@@ -160,9 +161,12 @@ def check_database(settings: Settings) -> Iterator[Check]:
 
 def check_store(settings: Settings) -> Check:
     """Check that the store can be written and read."""
-    if settings.store.uri is None:
-        return _embedded_default("store", "store.uri")
-    return _attempt("store", lambda: probe_store(settings.store))
+    store = settings.store
+    if store.uri is None:
+        unused = [f"store.{name}" for name in _OF_OWN_S3 if getattr(store, name) is not None]
+        advice = f"Set store.uri as well, or unset what is not used without it: {', '.join(unused)}." if unused else ""
+        return replace(_embedded_default("store", "store.uri"), advice=advice)
+    return _attempt("store", lambda: probe_store(store))
 
 
 def check_seal(store: StoreSettings) -> Check:

@@ -140,6 +140,14 @@ def test_a_folder_store_is_written_and_read(tmp_path):
     assert check_store(Settings(store={"uri": (tmp_path / "cache").as_uri()})).ok
 
 
+def test_a_key_without_a_store_is_told_to_be_unused():
+    found = check_store(Settings(store={"secret_access_key": "hunter2"}))
+
+    assert found.ok
+    assert found.advice == "Set store.uri as well, or unset what is not used without it: store.secret_access_key."
+    assert check_store(Settings(store={})).advice == ""
+
+
 def test_without_a_key_it_warns_of_what_writers_to_the_store_can_do():
     check = check_seal(StoreSettings(uri="s3://bucket/prefix"))
 
