@@ -8,6 +8,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from infra.embedded.home import ServiceName
+from infra.embedded.processes import is_zombie
 from infra.embedded.service import Launch
 from reelabel.errors import ConfigurationError
 from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
@@ -90,6 +92,7 @@ class Postgres:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         if not data.exists():
             self._make_cluster(data, environment)
+        _forget_zombie(data / "postmaster.pid")
         network = ["-h", "127.0.0.1", "-p", str(port), "-c", "unix_socket_directories="]
         # As root, Postgres runs as nobody, and so do others, who could open its shared memory in /dev/shm.
         memory = ["-c", "dynamic_shared_memory_type=mmap"]
@@ -169,6 +172,16 @@ class Postgres:
         if done.returncode:
             raise ConfigurationError(f"initdb failed in {data.parent}: {' '.join(done.stderr.split())[-300:]}")
         unfinished.rename(data)
+
+
+def _forget_zombie(pid_file: Path) -> None:
+    """Remove the file of a killed server that is still a zombie, as in a container without init: to Postgres, it runs.
+
+    All its other processes have been ended before.
+    """
+    with suppress(FileNotFoundError, ValueError):
+        if is_zombie(int(pid_file.read_text().split("\n", 1)[0])):
+            pid_file.unlink()
 
 
 def postgres_folder() -> Path:

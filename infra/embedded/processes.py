@@ -218,6 +218,11 @@ def start_ticks_of(pid: int) -> int:
     return _look_at(pid)[1]
 
 
+def is_zombie(pid: int) -> bool:
+    """Return whether a process has ended, but its parent has not noticed."""
+    return _look_at(pid)[0] == _ZOMBIE
+
+
 def _look_at(pid: int) -> tuple[str, int]:
     """Return the state letter and the start time of a process."""
     state, *fields = _stat(pid) or _NOBODY

@@ -101,6 +101,20 @@ def test_stored_data_survives_a_restart(settings):
         assert ObjectStore(again.store).read(f"{again.store.uri}/kept") == b"frames"
 
 
+def test_the_pid_file_of_a_killed_server_that_nobody_reaps_is_no_obstacle(settings, home):
+    start(settings, wanted=POSTGRES)
+    stop(home)
+    owner = {"user": "nobody"} if os.geteuid() == 0 else {}  # Postgres minds only processes of its own user
+    with subprocess.Popen(["true"], **owner) as zombie:
+        while Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        (home / "postgres" / "data" / "postmaster.pid").write_text(f"{zombie.pid}\n")
+
+        start(settings, wanted=POSTGRES)
+
+    assert ServiceName.POSTGRES in _running_pids(home)
+
+
 def test_a_killed_service_is_restarted_with_its_data(settings, home):
     first = start(settings, wanted=BOTH)
     with psycopg.connect(first.database.owner_url.get_secret_value()) as connection:
