@@ -19,6 +19,9 @@ def live(
         int, typer.Option(min=0, max=100_000, help="Labels to compare with classify's, with the tiny model only.")
     ] = 300,
     *,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="Also measure where the time of a question goes, by clocks in the engine.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Measure live sessions: the time to an answer by history, a long stream, and agreement with classify."""
@@ -27,7 +30,16 @@ def live(
     lengths = whole_numbers(frames, "--frames")
     if any(length % 2 for length in lengths):
         raise typer.BadParameter(f"{frames!r} has an odd number, but frames are read in pairs.", param_hint="--frames")
-    report.live(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels, as_json=json)
+    report.live(
+        model,
+        folder,
+        frames=lengths,
+        rounds=rounds,
+        minutes=minutes,
+        labels=labels,
+        with_parts=parts,
+        as_json=json,
+    )
 
 
 BENCHES = (Bench(live, "live --model tiny --frames 8,32 --minutes 1 --labels 30"),)

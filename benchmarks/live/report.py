@@ -14,6 +14,7 @@ from benchmarks.live.agreement import measure_agreement
 from benchmarks.live.chat_server import serve_chat
 from benchmarks.live.endurance import measure_endurance
 from benchmarks.live.latency import LatencyRow, measure_chat, measure_latency, no_chat
+from benchmarks.live.parts import measure_parts, open_timed
 from benchmarks.live.stream import find_setup, open_live
 from infra.errors import ModelError
 from tasks.live.window import WindowRule
@@ -24,17 +25,27 @@ if TYPE_CHECKING:
 
     from benchmarks.live.agreement import Agreement
     from benchmarks.live.endurance import Endurance
+    from benchmarks.live.parts import PartsRow
 
 _WINDOW = WindowRule(sink=8, size=64)
 
 
 def live(
-    model: str, folder: Path, *, frames: Sequence[int], rounds: int, minutes: float, labels: int, as_json: bool
+    model: str,
+    folder: Path,
+    *,
+    frames: Sequence[int],
+    rounds: int,
+    minutes: float,
+    labels: int,
+    with_parts: bool,
+    as_json: bool,
 ) -> None:
     """Measure live sessions; print tables or JSON."""
     setup = find_setup(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
     agreement: dict[str, Agreement] = {}
+    parts: list[PartsRow] = []
     with PROGRESS.status("Loading the model") as status:
         with open_live(setup, folder) as opened:
             show = status.update
@@ -42,6 +53,10 @@ def live(
             endurance = measure_endurance(opened, setup, minutes=minutes, rule=_WINDOW, on_minute=show)
             if model == "tiny" and labels:
                 agreement = measure_agreement(opened, labels=labels, on_clip=show)
+        if with_parts:
+            status.update("Loading the model with clocks")
+            with open_timed(setup, folder) as (timed_live, path):
+                parts = list(measure_parts(timed_live, path, setup, frames, rounds=rounds, on_length=show))
         status.update("Starting vLLM's server")
         longest = max(int(fields["prompt_tokens"]) for fields in timed)
         try:
@@ -59,11 +74,14 @@ def live(
                 "model": model,
                 "rows": [asdict(row) for row in rows],
                 "endurance": asdict(endurance),
+                "parts": [asdict(row) for row in parts],
                 "agreement": {task: asdict(each) for task, each in agreement.items()},
             }
         )
         return
     OUT.print(_latency_table(model, rows))
+    if parts:
+        OUT.print(_parts_table(model, parts))
     OUT.print(_endurance_table(model, endurance))
     if agreement:
         OUT.print(_agreement_table(model, agreement))
@@ -88,6 +106,15 @@ def _latency_table(model: str, rows: Sequence[LatencyRow]) -> Table:
         )
     table.caption = Text("\n".join(f"{row.frames} frames: {row.chat_error}" for row in rows if row.chat_error))
     table.caption_justify = "left"
+    return table
+
+
+def _parts_table(model: str, rows: Sequence[PartsRow]) -> Table:
+    title = f"{model}: milliseconds from the last pair of frames to the first token, by part"
+    table = _table(title, ("frames", "computed", *rows[0].parts_ms, "all"))
+    for row in rows:
+        cells = (f"{each:,.1f}" for each in (*row.parts_ms.values(), row.total_ms))
+        table.add_row(f"{row.frames}", f"{row.computed_tokens}", *cells)
     return table
 
 

@@ -9,6 +9,7 @@ from benchmarks.live import agreement
 from benchmarks.live.chat_server import ChatServer
 from benchmarks.live.endurance import measure_endurance
 from benchmarks.live.latency import measure_chat, measure_latency
+from benchmarks.live.parts import PARTS, measure_parts, open_timed
 from benchmarks.live.stream import find_setup, open_live, pairs_of
 from tasks.live.window import WindowRule
 from tests import stub_engine
@@ -82,3 +83,16 @@ def test_a_length_that_the_chat_server_refuses_has_its_words_in_place_of_a_time(
         "vLLM's server refuses the question: Too large.",
         "vLLM's server sent no token.",
     ]
+
+
+@pytest.mark.system
+def test_the_parts_of_a_question_are_measured_in_the_engine_and_add_up(tmp_path):
+    setup = find_setup("tiny", tmp_path)
+
+    with open_timed(setup, tmp_path) as (live, path):
+        [row] = measure_parts(live, path, setup, (8,), rounds=1, on_length=lambda _text: None)
+
+    assert row.parts_ms.keys() == {*PARTS, "else"}
+    assert all(each > 0 for each in row.parts_ms.values())
+    assert sum(row.parts_ms.values()) == pytest.approx(row.total_ms)
+    assert 0 < row.computed_tokens < 100
