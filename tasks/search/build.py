@@ -2,8 +2,8 @@
 
 Fragments are never changed. An update reads the embedding files that the index lacks, packs their vectors into new
 fragments, together with those of fragments that are less than half in use, and publishes the next generation. Centroids
-are found anew whenever there are four times as many vectors as the last time. As long as a search compares all vectors
-anyway, there is one list.
+are found anew whenever more lists suit the vectors, which is when there are four times as many. As long as a search
+compares all vectors anyway, there is one list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reelabel.errors import FrameFileError, ObjectMissingError
 from tasks.search.codes import dequantize, quantize
 from tasks.search.fragment import Rows, rows_per_fragment
 from tasks.search.index_store import Generation
-from tasks.search.lists import SAMPLES_PER_LIST, assign_lists, count_lists, train_lists
+from tasks.search.lists import SAMPLES_PER_LIST, Lists, count_lists, train_lists
 from tasks.search.opened_index import ROWS_COMPARED
 
 if TYPE_CHECKING:
@@ -30,14 +30,12 @@ if TYPE_CHECKING:
     from tasks.embedding.embedding_file import EmbeddingCache, StoredEmbeddings
     from tasks.search.index_store import FragmentInfo, IndexStore
 
-_GROWTH = 4
 _LEAST_SHARE = 0.5
 _READERS = 8
 _FILES_AHEAD = 64
 _FILES_LOOKED_AT = 16
 _SAMPLES_PER_FILE = 16
 _MAX_FAULTS = 5
-_BLOCK_ROWS = 4096
 
 
 @dataclass(kw_only=True)
@@ -120,11 +118,11 @@ class _Builder:
         self._old = old
         self._full = rows_per_fragment(old.dimensions)
         try:
-            self._centroids = store.read_lists(old)
+            self._lists = Lists(store.read_lists(old))
         except FrameFileError as error:
             report.faults.append(f"The search index is built anew: {error.message}")
             self._old = Generation(model=old.model, dimensions=old.dimensions)
-            self._centroids = store.read_lists(self._old)
+            self._lists = Lists(store.read_lists(self._old))
 
     def update(self, wanted: dict[str, None]) -> Generation:
         """Return a generation of the files that are wanted."""
@@ -134,14 +132,13 @@ class _Builder:
             return self._old  # one fragment is still being filled, and nothing is to be added
         base = self._old
         rows = sum(each.in_use for each in (*kept, *sparse)) + round(len(missing) * self._rows_per_file(missing))
-        is_regrouped = rows > max(ROWS_COMPARED, _GROWTH * base.trained_rows)
+        is_regrouped = rows > ROWS_COMPARED and count_lists(rows) > base.list_count
         if is_regrouped:
             kept, sparse = [], [*kept, *sparse]
             base = self._train(sparse, missing, rows)
-        packed = (self._rows_in_use(each.info, wanted, regroup=is_regrouped) for each in sparse)
+        packed = (self._rows_in_use(each.info, wanted) for each in sparse)
         made = [self._write(part) for part in _pack(itertools.chain(packed, self._read_files(missing)), self._full)]
-        new = base.model_copy(update={"fragments": (*(each.info for each in kept), *made)})
-        return new.model_copy(update={"trained_rows": new.rows}) if is_regrouped else new
+        return base.model_copy(update={"fragments": (*(each.info for each in kept), *made)})
 
     def _look_at_fragments(self, wanted: dict[str, None]) -> tuple[list[_Fragment], list[_Fragment], set[str]]:
         """Return the fragments that stay, those that are to be packed anew, and the keys of both.
@@ -179,9 +176,10 @@ class _Builder:
         opened = (self._store.open_fragment(each.info, self._old) for each in fragments)
         sample = [dequantize(part.codes[::step], part.fine[::step], part.scales[::step]) for part in opened]
         found = np.concatenate([*sample, *self._sample_files(missing[::file_step], max(1, step // file_step))])
-        count = count_lists(min(rows, len(found) ** 2))  # files may have less than was expected
-        self._centroids = train_lists(found, count) if len(found) else np.zeros((1, found.shape[1]), np.float32)
-        return self._old.model_copy(update={"lists": self._store.write_lists(self._centroids), "list_count": count})
+        count = min(count_lists(rows), max(1, len(found)))  # files may have less than was expected
+        centroids = train_lists(found, count) if len(found) else np.zeros((1, found.shape[1]), np.float32)
+        self._lists = Lists(centroids)
+        return self._old.model_copy(update={"lists": self._store.write_lists(centroids), "list_count": count})
 
     def _sample_files(self, keys: Sequence[str], step: int) -> list[npt.NDArray[np.float32]]:
         """Return every `step`-th vector of some files, without those that must not be used."""
@@ -194,12 +192,10 @@ class _Builder:
             return np.empty((0, self._store.space.dimensions), np.float32)
         return stored.embeddings.vectors[::step].copy()  # of a file that is not kept
 
-    def _rows_in_use(self, info: FragmentInfo, wanted: dict[str, None], *, regroup: bool) -> _Batch:
+    def _rows_in_use(self, info: FragmentInfo, wanted: dict[str, None]) -> _Batch:
         keys = tuple(self._store.read_keys(info))
         rows = self._store.open_fragment(info, self._old)
         rows = rows.take(np.flatnonzero(np.array([key in wanted for key in keys])[rows.files]))
-        if regroup:
-            rows = replace(rows, lists=_assign_codes(rows.codes, self._centroids))
         return _Batch(keys=keys, rows=rows)
 
     def _read_files(self, keys: Sequence[str]) -> Iterator[_Batch]:
@@ -222,7 +218,7 @@ class _Builder:
         vectors = stored.embeddings.vectors
         codes, fine, scales = quantize(vectors)
         rows = Rows(
-            lists=assign_lists(vectors, self._centroids),
+            lists=np.zeros(len(vectors), np.int32),
             files=np.zeros(len(vectors), np.uint32),
             pts_ms=stored.embeddings.pts_ms,
             scales=scales,
@@ -244,7 +240,9 @@ class _Builder:
             self.report.faults.append(f"The embedding file {key} is left out of the search: {why}")
 
     def _write(self, batch: _Batch) -> FragmentInfo:
-        info = self._store.write_fragment(batch.rows, batch.keys)
+        # Of all its rows at once, as few rows are slow to compare with many centroids.
+        rows = replace(batch.rows, lists=self._lists.assign(batch.rows.codes))
+        info = self._store.write_fragment(rows, batch.keys)
         self.written.append(info)
         return info
 
@@ -282,11 +280,3 @@ def _join(batches: Sequence[_Batch]) -> _Batch:
         fine=np.concatenate([batch.rows.fine for batch in batches]),
     )
     return _Batch(keys=tuple(keys), rows=rows)
-
-
-def _assign_codes(codes: npt.NDArray[np.int8], centroids: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
-    """Return the nearest centroid of each vector, by its first bytes; lengths do not matter for that."""
-    blocks = range(0, len(codes), _BLOCK_ROWS)
-    return np.concatenate(
-        [assign_lists(codes[start : start + _BLOCK_ROWS].astype(np.float32), centroids) for start in blocks]
-    )

@@ -6,6 +6,7 @@ Columns: `list` (int32, ascending), `file` (uint32, the position in the fragment
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -107,7 +108,9 @@ class Rows:
             FrameFileError: It is damaged, or is not that fragment.
         """
         try:
-            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all().combine_chunks()
             table.validate(full=True)
             columns = {name: table[name].chunk(0).to_numpy() for name in _TYPES}
             lists_of = [table[name].chunk(0).flatten().to_numpy() for name in ("code", "fine")]
@@ -125,6 +128,7 @@ class Rows:
         )
         if not is_sound:
             raise FrameFileError("It contradicts what the index says of it.")
+        _read_pages_alone(mapped, fine)
         return cls(
             lists=order,
             files=columns["file"],
@@ -133,6 +137,18 @@ class Rows:
             codes=codes,
             fine=fine,
         )
+
+
+def _read_pages_alone(mapped: mmap.mmap, column: npt.NDArray[np.int8]) -> None:
+    """Have the system read no pages around those of a column that are used.
+
+    Second bytes are read of a few rows here and there. With what is read ahead otherwise, up to megabytes for each row,
+    they would take the memory that first bytes are kept in.
+    """
+    start = column.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+    start += -start % mmap.PAGESIZE
+    if start < len(mapped):
+        mapped.madvise(mmap.MADV_RANDOM, start, min(column.nbytes, len(mapped) - start))
 
 
 def _list_array(rows: npt.NDArray[np.int8]) -> Any:  # noqa: ANN401 - pyarrow

@@ -59,14 +59,13 @@ class FragmentInfo(BaseModel):
 class Generation(BaseModel):
     """The index at one time."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")  # earlier versions wrote more
 
     version: Literal[1] = 1
     model: ModelIdentity
     dimensions: Annotated[int, Field(ge=1)]
     lists: Annotated[str | None, Field(pattern=_NAME, description="Name of the centroids; None for one list.")] = None
     list_count: Annotated[int, Field(ge=1)] = 1
-    trained_rows: Annotated[int, Field(ge=0, description="Rows that there were when the centroids were found.")] = 0
     fragments: tuple[FragmentInfo, ...] = ()
 
     @property

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 # A search compares this many vectors, or all of them if there are fewer: its time does not depend on how many there
 # are, and what is found among fewer is exact but for the rounding of codes.
-ROWS_COMPARED = 300_000
+ROWS_COMPARED = 100_000
 _BLOCK_ROWS = 16_384
 # Of the frames that are near by their first bytes, this many are compared by all, for each that is wanted.
-_CANDIDATES, _MORE_CANDIDATES = 4, 200
+_CANDIDATES, _MORE_CANDIDATES = 2, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class _Part:
     def refine(self, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> FoundFrames:
         """Return some rows with their cosines by all bytes."""
         of = self.rows
-        scores = dequantize(of.codes[rows], of.fine[rows], of.scales[rows]) @ query
+        scores = np.vecdot(dequantize(of.codes[rows], of.fine[rows], of.scales[rows]), query)
         return FoundFrames(scores=scores, files=self.files[of.files[rows]], pts_ms=of.pts_ms[rows])
 
 
@@ -81,6 +81,7 @@ class OpenedIndex:
         self.covered = np.zeros(len(keys), np.bool_)
         self._parts: list[_Part] = []
         self._centroids = np.zeros((1, store.space.dimensions), np.float32)
+        self._counts = np.zeros(1, np.int64)
         self._pool = ThreadPoolExecutor(usable_cores())
         generation, self.faults = store.read_newest()
         if generation is None:
@@ -102,7 +103,8 @@ class OpenedIndex:
                     self._add(store.open_fragment(info, generation), files)
             except FrameFileError as error:
                 self.faults.append(f"A fragment of the search index is not used: {error.message}")
-        self.rows = int(sum(part.counts.sum() for part in self._parts))
+        self._counts = sum((part.counts for part in self._parts), self._counts)
+        self.rows = int(self._counts.sum())
 
     def __enter__(self) -> Self:
         return self
@@ -139,19 +141,15 @@ class OpenedIndex:
         ]
         scores = list(self._pool.map(lambda item: item[0].score(item[1], query), work))
         least = _score_of_rank(scores, _CANDIDATES * limit + _MORE_CANDIDATES)
-        found = (
-            part.refine(rows[block_scores >= least], query)
-            for (part, rows), block_scores in zip(work, scores, strict=True)
-        )
-        return best_frames(found, limit)
+        near = [(part, rows[of >= least]) for (part, rows), of in zip(work, scores, strict=True)]
+        return best_frames(self._pool.map(lambda item: item[0].refine(item[1], query), near), limit)
 
     def _nearest_lists(self, query: npt.NDArray[np.float32], rows_compared: int) -> npt.NDArray[np.int64]:
         """Return the nearest lists that together have enough searched rows; ascending."""
-        counts = sum((part.counts for part in self._parts), np.zeros(len(self._centroids), np.int64))
         if self.rows <= rows_compared:
-            return np.flatnonzero(counts)
-        order = np.argsort(-(self._centroids @ query), kind="stable")
-        enough = int(np.searchsorted(np.cumsum(counts[order]), rows_compared)) + 1
+            return np.flatnonzero(self._counts)
+        order = np.argsort(-np.vecdot(self._centroids, query), kind="stable")
+        enough = int(np.searchsorted(np.cumsum(self._counts[order]), rows_compared)) + 1
         return np.sort(order[:enough])
 
 

@@ -1,12 +1,14 @@
 """The index finds what the exact search finds, is kept up, and is never used half-written, damaged or forged."""
 
+import json
+
 import numpy as np
 import pytest
 
 from reelabel.seal import Seal
 from tasks.search import index_store
 from tasks.search.build import update_index
-from tests.search.conftest import SIZE, World
+from tests.search.conftest import SEAL, SIZE, World
 
 
 def queries(count=4, seed=9):
@@ -47,7 +49,7 @@ def test_many_vectors_are_grouped_and_few_lists_are_enough(world):
     for number in range(24):
         world.add(f"{number}.mp4", scenes[number % 8] + 0.2 * rng.normal(size=(20, SIZE)))
     report = world.update()
-    assert (report.rows, report.lists, report.fragments) == (480, 16, 5)
+    assert (report.rows, report.lists, report.fragments) == (480, 64, 5)
 
     for scene in scenes:
         assert same(world.search(scene, top=3), world.search(scene, top=3, exact=True))
@@ -99,7 +101,7 @@ def test_lists_are_found_anew_when_there_are_many_more_vectors(world):
         world.add_random(count, seed=seed)
         reports.append(world.update())
 
-    assert [(report.rows, report.lists) for report in reports] == [(120, 1), (160, 8), (660, 16)]
+    assert [(report.rows, report.lists) for report in reports] == [(120, 1), (160, 32), (660, 64)]
     assert same(world.search(queries()[0], top=1), world.search(queries()[0], top=1, exact=True))
 
 
@@ -114,7 +116,7 @@ def test_files_of_which_hardly_any_can_be_used_are_no_reason_to_fail(world):
     world.add_random(1, seed=1)
     report = world.update()  # of 301 files, as many vectors as of the one known are expected
 
-    assert (report.rows, report.added, report.lists) == (40, 1, 16)
+    assert (report.rows, report.added, report.lists) == (40, 1, 40)
     assert same(world.search(queries()[0]), world.search(queries()[0], exact=True))
 
 
@@ -297,6 +299,19 @@ def test_a_generation_of_another_space_is_not_used(world):
     world.path("generation-00000001.json").write_bytes(other.path("generation-00000001.json").read_bytes())
 
     assert "is not used" in world.search(queries()[0]).notes[0]
+
+
+def test_an_index_whose_generation_says_more_as_earlier_versions_did_is_used(world):
+    world.add_random(2)
+    world.update()
+    name = f"search/{world.space.key}/generation-00000001.json"
+    path = world.path("generation-00000001.json")
+    said = json.loads(bytes(SEAL.unwrap(name, path.read_bytes())))
+    path.write_bytes(SEAL.wrap(name, json.dumps(said | {"trained_rows": 40}).encode()))
+
+    found = world.search(queries()[0])
+
+    assert (found.rows, found.notes) == (40, ())
 
 
 def test_without_a_key_a_damaged_index_is_still_recognised(tmp_path):
