@@ -76,8 +76,10 @@ class Lists:
         return lists
 
     def _assign(self, vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        lists: npt.NDArray[np.int32]
         if len(self.centroids) < _MANY_LISTS:
-            return np.argmax(vectors @ self.centroids.T, axis=1).astype(np.int32)
+            lists = np.argmax(vectors @ self.centroids.T, axis=1).astype(np.int32)
+            return lists
         heads, members = self._groups
         near = np.argpartition(vectors @ -heads.T, _NEAREST_GROUPS, axis=1)[:, :_NEAREST_GROUPS]
         lists, best = np.zeros(len(vectors), np.int32), np.full(len(vectors), -np.inf, np.float32)
