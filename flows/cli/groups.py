@@ -31,7 +31,7 @@ def cache_collect(
     *,
     older_than: Annotated[str | None, typer.Option(help="Remove files older than this, such as 12h or 30d.")] = None,
     max_bytes: Annotated[
-        str | None, typer.Option(help="Then remove the oldest files until at most this is left, such as 100G.")
+        str | None, typer.Option(help="Then remove the oldest files until at most this much is left, such as 100G.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
 ) -> None:
@@ -82,20 +82,20 @@ def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of
 @example("reelabel manifest survey jobs.parquet --sample 2000 --page survey.html")
 @with_sampling
 def manifest_survey(
-    manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")],
+    manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; a local path or s3://.")],
     *,
     sample: Annotated[
         int | None, typer.Option(min=2, help="Look at this many clips, drawn at random. Default: all.")
     ] = None,
     limit_s: Annotated[
-        float | None, typer.Option(min=0, help="Seconds after which no further video is looked at. Default: no limit.")
+        float | None, typer.Option(min=0, help="Look at no further video after this many seconds. Default: no limit.")
     ] = None,
     form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     page: Annotated[str | None, typer.Option(help="Also write a page with histograms to this .html file.")] = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Leave out invalid rows.")] = False,
     sampling: SamplingOptions,
 ) -> None:
-    """Read only the indexes of a manifest's videos: what they are, what keyframes show, and what a run will cost."""
+    """Survey a manifest's videos by their indexes: what they are, what keyframes show, and what a run will cost."""
     from flows.cli.survey import survey_manifest  # noqa: PLC0415
     from tasks.survey.take import SurveyOptions  # noqa: PLC0415
 
@@ -108,7 +108,7 @@ def manifest_survey(
 def manifest_import(  # noqa: PLR0913 - each is an option
     source: Annotated[
         str,
-        typer.Argument(help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or a place of videos."),
+        typer.Argument(help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or where videos are."),
     ],
     target: Annotated[str, typer.Argument(help="Parquet file to write.")],
     *,
@@ -129,11 +129,11 @@ def manifest_import(  # noqa: PLR0913 - each is an option
     column: Annotated[
         list[str] | None,
         typer.Option(
-            help="For CSV and fields of videos: NAME=COLUMN, such as prompt=question, or with --layout csv "
+            help="For CSV and for fields of videos: NAME=COLUMN, such as prompt=question, or with --layout csv "
             "choices=a+b+c; repeatable."
         ),
     ] = None,
-    prompt: Annotated[str | None, typer.Option(help="For videos: the question on each.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="For videos: the question about each.")] = None,
     choices: Annotated[
         str | None, typer.Option(help="For videos: its choices, separated by bars, such as 'yes|no'.")
     ] = None,
@@ -195,7 +195,7 @@ def route_fit(
 
 
 worker_app = typer.Typer(
-    help="Extract or infer for runs whose run.executor is remote.",
+    help="Extract or infer for runs with run.executor = remote.",
     epilog="Example: reelabel worker infer",
     no_args_is_help=True,
 )
@@ -211,7 +211,7 @@ IdleTimeout = Annotated[
 @worker_app.command("extract")
 @example("reelabel worker extract")
 def worker_extract(plan: Plan = None, idle_timeout_s: IdleTimeout = None) -> None:
-    """Extract planned shards until none is left, or the idle timeout passes."""
+    """Extract planned shards until none is left or the idle timeout passes."""
     from flows.cli.worker import run_stage  # noqa: PLC0415
 
     run_stage("extract", plan=plan, idle_timeout_s=idle_timeout_s)
@@ -224,7 +224,7 @@ def worker_infer(
     model: Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")] = None,
     idle_timeout_s: IdleTimeout = None,
 ) -> None:
-    """Load the model once, and answer extracted shards until none is left, or the idle timeout passes."""
+    """Load the model once, and answer extracted shards until none is left or the idle timeout passes."""
     from flows.cli.worker import run_stage  # noqa: PLC0415
 
     run_stage("infer", plan=plan, model=model, idle_timeout_s=idle_timeout_s)

@@ -74,17 +74,17 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Answer multiple-choice questions about many videos, offline."""
+    """Answer multiple-choice questions about millions of videos; describe, search and watch them."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
 _SELECTION = "Job selection"
-Manifest = Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")]
+Manifest = Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; a local path or s3://.")]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 Raw = Annotated[
     bool,
-    typer.Option("--raw", help="Write texts to CSV as they are, also those that spreadsheets run as formulas."),
+    typer.Option("--raw", help="Write text to CSV unchanged, even where a spreadsheet would run it as a formula."),
 ]
 
 
@@ -98,7 +98,7 @@ def classify(
     session: Annotated[
         str | None,
         typer.Option(
-            help="Instead of a manifest, ask the questions of a live session again, each about the frames that it "
+            help="Instead of a manifest, ask a live session's questions again, each about the frames that it "
             "saw: its id, a prefix of it, or 'last'."
         ),
     ] = None,
@@ -112,8 +112,8 @@ def classify(
         bool,
         typer.Option(
             "--dry-run",
-            help="Answer nothing; look at some of the videos for up to half a minute, and say what keyframes show of "
-            "them and what the run costs; exit 1 if some cannot be used.",
+            help="Answer nothing; look at a sample of the videos for up to half a minute, and report what keyframes "
+            "show of them and what the run costs; exit 1 if some cannot be used.",
         ),
     ] = False,
 ) -> None:
@@ -178,7 +178,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Report what would be answered, the time, and certain failures; exit 1 if there are any."
+            "--dry-run", help="Report what would be answered, an estimated time, and certain failures; exit 1 if any."
         ),
     ] = False,
     submit: Annotated[
@@ -237,10 +237,12 @@ def serve(
     ] = None,
     without_token: Annotated[
         bool | None,
-        typer.Option("--without-token", help="Let anyone who reaches the address ask. Default: serve.without_token."),
+        typer.Option(
+            "--without-token", help="Accept requests from anyone who reaches the address. Default: serve.without_token."
+        ),
     ] = None,
 ) -> None:
-    """Answer single requests over HTTP until Ctrl-C, with the caches and the engines of runs."""
+    """Answer single requests over HTTP until Ctrl-C, with the same caches and engines as runs."""
     from flows.cli.serve import run_server  # noqa: PLC0415
 
     raise typer.Exit(run_server(host=host, port=port, without_token=without_token))
@@ -251,31 +253,34 @@ def serve(
 def live(  # noqa: PLR0913 - a command's options
     source: Annotated[
         str,
-        typer.Argument(help="A video file, which is paced as a camera; rtsp://, an HLS address, or /dev/video0."),
+        typer.Argument(help="A video file, played in real time; rtsp://, an HLS address, or /dev/video0."),
     ],
     *,
     ask: Annotated[list[str], typer.Option(help="A question; repeatable.")],
     choices: Annotated[
-        str | None, typer.Option(help="Its choices, separated by commas. Default: an answer in words.")
+        str | None, typer.Option(help="Choices of the questions, separated by commas. Default: answers in words.")
     ] = None,
     every: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Ask every so many seconds. Default: at the end of a file, every 5 of a stream."),
+        typer.Option(
+            min=0.1, help="Seconds between questions. Default: ask at the end of a file, every 5 s of a stream."
+        ),
     ] = None,
-    fps: Annotated[float, typer.Option(min=0.01, max=30, help="Most frames per second to send.")] = 2.0,
-    limit_s: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end. Default: none.")] = None,
+    fps: Annotated[float, typer.Option(min=0.01, max=30, help="Maximum frames per second to send.")] = 2.0,
+    limit_s: Annotated[float | None, typer.Option(min=0, help="End after this many seconds. Default: never.")] = None,
     audio: Annotated[
-        bool | None, typer.Option("--audio/--no-audio", help="Send its audio. Default: if the model takes audio.")
+        bool | None,
+        typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model takes audio."),
     ] = None,
     window_s: Annotated[
-        float | None, typer.Option(min=0.1, help="Ask about the last so many seconds. Default: the server's window.")
+        float | None, typer.Option(min=0.1, help="Ask about the last this many seconds. Default: the server's window.")
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="Address of `reelabel serve`. Default: that of serve.host and serve.port.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
 ) -> None:
-    """Show a camera, a stream or a file to a live session, and ask about it; exit 1 if a question has no answer."""
+    """Ask about a camera, a stream or a file in a live session; exit 1 if a question gets no answer."""
     from flows.cli.live.run import LiveOptions, run_live  # noqa: PLC0415
 
     options = LiveOptions(
@@ -299,7 +304,7 @@ def status(
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
 ) -> None:
-    """Show how the last night went, what failed and how to repair it, and services, runs, plans and queues."""
+    """Show how the last night went, what failed, how to repair it, and services, runs, plans and queues."""
     from flows.cli.status.page import show_status  # noqa: PLC0415
 
     show_status(load_settings(), watch=watch)
@@ -319,7 +324,7 @@ def results(
     ] = False,
     raw: Raw = False,
 ) -> None:
-    """Print the current labels, or descriptions, and failures of a run's dataset and spec."""
+    """Print the current labels or descriptions, and the failures, of a run's dataset and spec."""
     from flows.cli.rows.results import print_results  # noqa: PLC0415
 
     print_results(run, form=form, with_calibrated=calibrated, raw=raw, chunks=chunks)
@@ -348,12 +353,12 @@ def report(
     out: Annotated[
         str | None, typer.Option(help="File to write. Default: reelabel-RUN.html in the current folder.")
     ] = None,
-    job: Annotated[list[str] | None, typer.Option(help="Job id to include in any case; repeatable.")] = None,
+    job: Annotated[list[str] | None, typer.Option(help="Job id that the page must include; repeatable.")] = None,
     session: Annotated[
         str | None, typer.Option(help="Instead of a run, a live session: its id, a prefix of it, or 'last'.")
     ] = None,
 ) -> None:
-    """Write a self-contained HTML page on a run: figures, failures, changes and the frames of its jobs."""
+    """Write a self-contained HTML page about a run: figures, failures, changes and the frames of its jobs."""
     if session is not None:
         from flows.cli.rows.sessions import write_session_report  # noqa: PLC0415
 
@@ -404,7 +409,7 @@ def frames(  # noqa: PLR0913 - a command's options
         str | None,
         typer.Option(
             metavar="vllm|SAMPLERS",
-            help="Show what each of several samplers shows and decodes, such as keyframes,uniform:16,native; or vllm: "
+            help="Compare what several samplers show and decode, such as keyframes,uniform:16,native; or vllm: "
             "also show the frames of vLLM's own loader, and why they differ.",
         ),
     ] = None,
@@ -420,28 +425,30 @@ def frames(  # noqa: PLR0913 - a command's options
 @app.command(rich_help_panel=_INSPECT)
 @example('reelabel search "people at a whiteboard" --top 20 --sheet found.png')
 def search(  # noqa: PLR0913 - a command's options
-    text: Annotated[str | None, typer.Argument(help="What is to be seen, in a few words.")] = None,
+    text: Annotated[str | None, typer.Argument(help="What to look for, in a few words.")] = None,
     *,
-    image: Annotated[str | None, typer.Option(help="Search for what looks like this picture, instead.")] = None,
+    image: Annotated[str | None, typer.Option(help="Search for what looks like this picture instead.")] = None,
     like: Annotated[
         str | None,
         typer.Option(metavar="JOB_ID@SECONDS", help="Search for what looks like this moment, such as film-7@12.5."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, max=1000, help="Most moments to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of moments to show.")] = 10,
     dataset: Annotated[str | None, typer.Option(help="Search only the videos of this dataset.")] = None,
     task: Annotated[str | None, typer.Option(help="Search only the videos of jobs of this task.")] = None,
-    min_score: Annotated[float | None, typer.Option(min=-1, max=1, help="Least cosine.")] = None,
+    min_score: Annotated[
+        float | None, typer.Option(min=-1, max=1, help="Leave out moments with a lower cosine.")
+    ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Folder or hub name of the model of the embeddings. Default: describe.model.")
+        str | None, typer.Option(help="Folder or hub name of the embedding model. Default: describe.model.")
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Read all embedding files instead of the index; slow, and the reference.")
+        bool, typer.Option("--exact", help="Read all embedding files instead of the index: slow, but the reference.")
     ] = False,
     sheet: Annotated[str | None, typer.Option(help="Save the frames to this image file, such as x.png.")] = None,
     form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
     raw: Raw = False,
 ) -> None:
-    """Find the moments of all described videos that fit a text, a picture or another moment best; exit 1 if none."""
+    """Find the moments in described videos that best fit a text, a picture or another moment; exit 1 if none do."""
     from flows.cli.rows.search import SearchOptions, run_search  # noqa: PLC0415
 
     options = SearchOptions(
@@ -507,12 +514,12 @@ def deploy(
         bool | None,
         typer.Option(
             "--may-be-empty/--no-may-be-empty",
-            help="Whether two nights in a row may have no manifest; also deploy one that is not there yet. "
+            help="Accept up to two nights in a row without a manifest, and deploy even if it does not exist yet. "
             "Default: nightly.may_be_empty, or as deployed.",
         ),
     ] = None,
     unpause: Annotated[
-        bool, typer.Option("--unpause", help="Replace also pauses and schedules that were set in Prefect.")
+        bool, typer.Option("--unpause", help="Also replace pauses and schedules that were set in Prefect.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
 ) -> None:

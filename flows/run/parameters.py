@@ -49,7 +49,9 @@ class SpecOverrides(SettingsSection):
     video_pruning_rate: VideoPruningRate = None
     sampling: Annotated[SamplingOptions, Field(description="How frames are chosen.")] = SamplingOptions()
     prompts: Annotated[PromptOptions, Field(description="How questions are worded.")] = PromptOptions()
-    chunks: Annotated[ChunkOptions, Field(description="How long videos are asked about in chunks.")] = ChunkOptions()
+    chunks: Annotated[ChunkOptions, Field(description="Whether to ask about long videos chunk by chunk.")] = (
+        ChunkOptions()
+    )
 
     def as_parameter(self) -> dict[str, Any]:
         """Return only the changed fields, as the JSON value of a flow's parameter."""

@@ -33,7 +33,7 @@ class RunRequest:
         selector: Selects among the manifest's jobs; None selects all of them.
         force: Also answer jobs that have a valid label.
         keep_going: Reject invalid rows of the manifest instead of all of it.
-        limit: Most jobs to answer; None is no limit.
+        limit: Maximum jobs to answer; None is no limit.
     """
 
     kind: str

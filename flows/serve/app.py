@@ -31,7 +31,7 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
     version: str = Field(description="Version of Reelabel.")
     requests: int = Field(description="Requests in progress.")
-    places: int = Field(description="Most requests in progress at the same time.")
+    places: int = Field(description="Maximum requests in progress at the same time.")
 
 
 def make_app(

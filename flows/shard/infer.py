@@ -60,7 +60,7 @@ class AnswerContext:
     Attributes:
         pool: Decodes frame files that contain packets.
         limits: Limits for decoding one of them.
-        batch_bytes: Most frame bytes in one group of a shard.
+        batch_bytes: Maximum frame bytes in one group of a shard.
         extractor: Prepares the dense views of escalated jobs.
         escalate_below: Margin below which jobs are escalated; None escalates none.
         ledger: Wall-clock profile.

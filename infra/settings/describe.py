@@ -27,7 +27,10 @@ class DescribeOptions(SettingsSection):
         None
     )
     chunk_s: Annotated[
-        float | None, Field(ge=1, le=86_400, description="Seconds of a chunk, described by itself; defaults to 10.")
+        float | None,
+        Field(
+            ge=1, le=86_400, description="Length of a chunk in seconds; each is described separately; defaults to 10."
+        ),
     ] = None
     frames_per_chunk: Annotated[
         int | None, Field(ge=1, le=512, description="Frames of each chunk, evenly spread; defaults to 16.")
@@ -56,7 +59,7 @@ class DescribeOptions(SettingsSection):
         ),
     ] = None
     scene_threshold: Annotated[
-        float | None, Field(ge=0, le=255, description="Least score of a change; defaults to that of the method.")
+        float | None, Field(ge=0, le=255, description="Lowest score that counts as a change; defaults to the method's.")
     ] = None
     method: Annotated[
         Literal["default", "published"] | None,
@@ -86,14 +89,17 @@ class DescribeSettings(DescribeOptions):
         Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
         Field(description="Towers to run in parallel, each on its own GPU; auto uses all visible GPUs."),
     ] = 1
-    batch_frames: Annotated[int, Field(ge=1, le=4096, description="Frames that the model is given at once.")] = 128
+    batch_frames: Annotated[int, Field(ge=1, le=4096, description="Frames per request to the model.")] = 128
     nightly_manifest: Annotated[
         str | None, Field(description="Manifest of describe/nightly; if empty, the deployment is paused.")
     ] = None
     nightly_dataset: Annotated[
-        str | None, Field(max_length=200, description="Dataset of describe/nightly; defaults as nightly.dataset.")
+        str | None,
+        Field(
+            max_length=200, description="Dataset of describe/nightly; the default follows the rule of nightly.dataset."
+        ),
     ] = None
     nightly_cron: Annotated[
         Cron | None, Field(description="Schedule of describe/nightly; defaults to nightly.cron.")
     ] = None
-    concurrent_shards: Annotated[int, Field(ge=1, le=64, description="Shards that are described at the same time.")] = 3
+    concurrent_shards: Annotated[int, Field(ge=1, le=64, description="Shards described at the same time.")] = 3

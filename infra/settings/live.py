@@ -13,38 +13,41 @@ class LiveSettings(SettingsSection):
     """Live sessions of `reelabel serve`: what ends them, and how much they may send."""
 
     max_sessions: Annotated[
-        int, Field(ge=1, le=1024, description="Sessions at once; another one is refused with too_many_sessions.")
+        int,
+        Field(ge=1, le=1024, description="Maximum sessions at once; further ones are refused with too_many_sessions."),
     ] = 16
     config_timeout_s: Annotated[
-        float, Field(gt=0, le=600, description="Seconds after which a connection is closed that begins no session.")
+        float, Field(gt=0, le=600, description="Seconds after which a connection that begins no session is closed.")
     ] = 10
     idle_timeout_s: Annotated[
         float, Field(gt=0, le=86_400, description="Seconds without a message after which a session ends.")
     ] = 60
-    total_s: Annotated[float, Field(gt=0, le=31_622_400, description="Most seconds of a session.")] = 86_400
-    resume_s: Annotated[
-        float, Field(ge=0, le=3600, description="Seconds for which a session waits for a client that was lost.")
-    ] = 30
-    max_frames: Annotated[int, Field(ge=1, description="Most frames that a session may send.")] = 1_000_000
-    max_mib: Annotated[int, Field(ge=1, description="Most MiB of frames and audio that a session may send.")] = 65_536
-    max_audio_s: Annotated[float, Field(gt=0, le=31_622_400, description="Most seconds of audio of a session.")] = (
+    total_s: Annotated[float, Field(gt=0, le=31_622_400, description="Maximum length of a session, in seconds.")] = (
         86_400
     )
-    max_megapixels: Annotated[
-        int, Field(ge=1, description="Most megapixels that are decoded for a session, in all.")
-    ] = 1_000_000
+    resume_s: Annotated[
+        float, Field(ge=0, le=3600, description="Seconds that a session waits for a lost client to come back.")
+    ] = 30
+    max_frames: Annotated[int, Field(ge=1, description="Maximum frames that a session may send.")] = 1_000_000
+    max_mib: Annotated[int, Field(ge=1, description="Maximum MiB of frames and audio that a session may send.")] = (
+        65_536
+    )
+    max_audio_s: Annotated[
+        float, Field(gt=0, le=31_622_400, description="Maximum seconds of audio that a session may send.")
+    ] = 86_400
+    max_megapixels: Annotated[int, Field(ge=1, description="Maximum megapixels decoded for a session, in total.")] = (
+        1_000_000
+    )
     max_frame_mib: Annotated[int, Field(ge=1, le=11, description="Largest frame, in MiB.")] = 8
-    max_frame_megapixels: Annotated[
-        int, Field(ge=1, le=256, description="Most megapixels of a frame as it is sent.")
-    ] = 16
+    max_frame_megapixels: Annotated[int, Field(ge=1, le=256, description="Maximum megapixels of a frame as sent.")] = 16
     max_seen_pixels: Annotated[
-        int, Field(ge=3136, le=16_777_216, description="Frames are scaled down to at most so many pixels.")
+        int, Field(ge=3136, le=16_777_216, description="Frames are scaled down to at most this many pixels.")
     ] = 200_704
     max_window_frames: Annotated[
         int,
         Field(
             ge=4,
             le=65_536,
-            description="Most frames that a query sees, and spans of audio of 2 s; all of them are held in memory.",
+            description="Maximum frames and 2 s spans of audio that a query sees; all are held in memory.",
         ),
     ] = 2048

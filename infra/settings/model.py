@@ -106,7 +106,9 @@ class ModelSettings(PromptOptions):
         bool | None,
         Field(description="Do not compile the model or capture CUDA graphs; by default true on a CPU, false on a GPU."),
     ] = None
-    start_timeout_s: Annotated[float, Field(ge=10, le=7200, description="Most seconds for loading the engine.")] = 900
+    start_timeout_s: Annotated[float, Field(ge=10, le=7200, description="Maximum seconds for loading the engine.")] = (
+        900
+    )
     answer_timeout_s: Annotated[
         float, Field(ge=1, le=7200, description="Seconds without an answer before the engine is restarted.")
     ] = 600

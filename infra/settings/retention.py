@@ -49,7 +49,7 @@ class RetentionSettings(SettingsSection):
     ] = 90
     specs: Annotated[
         int | None,
-        Field(ge=1, description="Latest specs per dataset whose labels and failures to keep."),
+        Field(ge=1, description="Number of latest specs per dataset whose labels and failures are kept."),
     ] = None
     plans_days: Annotated[
         float, Field(gt=0, description="Days to keep plans that have ended, or that no worker works on.")
@@ -60,7 +60,9 @@ class RetentionSettings(SettingsSection):
     ] = 365
     live_days: Annotated[
         float | None,
-        Field(gt=0, description="Days to keep live sessions, with their frames and queries, from when they ended."),
+        Field(
+            gt=0, description="Days to keep live sessions, with their frames and queries, after they were last seen."
+        ),
     ] = None
     flow_runs_days: Annotated[
         float | None, Field(gt=0, description="Days to keep ended flow runs in Prefect's history.")

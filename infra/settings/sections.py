@@ -136,7 +136,7 @@ class ExtractSettings(SettingsSection):
         int | None,
         Field(ge=1, le=256, description="Decoding processes; defaults to one per core that the container may use."),
     ] = None
-    timeout_s: Annotated[float, Field(gt=0, le=3600, description="Most seconds for decoding one video.")] = 60
+    timeout_s: Annotated[float, Field(gt=0, le=3600, description="Maximum seconds for decoding one video.")] = 60
     memory_mib: Annotated[int, Field(ge=256, le=65536, description="Memory limit of a decoding process, in MiB.")] = (
         4096
     )
@@ -150,7 +150,7 @@ class ExtractSettings(SettingsSection):
         int, Field(ge=1, description="Videos with more frames fail with video_too_large, if they must be counted.")
     ] = 1_000_000
     max_duration_s: Annotated[float, Field(gt=0, description="Longer videos fail with video_too_large.")] = 86_400
-    max_cpu_s: Annotated[int, Field(ge=1, le=3600, description="Most CPU seconds for decoding one video.")] = 120
+    max_cpu_s: Annotated[int, Field(ge=1, le=3600, description="Maximum CPU seconds for decoding one video.")] = 120
     sandbox: Annotated[
         Literal["auto", "require", "off"],
         Field(

@@ -15,7 +15,7 @@ class ServeSettings(SettingsSection):
     """The HTTP service of `reelabel serve`."""
 
     host: Annotated[
-        str, Field(min_length=1, description="Address to listen on; others than loopback need a token.")
+        str, Field(min_length=1, description="Address to listen on; any but loopback requires a token.")
     ] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")] = 8020
     token: Annotated[
@@ -26,21 +26,19 @@ class ServeSettings(SettingsSection):
     ] = None
     without_token: Annotated[
         bool,
-        Field(
-            description="Listen on another address than loopback without a token, such as behind a proxy with logins."
-        ),
+        Field(description="Allow an address other than loopback without a token, such as behind a proxy with logins."),
     ] = False
     origins: Annotated[
         tuple[Origin, ...],
-        Field(description='Other web sites whose pages may ask, such as ["https://example.com"]; if empty, none.'),
+        Field(description='Web sites whose pages may send requests, such as ["https://example.com"]; if empty, none.'),
     ] = ()
     load: Annotated[
         tuple[Literal["classify", "analyze", "live"], ...],
-        Field(min_length=1, description='What is loaded and answered: "classify", "analyze", "live", or several.'),
+        Field(min_length=1, description='What to load and answer: "classify", "analyze", "live", or several.'),
     ] = ("classify", "analyze", "live")
     max_requests: Annotated[
         int,
-        Field(ge=1, le=1024, description="Requests in progress at the same time; others are refused with 429 at once."),
+        Field(ge=1, le=1024, description="Maximum requests in progress; further ones are refused at once with 429."),
     ] = 16
     max_upload_mib: Annotated[int, Field(ge=1, le=65_536, description="Largest uploaded video, in MiB.")] = 512
     idle_timeout_s: Annotated[
@@ -48,10 +46,10 @@ class ServeSettings(SettingsSection):
         Field(
             ge=1,
             le=3600,
-            description="Seconds without a byte of a request, or with less than 1 KiB of its fields a second, before "
-            "its client is left.",
+            description="Seconds without a byte of a request, or with less than 1 KiB of its fields per second, "
+            "before its connection is closed.",
         ),
     ] = 20
     stop_timeout_s: Annotated[
-        float, Field(ge=1, le=3600, description="After SIGTERM, most seconds for the requests in progress to end.")
+        float, Field(ge=1, le=3600, description="Maximum seconds, after SIGTERM, for the requests in progress to end.")
     ] = 30

@@ -14,33 +14,39 @@ class ServerSettings(SettingsSection):
 
     url: Annotated[
         str | None,
-        Field(pattern=r"^https?://[^@]+$", description="URL of its API, such as http://gpu-1:8000/v1, without a key."),
+        Field(
+            pattern=r"^https?://[^@]+$",
+            description="URL of the server's API, such as http://gpu-1:8000/v1, without a key.",
+        ),
     ] = None
-    api_key: Annotated[SecretStr | None, Field(description="API key, if it requires one.")] = None
+    api_key: Annotated[SecretStr | None, Field(description="API key, if the server requires one.")] = None
     model: Annotated[
-        str | None, Field(description="Name under which it serves the model; defaults to the only one.")
+        str | None, Field(description="Name under which the server offers the model; defaults to its only one.")
     ] = None
     frames: Annotated[
         Literal["auto", "frame_file", "png", "images"],
         Field(
             description="How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires "
             "vLLM with --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. "
-            "images sends no times, and leads to other labels."
+            "images sends no times, and leads to different labels."
         ),
     ] = "auto"
-    hears: Annotated[bool, Field(description="It takes audio: live sessions send it what they hear.")] = False
+    hears: Annotated[bool, Field(description="The server accepts audio, so live sessions send it theirs.")] = False
     speaks: Annotated[
-        bool, Field(description="It answers in speech if asked to: live sessions pass that on to their clients.")
+        bool, Field(description="The server can answer in speech, which live sessions pass on to their clients.")
     ] = False
     voice: Annotated[
-        str, Field(min_length=1, max_length=100, description="Its voice, unless a session asks for another speaker.")
+        str,
+        Field(
+            min_length=1, max_length=100, description="The server's voice, unless a session asks for another speaker."
+        ),
     ] = "alloy"
     concurrency: Annotated[int, Field(ge=1, le=1024, description="Concurrent requests, one video each.")] = 32
-    timeout_s: Annotated[float, Field(ge=1, le=7200, description="Most seconds for one answer.")] = 300
+    timeout_s: Annotated[float, Field(ge=1, le=7200, description="Maximum seconds for one answer.")] = 300
     connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
     max_attempts: Annotated[
         int, Field(ge=1, le=20, description="Attempts per request, with growing pauses, before giving up.")
     ] = 5
     gpus: Annotated[
-        int, Field(ge=0, le=4096, description="GPUs that it uses, for figures per GPU-hour; 0 counts it as one.")
+        int, Field(ge=0, le=4096, description="GPUs that the server uses, for figures per GPU-hour; 0 counts as one.")
     ] = 0

@@ -69,7 +69,7 @@ def describe_samplers(*, with_native: bool) -> str:
 # Shared by the models that have these fields, with different defaults.
 HOW_CHOSEN = Field(description="How frames are chosen.", json_schema_extra=_list_samplers)
 HOW_MANY = Field(
-    description="Frames per video, or -1 for every frame, with keyframes every keyframe; the maximum for uniform, "
+    description="Frames per video, or -1 for every frame (with keyframes, every keyframe); the maximum for uniform, "
     "molmo2, openpangu and llava_onevision2; "
     f"ignored by {', '.join(_IGNORE_NUM_FRAMES[:-1])} and {_IGNORE_NUM_FRAMES[-1]}."
 )

@@ -52,8 +52,8 @@ class SamplingOptions(BaseModel):
         FrameRate | None,
         Field(
             exclude_if=is_unset,
-            description="Frames per second, or -1 for the rate of the video itself; defaults to 2, for uniform to no "
-            "limit, and for llava_onevision2, minimax_m3_vl and embedding_gemma2 to 1.",
+            description="Frames per second, or -1 for the video's own rate. Defaults to 2; to 1 for llava_onevision2, "
+            "minimax_m3_vl and embedding_gemma2; to no limit for uniform.",
         ),
     ] = None
     max_duration_s: Annotated[
@@ -75,8 +75,8 @@ class SamplingOptions(BaseModel):
             ge=2,
             le=2048,
             exclude_if=is_unset,
-            description="Maximum frames; defaults to 768, for glmga to 640, for glm5_next to 2048, and for "
-            "embedding_gemma2 to 32.",
+            description="Maximum frames. Defaults to 768; to 640 for glmga, 2048 for glm5_next, and 32 for "
+            "embedding_gemma2.",
         ),
     ] = None
     frame_sample_mode: Annotated[

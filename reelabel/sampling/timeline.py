@@ -128,7 +128,7 @@ def nearest_frames(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.f
 
 FPS = SamplerSpec(
     name="fps",
-    summary="the frames nearest to instants at a fixed rate, also of a variable frame rate",
+    summary="the frames nearest to instants at a fixed rate, even where the frame rate varies",
     choose=sample_at_rate,
     options=frozenset({"fps", "max_frames"}),
     takes_num_frames=False,
@@ -137,14 +137,14 @@ FPS = SamplerSpec(
 )
 NUM_FRAMES = SamplerSpec(
     name="num_frames",
-    summary="the frames nearest to evenly spread instants, also of a variable frame rate",
+    summary="the frames nearest to evenly spread instants, even where the frame rate varies",
     choose=sample_count,
     unlimited=frozenset({"num_frames"}),
     instants_s=_spread_instants_s,
 )
 MIDDLES = SamplerSpec(
     name="middles",
-    summary="the frames nearest to the middles of equal parts, also of a variable frame rate",
+    summary="the frames nearest to the middles of equal parts, even where the frame rate varies",
     choose=sample_middles,
     instants_s=_middle_instants_s,
 )

@@ -35,7 +35,7 @@ class WebOptions(BaseModel):
 
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for a connection or for data.")] = 30
     total_timeout_s: Annotated[
-        float, Field(gt=0, le=86_400, description="Most seconds for downloading one video, including retries.")
+        float, Field(gt=0, le=86_400, description="Maximum seconds for downloading one video, including retries.")
     ] = 900
     max_attempts: Annotated[int, Field(ge=1, le=20, description="Attempts per request before giving up.")] = 4
     max_concurrency: Annotated[int, Field(ge=1, le=256, description="Concurrent requests per process.")] = 16

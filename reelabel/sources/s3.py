@@ -53,7 +53,7 @@ class S3:
 
     @property
     def max_wait_s(self) -> float:
-        """Most seconds that a request can take, including retries, before it fails."""
+        """Maximum seconds that a request can take, including retries, before it fails."""
         settings = self._settings
         return settings.max_attempts * (settings.connect_timeout_s + settings.read_timeout_s)
 

@@ -132,7 +132,7 @@ class Web:
 
     @property
     def max_wait_s(self) -> float:
-        """Most seconds that a request can take, including retries, before it fails."""
+        """Maximum seconds that a request can take, including retries, before it fails."""
         return self._settings.total_timeout_s
 
     def stat(self, uri: str) -> ObjectInfo:

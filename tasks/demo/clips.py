@@ -41,7 +41,7 @@ class Encoding:
         container: File extension, from which FFmpeg infers the format.
         codec: FFmpeg name of the encoder.
         gop: Frames from one keyframe to the next.
-        b_frames: Most consecutive B-frames; H.264 only.
+        b_frames: Maximum consecutive B-frames; H.264 only.
     """
 
     container: str

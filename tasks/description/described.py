@@ -39,7 +39,7 @@ class DescribedVideo:
         scenes: The scenes, without gaps from the start to the end.
         was_cached: Whether the frames were embedded before.
         remade: Which cached files must not be used and were made again, and why; empty if there were none.
-        frame_pixels: Most pixels of a frame, by which their frame files are found; 0 if unknown.
+        frame_pixels: Maximum pixels of a frame, by which their frame files are found; 0 if unknown.
         decode_method: How the frames were located; empty if they were embedded before.
         decode_note: What limits them; empty if nothing does.
         cost: What it cost in this run.

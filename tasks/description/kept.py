@@ -20,7 +20,7 @@ class Kept(Generic[Value]):
         key: Key of the file.
         found: What the file had.
         size_of: Returns the size of a value.
-        room: Most that may be kept, in the same unit.
+        room: Maximum total that may be kept, in the same unit.
     """
 
     key: str

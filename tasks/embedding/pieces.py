@@ -33,7 +33,7 @@ def cut_pieces(segment: Segment, length_s: float, spec: EmbeddingSpec, *, frame_
         segment: The segment.
         length_s: Its length in seconds; 0 if unknown.
         spec: How frames are chosen.
-        frame_pixels: Most pixels of a frame.
+        frame_pixels: Maximum pixels of a frame.
     """
     most = most_chunks(spec, frame_pixels=frame_pixels)
     if length_s <= 0:

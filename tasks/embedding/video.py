@@ -135,7 +135,7 @@ class VideoEmbedder:
 
     @property
     def frame_pixels(self) -> int:
-        """Most pixels of a frame."""
+        """Maximum pixels of a frame."""
         return frame_pixels(self.info)
 
     def pack_key(self, jobs: Sequence[Job]) -> str | None:

@@ -103,8 +103,8 @@ def open_extractor(
         settings: Where the videos and the frame cache are.
         pool: Decodes.
         sampling: Which frames.
-        keep_bytes: Most bytes of frame files kept in memory.
-        keep_faults: Most videos at fault that are not tried again.
+        keep_bytes: Maximum bytes of frame files kept in memory.
+        keep_faults: Maximum videos at fault that are not tried again.
         videos: Where they are read, as `video_store` returns it; None opens one.
     """
     return FrameExtractor(

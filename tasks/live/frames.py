@@ -47,8 +47,8 @@ class FrameReader:
         Args:
             pool: Decodes.
             info: The model, whose sizes frames are scaled to.
-            max_frame_px: Most pixels of a frame that the model sees; less if it takes less.
-            max_native_px: Most pixels of a frame as it is sent.
+            max_frame_px: Maximum pixels of a frame that the model sees; less if it takes less.
+            max_native_px: Maximum pixels of a frame as it is sent.
         """
         self._pool = pool
         self._sampling = Sampling(

@@ -50,7 +50,7 @@ class LiveQuery:
         text: The question; with choices, as `tasks.model.prompts.prompt.render_question` renders them.
         choices: The answers, in order; empty for an answer in free text.
         scoring: With choices, score the choice's letter, or the first token of its text.
-        max_tokens: Most tokens of an answer in free text.
+        max_tokens: Maximum tokens of an answer in free text.
         temperature: Of an answer in free text; 0 takes the most probable token each time.
         top_p: Of an answer in free text.
         seed: Of an answer in free text; None draws one.
@@ -150,9 +150,9 @@ class LiveInfo:
     Attributes:
         model: Its name, as in a spec.
         device: The GPU's name, or `cpu`.
-        max_tokens: Most tokens of a prefix, its question and the answer.
+        max_tokens: Maximum tokens of a prefix, its question and the answer.
         size_multiple_px: Frames whose width and height are multiples of it are not scaled again.
-        max_frame_px: Most pixels of a frame.
+        max_frame_px: Maximum pixels of a frame.
         takes_audio: Whether it hears audio.
         speaks: Whether it answers in speech.
         versions: Versions by package.

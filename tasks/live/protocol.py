@@ -102,51 +102,59 @@ class _Message(BaseModel):
 class Sampling(_Message):
     """How an answer in free text is drawn."""
 
-    temperature: Annotated[float, Field(ge=0, le=10, description="0 takes the most probable token each time.")] = 0.0
+    temperature: Annotated[float, Field(ge=0, le=10, description="0 always takes the most probable token.")] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_tokens: Annotated[int, Field(ge=1, le=4096, description="Most tokens of an answer.")] = 256
-    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1, description="Draws the same answer again.")] = None
+    max_tokens: Annotated[int, Field(ge=1, le=4096, description="Maximum tokens of an answer.")] = 256
+    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1, description="Makes the same answer be drawn again.")] = None
 
 
 class SessionConfig(_Message):
     """Begins a session; the first message of a connection, unless it resumes one."""
 
     type: Literal["session.config"]
-    model: Annotated[str | None, Field(max_length=MAX_ID, description="The model served; null takes it.")] = None
+    model: Annotated[
+        str | None, Field(max_length=MAX_ID, description="Name of the served model; null accepts it, whatever it is.")
+    ] = None
     modalities: Annotated[
         tuple[Literal["text", "audio"], ...],
         Field(
             min_length=1,
             max_length=2,
-            description="Of answers: a model that does not speak refuses `audio` alone, and otherwise answers in text. "
-            "What is said is also told as text.",
+            description="A model that does not speak refuses `audio` alone, and otherwise answers in text. "
+            "Speech is also sent as text.",
         ),
     ] = ("text",)
-    system_prompt: Annotated[Text | None, Field(description="Comes before the first frame.")] = None
-    sampling: Annotated[Sampling | None, Field(description="Of answers in free text; a query may have its own.")] = None
+    system_prompt: Annotated[Text | None, Field(description="System prompt, before the first frame.")] = None
+    sampling: Annotated[
+        Sampling | None, Field(description="Sampling of answers in words; a query may have its own.")
+    ] = None
     sampling_params_list: Annotated[
         tuple[Sampling | dict[str, Any], ...] | None,
         Field(description="The first entry is `sampling`; others, of stages that speak, are ignored."),
     ] = None
     window: Annotated[
         int | None,
-        Field(ge=2, le=100_000, description="A query sees at least the last so many kept frames, and less than twice."),
+        Field(
+            ge=2,
+            le=100_000,
+            description="A query sees at least this many of the last kept frames, and fewer than twice as many.",
+        ),
     ] = None
     window_s: Annotated[
         float | None, Field(gt=0, le=_FOREVER_S, description="The same in seconds, in place of `window`.")
     ] = None
-    sink: Annotated[int, Field(ge=0, le=1024, description="First kept frames, which are never evicted.")] = 0
+    sink: Annotated[int, Field(ge=0, le=1024, description="Number of first kept frames that are never evicted.")] = 0
     num_frames: Annotated[
         int | None,
         _also("num_frames", "num_sample_frames"),
         Field(
             ge=1,
             le=128,
-            description="A query sees at most so many of the window's frames, evenly spread; else all.",
+            description="A query sees at most this many of the window's frames, evenly spread; null for all.",
         ),
     ] = None
     max_frames: Annotated[
-        int | None, Field(ge=1, le=256, description="Most frames that a query sees: a `window` of half as many.")
+        int | None, Field(ge=1, le=256, description="Maximum frames that a query sees: a `window` of half as many.")
     ] = None
     enable_frame_filter: Annotated[
         bool,
@@ -156,10 +164,11 @@ class SessionConfig(_Message):
     frame_filter_threshold: Annotated[
         float,
         _also("frame_filter_threshold", "evs_threshold"),
-        Field(ge=0, le=1, description="Similarity above which a frame is dropped, as of `drop_similar`."),
+        Field(ge=0, le=1, description="Similarity, as measured by `drop_similar`, above which a frame is dropped."),
     ] = 0.95
     use_audio_in_video: Annotated[
-        bool, Field(description="Show the model the audio chunks among the frames; else they are left out.")
+        bool,
+        Field(description="Whether the model hears the audio chunks among the frames; if false, they are left out."),
     ] = True
     speaker: Annotated[Id | None, Field(description="Voice of a model that speaks.")] = None
 
@@ -187,7 +196,7 @@ class SessionResume(_Message):
 
     type: Literal["session.resume"]
     session_id: Id
-    resume_token: Annotated[Id, Field(description="As `session.created` gave it.")]
+    resume_token: Annotated[Id, Field(description="The token from `session.created`.")]
     last_seq: Annotated[int, Field(ge=0, description="`seq` of the last event received; later ones are sent again.")]
 
 
@@ -196,15 +205,16 @@ class VideoFrame(_Message):
 
     type: Literal["video.frame"]
     data: Annotated[Base64 | None, Field(description="JPEG, PNG, WebP, BMP or GIF, in base64.")] = None
-    frame_id: Annotated[Id | None, Field(description="Is repeated in what answers the frame.")] = None
+    frame_id: Annotated[Id | None, Field(description="Repeated in the events about the frame.")] = None
     time_s: Annotated[
-        FiniteFloat | None, Field(ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Its time; else that of its arrival.")
+        FiniteFloat | None,
+        Field(ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Time of the frame; defaults to its time of arrival."),
     ] = None
     pts_ms: Annotated[
         FiniteFloat | None, Field(ge=-_FOREVER_S * 1e3, le=_FOREVER_S * 1e4, description="The same in milliseconds.")
     ] = None
     source_pts_ms: Annotated[float | None, Field(description="Accepted and ignored.")] = None
-    capture_ts_ms: Annotated[float | None, Field(description="Is repeated in what answers the frame.")] = None
+    capture_ts_ms: Annotated[float | None, Field(description="Repeated in the events about the frame.")] = None
     quality_profile: Annotated[Id | None, Field(description="Accepted and ignored.")] = None
 
     @model_validator(mode="after")
@@ -229,7 +239,11 @@ class AudioChunk(_Message):
     data: Annotated[Base64 | None, Field(description="At most 30 seconds, in base64.")] = None
     time_s: Annotated[
         FiniteFloat | None,
-        Field(ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Of its first sample; else it ends when it arrives."),
+        Field(
+            ge=-_FOREVER_S,
+            le=_FOREVER_S * 10,
+            description="Time of the first sample; by default, the chunk ends when it arrives.",
+        ),
     ] = None
 
 
@@ -240,10 +254,14 @@ class VideoQuery(_Message):
     text: Text
     choices: Annotated[
         tuple[Text, ...] | None,
-        Field(min_length=2, max_length=MAX_CHOICES, description="One token then chooses; else the answer is free."),
+        Field(
+            min_length=2,
+            max_length=MAX_CHOICES,
+            description="The choices, one of which a single token selects; null for an answer in words.",
+        ),
     ] = None
-    query_id: Annotated[Id | None, Field(description="Is repeated in what answers the query.")] = None
-    sampling: Annotated[Sampling | None, Field(description="In place of the session's.")] = None
+    query_id: Annotated[Id | None, Field(description="Repeated in the events about the query.")] = None
+    sampling: Annotated[Sampling | None, Field(description="Replaces the session's sampling.")] = None
     audio_data: Annotated[Base64 | None, Field(description="One more chunk of audio, before the question.")] = None
 
     @model_validator(mode="after")
@@ -292,11 +310,11 @@ class SessionLimits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     idle_s: float = Field(description="Seconds without a message.")
-    total_s: float = Field(description="Seconds in all.")
+    total_s: float = Field(description="Seconds of the whole session.")
     max_frames: int = Field(description="Frames sent.")
     max_bytes: int = Field(description="Bytes of frames and audio sent.")
     max_audio_s: float = Field(description="Seconds of audio sent.")
-    max_pixels: int = Field(description="Pixels decoded, in all.")
+    max_pixels: int = Field(description="Pixels decoded, in total.")
     max_frame_pixels: int = Field(description="Pixels of one frame.")
     max_message_bytes: int = Field(description="Bytes of one message.")
 
@@ -310,12 +328,12 @@ class SessionCreated(_Event):
     resume_s: float
     is_resumed: bool = False
     model: str
-    modalities: tuple[str, ...] = Field(description="Of answers.")
+    modalities: tuple[str, ...] = Field(description="Modalities of answers.")
     takes_audio: bool = Field(description="Whether the model hears audio chunks.")
     window: int | None
     window_s: float | None
     sink: int
-    num_frames: int | None = Field(description="Most frames of the window that a query sees; null for all.")
+    num_frames: int | None = Field(description="Maximum frames of the window that a query sees; null for all.")
     frame_filter_threshold: float | None = Field(description="null if similar frames are kept.")
     limits: SessionLimits
 
@@ -332,9 +350,9 @@ class FrameAck(_Event):
         description="kept; similar to the last kept one; busy: dropped because a newer one came before this was read; "
         "evicted: its time lies before the last kept frame, so the stream is past it."
     )
-    time_s: float | None = Field(description="Seconds since the first frame, as the model is told.")
-    similarity: float | None = Field(default=None, description="To the last kept frame.")
-    evicted: int = Field(default=0, description="Kept frames that left the window by this one.")
+    time_s: float | None = Field(description="Seconds since the first frame, as given to the model.")
+    similarity: float | None = Field(default=None, description="Similarity to the last kept frame.")
+    evicted: int = Field(default=0, description="Kept frames that this one pushed out of the window.")
     frame_id: str | None = None
     pts_ms: float | None = None
     capture_ts_ms: float | None = None
@@ -366,10 +384,10 @@ class ResponseDone(_Event):
     type: Literal["response.done"] = "response.done"
     query: int
     query_id: str | None = None
-    text: str = Field(description="All of the answer; with choices, the most probable one.")
+    text: str = Field(description="The whole answer; with choices, the most probable one.")
     finish_reason: Literal["stop", "length"]
     choice: int | None = Field(default=None, description="Index of the most probable choice, from 0.")
-    probabilities: tuple[float, ...] | None = Field(default=None, description="One a choice; they sum to 1.")
+    probabilities: tuple[float, ...] | None = Field(default=None, description="One per choice; they sum to 1.")
     margin: float | None = Field(default=None, description="Most probable choice minus the runner-up.")
     first_token_ms: float = Field(description="From the arrival of the query to the first token.")
     total_ms: float = Field(description="From the arrival of the query to the last token.")
@@ -377,17 +395,17 @@ class ResponseDone(_Event):
     output_tokens: int
     cached_tokens: int = Field(description="Tokens of the prompt that were read before the query came.")
     frames_used: int = Field(description="Frames that the query saw.")
-    sink_frames: int = Field(description="Of these, the first ones of the session, which stay.")
+    sink_frames: int = Field(description="How many of these belong to the sink.")
     first_frame_s: float | None = Field(
         description="Time of the first frame that it saw after those; null if audio has pushed out all others."
     )
     last_frame_s: float = Field(description="Time of the last frame that it saw.")
-    last_frame: int = Field(description="Its number.")
+    last_frame: int = Field(description="Number of that frame.")
     last_frame_id: str | None = None
     evicted: int = Field(description="Kept frames that have left the window so far, which it did not see.")
     audio_s: float = Field(default=0.0, description="Seconds of audio that the query heard.")
     speech_s: float = Field(default=0.0, description="Seconds of its answer in speech.")
-    last_audio_s: float | None = Field(default=None, description="When that audio ends, on the time of the frames.")
+    last_audio_s: float | None = Field(default=None, description="When that audio ends, on the clock of the frames.")
     engine_restarts: int = Field(default=0, description="How often the engine was lost while it was answered.")
 
 
@@ -399,9 +417,9 @@ class SpeechDelta(_Event):
 
     type: Literal["response.audio"] = "response.audio"
     query: int
-    bytes: int = Field(description="Of that message.")
+    bytes: int = Field(description="Size of that message.")
     format: Literal["pcm16"] = "pcm16"
-    sample_rate: int = Field(description="Samples a second.")
+    sample_rate: int = Field(description="Samples per second.")
 
 
 class SpeechDone(_Event):
@@ -435,12 +453,12 @@ class SessionStats(_Event):
     audio_s: float = Field(description="Seconds of audio received.")
     queries: int
     answered: int
-    waiting: int = Field(description="Queries that wait or are being answered.")
+    waiting: int = Field(description="Queries that are waiting or being answered.")
     bytes: int
     pixels: int
     warmed: int = Field(description="Prefixes that the model has read ahead of queries.")
-    warm_ms: float | None = Field(description="What the last one took.")
-    cached_tokens: int | None = Field(description="Tokens of the last one that were known already.")
+    warm_ms: float | None = Field(description="Time that the last one took.")
+    cached_tokens: int | None = Field(description="Tokens of the last one that were already cached.")
     engine_restarts: int
 
 

@@ -42,7 +42,7 @@ class Sessions:
 
         Args:
             setup: What they share.
-            max_sessions: Most sessions at once, those included that wait for their clients to come back.
+            max_sessions: Maximum sessions at once, those included that wait for their clients to come back.
             open_record: Begins the record of a session, given its id; may block.
         """
         self.setup = setup

@@ -163,7 +163,7 @@ def read_shown(
         reasons: Reasons for choosing each job, by job id; ids without a row are ignored.
         before: Earlier labels of the jobs whose label has changed, by job id.
         named_chunks: Numbers of the chunks whose frames the user wants, by job id.
-        max_videos: Most videos whose frames are read.
+        max_videos: Maximum videos whose frames are read.
     """
     rows = _rows(connection, key, list(reasons))
     jobs, note = _read_jobs(sources, rows)

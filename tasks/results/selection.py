@@ -62,7 +62,7 @@ class Selection(BaseModel):
             description="Only jobs that match this SQL condition, such as entropy_nats > 1.",
         ),
     ] = None
-    limit: Annotated[int | None, Field(ge=1, description="Most jobs to answer, in the order of the manifest.")] = None
+    limit: Annotated[int | None, Field(ge=1, description="Maximum number of jobs to answer, in manifest order.")] = None
     skip_unknown: Annotated[bool, Field(description="Ignore ids that are not in the manifest, instead of failing.")] = (
         False
     )

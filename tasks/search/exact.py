@@ -48,7 +48,7 @@ class ExactSearch:
             keys: Embedding files.
             numbers: Their numbers in the selection.
             query: A vector of length 1; shape (D,), float32.
-            limit: Most frames to return.
+            limit: Maximum frames to return.
 
         Returns:
             Frames, best first.

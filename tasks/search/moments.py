@@ -38,7 +38,7 @@ def merge_moments(
     Args:
         frames: Best first.
         videos: Number of the video of each file; several files may be of one video.
-        top: Most moments to return.
+        top: Maximum moments to return.
         near_ms: Frames that are nearer than this to a better one belong to its moment.
 
     Returns:

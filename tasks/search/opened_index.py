@@ -125,7 +125,7 @@ class OpenedIndex:
 
         Args:
             query: A vector of length 1; shape (D,), float32.
-            limit: Most frames to return.
+            limit: Maximum frames to return.
             rows_compared: Lists are looked at until they hold this many vectors.
 
         Returns:

@@ -89,7 +89,7 @@ class Searcher:
 
         Args:
             query: A vector of length 1; shape (D,), float32.
-            top: Most moments to return.
+            top: Maximum moments to return.
             min_score: Least cosine.
             without: Key of an embedding file, and a time in milliseconds; that moment of its video is not returned.
         """

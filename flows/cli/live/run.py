@@ -46,7 +46,7 @@ class LiveOptions:
         questions: The questions.
         choices: Their choices; None for answers in words.
         every_s: Seconds between two rounds of questions; None asks at the end of a file, and every 5 s of a stream.
-        fps: Most frames a second.
+        fps: Maximum frames a second.
         limit_s: Seconds after which to end; None goes on to the source's end.
         audio: Whether to send the source's audio; None does so if it has any and the model takes it.
         window_s: Seconds that a question sees; None takes the server's default.

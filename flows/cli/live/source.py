@@ -65,7 +65,7 @@ class Source:
 
         Args:
             uri: A path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`.
-            fps: Most frames a second.
+            fps: Maximum frames a second.
 
         Raises:
             ConfigurationError: It cannot be opened, or has no video.

@@ -190,7 +190,7 @@ def work_ahead(
         items: What to work on; None if there is nothing at the moment.
         submit: Starts work on an item.
         settle: Waits for its end, and yields its report, if it has one.
-        max_concurrent: Most items in progress.
+        max_concurrent: Maximum items in progress.
     """
     in_progress: deque[tuple[Item, Submitted]] = deque()
     for each in items:
@@ -227,10 +227,11 @@ def extract_ahead(
     Args:
         source: The shards.
         extractor_of: Makes the extractor of a plan.
-        ahead: Most shards in progress after the one that is yielded.
+        ahead: Maximum shards in progress after the one that is yielded.
         start: Starts the extraction of a shard.
-        threads: Most videos in progress at once: lease no shard before its videos can be begun, so that other workers
-            find shards as well. None always leases `ahead`, for extractions that report their videos only at the end.
+        threads: Maximum videos in progress at once: lease no shard before its videos can be begun, so that other
+            workers find shards as well. None always leases `ahead`, for extractions that report their videos only at
+            the end.
     """
     in_progress: deque[ShardInExtraction] = deque()
     shards = source if threads is None else _lease_as_needed(source, in_progress, threads=threads)
@@ -273,7 +274,7 @@ def local_extraction(threads: int) -> Iterator[StartExtraction]:
     """Yield a function that starts extractions in this process, which prepares videos in the order of their shards.
 
     Args:
-        threads: Most videos in progress at once.
+        threads: Maximum videos in progress at once.
     """
     workers = ThreadPoolExecutor(threads)
 

@@ -28,7 +28,7 @@ class Admission:
         """Start with free places only.
 
         Args:
-            places: Most requests in progress at the same time.
+            places: Maximum requests in progress at the same time.
         """
         self.places = places
         self._taken = 0

@@ -27,9 +27,9 @@ _MS = 1000
 class AnalyzeRequest(VideoRequest):
     """A video, and what is to be said of it."""
 
-    tags: Annotated[bool, Field(description="Say which texts of the bank of tags fit best.")] = True
-    caption: Annotated[bool, Field(description="Say which text of the bank of captions fits best.")] = True
-    scenes: Annotated[bool, Field(description="Say where scenes change.")] = True
+    tags: Annotated[bool, Field(description="Return the texts of the bank of tags that fit best.")] = True
+    caption: Annotated[bool, Field(description="Return the text of the bank of captions that fits best.")] = True
+    scenes: Annotated[bool, Field(description="Return where scenes change.")] = True
     num_frames: Annotated[
         int | None, Field(ge=1, le=512, description="Frames of a chunk; defaults to describe.frames_per_chunk.")
     ] = None
@@ -43,7 +43,7 @@ class Fitting(Answered):
 
     text: str
     score: Annotated[float, Field(description="Cosine with the frames, averaged.")]
-    probability: Annotated[float | None, Field(description="Of the model's sigmoid, if it has one.")]
+    probability: Annotated[float | None, Field(description="From the model's sigmoid, if it has one.")]
 
 
 class AnalyzedChunk(Answered):
@@ -79,7 +79,7 @@ class AnalyzeAnswer(Answered):
     frames_used: int
     model: Annotated[str, Field(description="The image-text model.")]
     source_fingerprint: str
-    was_cached: Annotated[bool, Field(description="Whether its frames were embedded before.")]
+    was_cached: Annotated[bool, Field(description="Whether the frames had been embedded before.")]
     decode_method: str
     decode_note: str
     stage_ms: Annotated[

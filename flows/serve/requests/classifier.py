@@ -70,7 +70,7 @@ class Classifier:
             settings: The model, and how it is asked unless a request says otherwise.
             pool: Decodes.
             database: Has the fitted margins.
-            live_sessions: Most live sessions at once.
+            live_sessions: Maximum live sessions at once.
             engine: That of another machine; None loads one on this one.
 
         Raises:

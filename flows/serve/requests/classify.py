@@ -80,7 +80,7 @@ class ClassifyAnswer(Answered):
     margin: Annotated[float, Field(description="Difference of the two highest probabilities.")]
     entropy_nats: float
     model: Annotated[str, Field(description="The model that answered.")]
-    spec_id: Annotated[str, Field(description="As of runs with the same options.")]
+    spec_id: Annotated[str, Field(description="Id of the spec, the same as for runs with the same options.")]
     sampler: str
     routed_by: str
     frames_used: int
@@ -92,9 +92,7 @@ class ClassifyAnswer(Answered):
     chunks: Annotated[list[AnsweredChunk], Field(description="Empty unless chunk_s is given.")]
     stage_ms: Annotated[
         dict[str, float],
-        Field(
-            description="Milliseconds by stage, of which those of chunks overlap; `other` is the rest, such as waiting."
-        ),
+        Field(description="Milliseconds by stage (those of chunks overlap); `other` is the rest, such as waiting."),
     ]
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 

@@ -53,7 +53,7 @@ class ServerLiveModel:
         Args:
             settings: Of the server.
             card: Its model.
-            max_frame_px: Most pixels of a frame.
+            max_frame_px: Maximum pixels of a frame.
             encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
 
         Raises:

@@ -62,8 +62,8 @@ class LiveDesk:
 
         Args:
             engine: Loaded.
-            max_model_len: Most tokens of a prompt and its answer.
-            step_tokens: Most tokens of a step.
+            max_model_len: Maximum tokens of a prompt and its answer.
+            step_tokens: Maximum tokens of a step.
             positions: Number of positions that the model has; None if tokens are all there is to count.
         """
         self.items = ItemStore()

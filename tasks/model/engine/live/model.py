@@ -373,7 +373,7 @@ class EngineLiveModel:
         Args:
             engines: Each configured for live sessions.
             card: Their model.
-            max_frame_px: Most pixels of a frame.
+            max_frame_px: Maximum pixels of a frame.
         """
         self._engines = [LiveEngine(engine) for engine in engines]
         self._card = card
