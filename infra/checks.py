@@ -180,7 +180,7 @@ def check_seal(store: StoreSettings) -> Check:
         name="store seal",
         ok=True,
         detail="store.mac_key is not set, so frame files and plans are not sealed",
-        advice=f"Whoever can write to {store.uri} can change labels without a trace, by putting other frames "
+        advice=f"Anyone who can write to {store.uri} can change labels without a trace, by putting other frames "
         "or questions in place of the right ones. Set store.mac_key to 32 or more random characters, the same on all "
         "machines.",
     )

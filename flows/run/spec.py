@@ -65,7 +65,7 @@ def make_spec(
     backend = backend_of(settings)
     if pruned and not backend.prunes_videos:
         raise ConfigurationError(
-            f"The backend {backend.name} takes no video_pruning_rate: its server prunes videos or does not; leave it "
+            f"The backend {backend.name} takes no video_pruning_rate, because pruning is up to its server; leave it "
             "out, or set it to 0."
         )
     wording = {name: value for name in PromptOptions.model_fields if (value := getattr(defaults, name)) is not None}
@@ -91,7 +91,7 @@ def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
         return None
     if settings.run.executor == "remote":
         raise ConfigurationError(
-            f"The sampler {sampling.sampler} needs an image-text model beside the decoders, and extract flows load "
+            f"The sampler {sampling.sampler} needs an image-text model next to the decoders, but extract flows load "
             "none; set run.executor to local, or use another sampler."
         )
     describe = settings.describe

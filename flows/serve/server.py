@@ -42,8 +42,8 @@ def reserve(settings: ServeSettings) -> socket.socket:
     """
     if settings.host not in LOOPBACK and settings.token is None and not settings.without_token:
         raise ConfigurationError(
-            f"{settings.host} can be reached by others, who could ask anything: set serve.token, or "
-            "serve.without_token if something before the service asks for logins."
+            f"{settings.host} can be reached by others: set serve.token, or "
+            "serve.without_token if a proxy in front of the service asks for logins."
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)

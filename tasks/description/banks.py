@@ -80,9 +80,9 @@ def read_bank(path: Path) -> Bank:
     except (OSError, csv.Error, pa.ArrowException) as error:
         raise ConfigurationError(f"Cannot read the bank {path}: {why_unreadable(error)}.") from None
     if not found:
-        raise ConfigurationError(f"The bank {path} has no texts; write one a line.")
+        raise ConfigurationError(f"The bank {path} has no texts; write one per line.")
     if len(found) > _MAX_TEXTS:
-        raise ConfigurationError(f"The bank {path} has {len(found):,} texts; at most {_MAX_TEXTS:,} are taken.")
+        raise ConfigurationError(f"The bank {path} has {len(found):,} texts; the maximum is {_MAX_TEXTS:,}.")
     _refuse(path, list(_faults(found)))
     return Bank(path=path, texts=tuple(text for _, text in found), lines=tuple(line for line, _ in found))
 
@@ -145,7 +145,7 @@ def _choose_column(path: Path, names: Sequence[str]) -> str:
         return _COLUMN
     if len(names) == 1:
         return names[0]
-    raise ConfigurationError(f"The bank {path} has no column '{_COLUMN}'; name the column with the texts so.")
+    raise ConfigurationError(f"The bank {path} has no column '{_COLUMN}'; give that name to the column with the texts.")
 
 
 _READERS: Mapping[str, Callable[[Path], Iterator[tuple[int, str]]]] = {".csv": _read_csv, ".parquet": _read_parquet}

@@ -219,7 +219,5 @@ def _architecture_of(model_type: str, name: str) -> Architecture:
     if known:
         return known
     if model_type.endswith("_vision_model") and model_type.removesuffix("_vision_model") in ARCHITECTURES:
-        raise ModelError(
-            f"{name} has no text tower, so that nothing can be compared with its frames; use a whole model"
-        )
+        raise ModelError(f"{name} has no text tower, so nothing can be compared with its frames; use a whole model")
     raise ModelError(f"it is of the type {model_type}; the types that are known are {', '.join(ARCHITECTURES)}")

@@ -53,8 +53,8 @@ _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
 _LINEAR, _WHOLE_PIECES = "linear", 4
 _AS_ONE = (
-    "it can only be decoded from its beginning, so its frames are chosen at once, and a long video has fewer a chunk; "
-    "written anew as MP4 (ffmpeg -i IN -c copy OUT.mp4) it has all"
+    "it can only be decoded from its beginning, so its frames are chosen at once, and a long video has fewer per "
+    "chunk; remuxed as MP4 (ffmpeg -i IN -c copy OUT.mp4), it has all of them"
 )
 _CUT = "cut short"  # in the note of a file whose last bytes are missing
 

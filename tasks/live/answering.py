@@ -83,7 +83,7 @@ class Answerer:
         with self._lock:
             if self.waiting >= _MAX_WAITING:
                 raise MessageRefusedError(
-                    f"{_MAX_WAITING} queries wait already; wait for their answers.", code="too_many_queries"
+                    f"{_MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
                 )
             asked = Asked(number=self.asked, query=query, arrived_s=arrived_s)
             self.asked += 1

@@ -137,7 +137,8 @@ class Session:
                 self.outbox.put(self.stats())
             case protocol.SessionConfig() | protocol.SessionResume():
                 raise MessageRefusedError(
-                    f"The session has begun already; {message.type} comes first, and once.", code="unexpected_message"
+                    f"The session has already begun; {message.type} may only be sent once, and first.",
+                    code="unexpected_message",
                 )
             case protocol.VideoDone() if self._is_done:
                 pass  # said again, as its client cannot know whether it arrived
@@ -195,7 +196,7 @@ class Session:
 
     def _require_open(self) -> None:
         if self._is_done:
-            raise MessageRefusedError("Nothing follows video.done.", code="unexpected_message")
+            raise MessageRefusedError("No message may follow video.done.", code="unexpected_message")
 
     def _forget_announced(self) -> None:
         """Tell the client of a frame, or of audio, that it announced and did not send."""

@@ -80,8 +80,7 @@ def check_config(config: SessionConfig, setup: LiveSetup) -> None:
         )
     if "text" not in config.modalities and not info.speaks:
         raise MessageRefusedError(
-            f"The model {info.model} does not speak, as only a server may that is set to (server.speaks); ask for the "
-            "modality text.",
+            f"The model {info.model} does not speak; only a server with server.speaks does. Ask for the modality text.",
             code="modality_unsupported",
             is_fatal=True,
         )
@@ -110,7 +109,7 @@ def window_rule(config: SessionConfig) -> WindowRule:
 def limit_reached(what: str) -> MessageRefusedError:
     """Return the refusal that ends a session which has sent more than it may."""
     return MessageRefusedError(
-        f"The session has sent more than {what}, which is the limit; begin another one.",
+        f"The session has sent more than {what}, which is the limit; start another one.",
         code="limit_reached",
         is_fatal=True,
     )

@@ -196,7 +196,7 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings:
         return
     if not backend.shows_several:
         raise ConfigurationError(
-            f"The backend {backend.name} shows one video a question, but jobs show {media}; leave these jobs out, or "
+            f"The backend {backend.name} shows one video per question, but jobs show {media}; leave these jobs out, or "
             "use the backend vllm or openai."
         )
     if spec.relevance:
@@ -212,8 +212,8 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings:
     backend.check_media(media, settings)
     if spec.video_pruning_rate:
         raise ConfigurationError(
-            f"video_pruning_rate is for questions on one video, but jobs show {media}; leave it out, or leave these "
-            "jobs out."
+            f"video_pruning_rate works only for questions about one video, but jobs show {media}; leave out either "
+            "it or these jobs."
         )
 
 

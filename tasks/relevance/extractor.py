@@ -84,7 +84,7 @@ class RelevantExtractor(FrameExtractor):
             return self.embedder.embed_segment(view.video_uri, view.segment, info)
         except (InferenceError, FrameFileError) as error:
             refused = SamplingRefusedError(
-                f"The sampler relevant cannot look at the frames of this video: {error.message} Use another sampler."
+                f"The sampler relevant cannot read the frames of this video: {error.message} Use another sampler."
             )
             refused.fingerprint = info.fingerprint if info else None
             raise refused from error

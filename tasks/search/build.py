@@ -120,7 +120,7 @@ class _Builder:
         try:
             self._lists = Lists(store.read_lists(old))
         except FrameFileError as error:
-            report.faults.append(f"The search index is built anew: {error.message}")
+            report.faults.append(f"The search index is rebuilt: {error.message}")
             self._old = Generation(model=old.model, dimensions=old.dimensions)
             self._lists = Lists(store.read_lists(self._old))
 

@@ -90,12 +90,12 @@ def check_text(text: str) -> str:
     """
     text = text.strip()
     if not text:
-        raise ConfigurationError("There is no text to search for; describe in a few words what is to be seen.")
+        raise ConfigurationError("There is no text to search for; describe in a few words what to look for.")
     if not text.isprintable():
         raise ConfigurationError("The text to search for has characters that cannot be printed; leave them out.")
     if len(text) > _MAX_CHARACTERS:
         raise ConfigurationError(
-            f"The text to search for has {len(text):,} characters; at most {_MAX_CHARACTERS:,} are taken."
+            f"The text to search for has {len(text):,} characters; the maximum is {_MAX_CHARACTERS:,}."
         )
     return text
 
@@ -123,7 +123,7 @@ def read_image(path: Path) -> npt.NDArray[np.uint8]:
     except ConfigurationError:
         raise
     except UnidentifiedImageError:
-        raise ConfigurationError(f"{path} is not a picture; use {', '.join(_FORMATS[:3])} or the like.") from None
+        raise ConfigurationError(f"{path} is not a picture; use {', '.join(_FORMATS[:3])} or similar.") from None
     except Exception as error:  # noqa: BLE001 - decoders of damaged pictures raise whatever they like
         raise ConfigurationError(f"Cannot read the picture {path}: {error}.") from None
 

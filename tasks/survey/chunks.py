@@ -40,8 +40,8 @@ def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
     check_duration(length_s, limits)
     if length_s <= 0:
         raise VideoUnreadableError(
-            f"{redact_uri(seen.info.uri)} does not state its length, so it cannot be cut into chunks; write it anew "
-            "with one (ffmpeg -i IN -c copy OUT.mp4), or ask about it without chunk_s."
+            f"{redact_uri(seen.info.uri)} does not state its length, so it cannot be cut into chunks; remux it "
+            "(ffmpeg -i IN -c copy OUT.mp4), or ask about it without chunk_s."
         )
     return length_s
 

@@ -212,6 +212,6 @@ def test_a_model_without_a_text_tower_is_refused_before_any_row(reelabel, engine
     run = reelabel("describe", videos[0], "--dataset", "faulty", "--model", model)
 
     assert run.returncode == 2
-    assert "has no text tower, so that nothing can be compared with its frames; use a whole model" in run.stderr
+    assert "has no text tower, so nothing can be compared with its frames; use a whole model" in run.stderr
     with engine.connect() as connection:
         assert connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "faulty")).all() == []

@@ -152,7 +152,7 @@ def test_without_a_key_it_warns_of_what_writers_to_the_store_can_do():
     check = check_seal(StoreSettings(uri="s3://bucket/prefix"))
 
     assert check.ok
-    assert check.advice.startswith("Whoever can write to s3://bucket/prefix can change labels without a trace")
+    assert check.advice.startswith("Anyone who can write to s3://bucket/prefix can change labels without a trace")
     assert "Set store.mac_key" in check.advice
 
 

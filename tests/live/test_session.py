@@ -381,7 +381,7 @@ def test_a_session_is_done_when_all_is_answered(begin):
     send_frames(told, [0])
     told.send({"type": "video.query", "text": "?"})
     told.send({"type": "video.done"})
-    with pytest.raises(MessageRefusedError, match="Nothing follows"):
+    with pytest.raises(MessageRefusedError, match="No message may follow"):
         told.send({"type": "video.query", "text": "?"})
     told.send({"type": "video.done"})  # said again
     model.may_answer.set()

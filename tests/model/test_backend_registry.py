@@ -179,9 +179,13 @@ def test_a_backend_is_registered_as_an_instance_not_as_a_class():
 @pytest.mark.parametrize(
     ("backend", "spec", "message"),
     [
-        (ColourBackend(), {}, "The backend colour shows one video a question, but jobs show 2 videos and 1 image"),
+        (ColourBackend(), {}, "The backend colour shows one video per question, but jobs show 2 videos and 1 image"),
         (OPENAI, {"frames_as": "images"}, r"With server\.frames set to images, .*jobs show 2 videos and 1 image"),
-        (VLLM, {"video_pruning_rate": 0.5}, "video_pruning_rate is for questions on one video, but jobs show 2 videos"),
+        (
+            VLLM,
+            {"video_pruning_rate": 0.5},
+            "video_pruning_rate works only for questions about one video, but jobs show 2 videos",
+        ),
         (
             VLLM,
             {"sampling": {"sampler": "relevant"}, "relevance": {"model": {"name": "towers"}}},
@@ -272,5 +276,5 @@ def test_live_sessions_share_the_engine_of_questions(tmp_path):
 def test_pruned_videos_and_live_sessions_exclude_each_other(tmp_path):
     settings = Settings(home=tmp_path, model={"video_pruning_rate": 0.5})
 
-    with pytest.raises(ConfigurationError, match="video_pruning_rate does not let it; leave it out"):
+    with pytest.raises(ConfigurationError, match="which video_pruning_rate prevents; leave it out"):
         VLLM.open_live(read_model_card(None), settings, sessions=1)

@@ -138,7 +138,7 @@ def test_frames_that_kill_the_towers_fail_their_video_in_a_sentence(extractor, t
     white = np.full((FPS, 32, 32, 3), 255, np.uint8)
     write_clip(tmp_path / "white.mp4", white, Encoding(container="mp4", codec="libx264", gop=FPS))
 
-    with pytest.raises(SamplingRefusedError, match="The sampler relevant cannot look at the frames of this video"):
+    with pytest.raises(SamplingRefusedError, match="The sampler relevant cannot read the frames of this video"):
         prepare_view(extractor, asked(str(tmp_path / "white.mp4"), "red"))
 
 

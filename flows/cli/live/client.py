@@ -190,10 +190,10 @@ class LiveClient:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise _NotThereError(
                 f"No live sessions are served at {self._url} ({printable(why)}); start `reelabel serve`, or name "
-                "another server by --url."
+                "another server with --url."
             ) from None
         except ValueError:
-            raise ConfigurationError(f"{self._url} serves something else than live sessions.") from None
+            raise ConfigurationError(f"{self._url} does not serve live sessions.") from None
         self._seq = event.seq
         if event.is_resumed:
             self._hear(event)
@@ -208,7 +208,9 @@ def _socket_url(url: str) -> str:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
     if scheme is None or not parts.netloc:
-        raise ConfigurationError(f"{printable(url)} is no address of a server; use one such as http://127.0.0.1:8020.")
+        raise ConfigurationError(
+            f"{printable(url)} is not the address of a server; use one such as http://127.0.0.1:8020."
+        )
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") or _PATH, "", ""))
 
 

@@ -116,7 +116,7 @@ class Source:
         kind = "rtsp" if scheme in _RTSP else "http" if scheme in _WEB else "file"
         if scheme not in {*_RTSP, *_WEB, "file"}:
             raise ConfigurationError(
-                f"{redact_uri(self._uri)} is no source of frames; use a path, rtsp://, http(s):// or /dev/video0."
+                f"{redact_uri(self._uri)} is not a source of frames; use a path, rtsp://, http(s):// or /dev/video0."
             )
         path = self._uri.removeprefix("file://") if scheme == "file" else self._uri
         if self.is_file and not Path(path).is_file():

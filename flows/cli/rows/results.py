@@ -63,7 +63,7 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
         if chunks:
             if with_calibrated:
                 raise ConfigurationError(
-                    "--calibrated is for jobs: a spec is calibrated on their answers, not --chunks."
+                    "--calibrated and --chunks exclude each other: a spec is calibrated on the answers of jobs."
                 )
             _print_chunks(engine, row, form=form, raw=raw)
             return

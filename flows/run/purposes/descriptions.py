@@ -112,7 +112,7 @@ def _resolve_again(request: RunRequest, settings: Settings) -> tuple[ModelCard, 
     card = backend.card(name, revision=revision or settings.describe.revision)
     if card.identity != base.model:
         raise ConfigurationError(
-            f"The earlier run described with {base.model.name}, and {card.identity.name} is set now, or another "
+            f"The earlier run used {base.model.name}, but describe.model is now {card.identity.name}, or another "
             "version of it; name the model's folder, or restore describe.model."
         )
     return card, base

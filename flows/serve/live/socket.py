@@ -120,7 +120,7 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
             received = await _receive(websocket)
     except TimeoutError:
         raise MessageRefusedError(
-            f"No session.config came within {timeout_s:g} seconds.", code="config_timeout"
+            f"No session.config arrived within {timeout_s:g} seconds.", code="config_timeout"
         ) from None
     message = None if isinstance(received, bytes) else parse_message(received)
     match message:
@@ -134,7 +134,7 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
             except Exception:  # noqa: BLE001 - as of any request
                 _LOG.exception("A live session could not be begun")
                 raise MessageRefusedError(
-                    "The session could not be begun; the server's log says why.", code="internal"
+                    "The session could not be started; the server's log says why.", code="internal"
                 ) from None
         case protocol.SessionResume():
             session = sessions.resume(message)
@@ -143,7 +143,7 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
         case _:
             sent = "a binary message" if message is None else message.type
             raise MessageRefusedError(
-                f"The first message is session.config or session.resume, not {sent}.", code="unexpected_message"
+                f"The first message must be session.config or session.resume, not {sent}.", code="unexpected_message"
             )
 
 

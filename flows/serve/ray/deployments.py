@@ -72,8 +72,8 @@ def _checked(settings: Settings) -> Settings:
     """Return the settings, if several machines can serve by them."""
     if settings.serve.token is None and not settings.serve.without_token:
         raise ConfigurationError(
-            "Where Ray Serve listens is not set here, so others could ask anything: set serve.token, or "
-            "serve.without_token if something before the service asks for logins."
+            "Ray Serve's address is not set here, so others may reach it: set serve.token, or "
+            "serve.without_token if a proxy in front of the service asks for logins."
         )
     if settings.store.uri is None or settings.database.url is None:
         raise ConfigurationError(

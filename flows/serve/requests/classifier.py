@@ -166,8 +166,8 @@ class Classifier:
         spec = make_spec(self.card, self._settings, overrides)
         if spec.relevance:
             raise ConfigurationError(
-                f"The sampler {spec.sampling.sampler} is for runs: this service loads no image-text model beside the "
-                "engine; use another sampler."
+                f"The sampler {spec.sampling.sampler} works only in runs: this service loads no image-text model "
+                "next to the engine; use another sampler."
             )
         thresholds = coverage_thresholds(self._settings, spec.sampling)
         extractor = replace(self._extractor, sampling=spec.sampling, thresholds=thresholds)

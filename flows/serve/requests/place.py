@@ -50,7 +50,7 @@ async def answer_in_place(
                 return await in_thread(request, service.threads, lambda go_on: work(asked, upload, go_on))
         except asyncio.CancelledError:
             raise RequestRefusedError(
-                "The service ends; try again after the seconds in Retry-After.",
+                "The service is stopping; try again after the seconds in Retry-After.",
                 code="stopping",
                 status=HTTPStatus.SERVICE_UNAVAILABLE,
                 retry_after_s=_RESTART_S,

@@ -66,7 +66,7 @@ class RemoteArchive:
             return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
         except RangesIgnoredError:
             raise VideoRefusedError(
-                f"The server of {redact_uri(self.info.uri)} does not send ranges, so that no member can be read; "
+                f"The server of {redact_uri(self.info.uri)} does not send ranges, so no member can be read; "
                 "copy the archive to S3 or a folder."
             ) from None
 
@@ -173,8 +173,8 @@ class Archives:
         form = PACKED_FORMATS.get(place.suffix)
         if form is None:
             raise ArchiveUnreadableError(
-                f"{redact_uri(place.archive)} is compressed as a whole, so that no member has a place in it; "
-                "unpack it to a .tar, or pack it as a .zip."
+                f"{redact_uri(place.archive)} is compressed as a whole, so its members cannot be located; "
+                "decompress it to a .tar, or repack it as a .zip."
             )
         if not place.name:
             raise VideoRefusedError(f"{redact_uri(place.archive)}# does not name a member; write ARCHIVE#MEMBER.")

@@ -86,7 +86,7 @@ def require_chunks(evidence: Evidence, method: str) -> tuple[EmbeddedChunk, ...]
         SceneMethodError: There are none, or they are of different models.
     """
     if not evidence.chunks:
-        raise SceneMethodError(f"The scene method {method} needs embeddings, and the video has none.")
+        raise SceneMethodError(f"The scene method {method} needs embeddings, but the video has none.")
     if len({chunk.vectors.shape[1] for chunk in evidence.chunks}) > 1:
         raise SceneMethodError("The chunks have embeddings of different lengths; embed them with one model.")
     return evidence.chunks
@@ -94,7 +94,7 @@ def require_chunks(evidence: Evidence, method: str) -> tuple[EmbeddedChunk, ...]
 
 EMA = SceneDetector(
     name="ema",
-    summary="the distance of embeddings to their moving average, which starts anew at a change",
+    summary="the distance of embeddings to their moving average, which restarts at a change",
     needs=frozenset({"embeddings"}),
     threshold=THRESHOLD,
     detect=_detect,

@@ -24,7 +24,7 @@ _LEAST_OF_KEYFRAME = 0.1  # of a keyframe's size; a new picture costs more
 _NEARBY = 24  # packets on each side
 _AROUND = REACH + 2  # frames on each side; one more, as codecs may put the large packet next to the cut
 _PIECE_FRAMES = 2048  # that are decoded at once, 8 MiB of thumbnails
-_NOTE = "Keyframes come at a fixed distance, so that only the sizes of packets told where to look."
+_NOTE = "Keyframes come at a fixed distance, so only the sizes of packets showed where to look."
 
 
 def candidates(packets: PacketList) -> npt.NDArray[np.int64]:
@@ -142,7 +142,7 @@ def require_footage(evidence: Evidence, method: str) -> Footage:
         SceneMethodError: Only its embeddings are at hand.
     """
     if evidence.footage is None:
-        raise SceneMethodError(f"The scene method {method} needs the video, and only its embeddings are at hand.")
+        raise SceneMethodError(f"The scene method {method} needs the video, but only its embeddings are available.")
     return evidence.footage
 
 

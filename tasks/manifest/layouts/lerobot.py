@@ -58,7 +58,9 @@ def _read_info(source: VideoFiles) -> dict[str, Any]:
     try:
         info = json.loads(source.objects.read(uri))
     except ObjectMissingError:
-        raise ManifestError(f"There is no {_INFO} below {redact_uri(source.uri)}, so it is not of LeRobot 3.") from None
+        raise ManifestError(
+            f"There is no {_INFO} below {redact_uri(source.uri)}, so it is not a data set of LeRobot 3."
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"Cannot read {shown} as JSON: {error}.") from None
     if not isinstance(info, dict) or not str(info.get("codebase_version")).startswith(_VERSION):

@@ -152,7 +152,7 @@ def _require_pairs(config: EngineConfig) -> str:
     found = AutoConfig.from_pretrained(config.model, revision=config.revision).model_type
     if found not in _LIVE_MODELS:
         raise ModelError(
-            f"Live sessions take models of the families Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen2.5-Omni, and this one "
+            f"Live sessions take models of the families Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen2.5-Omni, but this one "
             f"is {found}; use another model, or serve single requests only."
         )
     return str(found)
@@ -180,7 +180,7 @@ def _require_pruning(config: EngineConfig) -> None:
     model = get_model_cls(EngineArgs(**vllm_arguments(config)).create_model_config())
     if PRUNING_METHOD not in getattr(model, "supported_video_pruning_methods", ()):
         raise ModelError(
-            f"vLLM's {model.__name__} cannot leave out tokens of videos; leave out video_pruning_rate, or use a model "
+            f"vLLM's {model.__name__} cannot prune videos; leave out video_pruning_rate, or use a model "
             "such as Qwen2.5-VL or Qwen3-VL."
         )
 

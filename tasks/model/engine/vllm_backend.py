@@ -150,7 +150,7 @@ class VllmBackend(Backend):
         """Create the engines for questions and for live sessions; see `Backend.open_live`."""
         if settings.model.video_pruning_rate:
             raise ConfigurationError(
-                "Live sessions keep what the model has read, and video_pruning_rate does not let it; leave it out."
+                "Live sessions reuse what the model has read, which video_pruning_rate prevents; leave it out."
             )
         engines = _processes(card, settings, sampling=sampling, live_sessions=sessions)
         # As a run with the same settings shows them: some models scale frames by how many there are.

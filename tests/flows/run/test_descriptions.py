@@ -126,7 +126,7 @@ def test_a_backfill_has_the_spec_of_the_earlier_run_whatever_the_settings_are(se
     ("overrides", "sentence"),
     [
         (SpecOverrides(sampling=SamplingOptions(num_frames=4)), "keeps the options of the earlier run"),
-        (SpecOverrides(), "The earlier run described with another, and reelabel-tiny-siglip is set now"),
+        (SpecOverrides(), "The earlier run used another, but describe.model is now reelabel-tiny-siglip"),
     ],
 )
 def test_a_backfill_with_other_options_or_another_model_is_refused(settings, overrides, sentence):

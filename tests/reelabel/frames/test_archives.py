@@ -275,7 +275,7 @@ def test_a_server_without_ranges_is_named(clip):
     with serving() as server:
         uri = server.add("/a.tar", body=as_tar(clip.read_bytes()), ranges=False)
 
-        with pytest.raises(VideoRefusedError, match="does not send ranges, so that no member can be read"):
+        with pytest.raises(VideoRefusedError, match="does not send ranges, so no member can be read"):
             stat_video(objects, f"{uri}#clips/0.mp4")
 
 

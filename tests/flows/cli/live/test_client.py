@@ -308,7 +308,7 @@ def test_a_playlist_from_elsewhere_cannot_name_files_of_this_machine(tmp_path, v
     ("source", "message"),
     [
         ("missing.mp4", "There is no file missing.mp4; check the path"),
-        ("ftp://host/x.mp4", "ftp://host/x.mp4 is no source of frames; use a path, rtsp://"),
+        ("ftp://host/x.mp4", "ftp://host/x.mp4 is not a source of frames; use a path, rtsp://"),
         (__file__, "cannot be opened .*; check the source"),
         ("/dev/video99", "/dev/video99 cannot be opened"),
         ("rtsp://127.0.0.1:1/stream", "cannot be opened .*Connection refused"),
@@ -327,7 +327,7 @@ def test_a_server_that_is_not_there_or_something_else_is_told_in_a_sentence(vide
         pytest.raises(ConfigurationError, match=r"serves no live sessions \(404\); name live in serve\.load"),
     ):
         run_live(options(video, url))
-    with pytest.raises(ConfigurationError, match="nonsense:// is no address of a server"):
+    with pytest.raises(ConfigurationError, match="nonsense:// is not the address of a server"):
         run_live(options(video, "nonsense://"))
 
 

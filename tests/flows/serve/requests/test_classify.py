@@ -143,7 +143,7 @@ def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, f
         pytest.param({"choices": "ab"}, "invalid_request", "choices: must be a list", id="no list"),
         pytest.param({"start_s": -1}, "invalid_request", "start_s is negative", id="before the start"),
         pytest.param({"sampler": "unifrom"}, "invalid_request", "uniform", id="misspelled sampler"),
-        pytest.param({"sampler": "relevant"}, "invalid_request", "is for runs", id="sampler of runs"),
+        pytest.param({"sampler": "relevant"}, "invalid_request", "works only in runs", id="sampler of runs"),
         pytest.param({"num_frames": 0}, "invalid_request", "num_frames", id="no frames"),
         pytest.param({"sampler": "uniform", "min_frames": 9}, "invalid_request", "min_frames", id="conflict"),
         pytest.param({"chunk_rule": "mean"}, "invalid_request", "also set chunk_s", id="rule without chunks"),
