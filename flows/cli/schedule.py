@@ -102,7 +102,7 @@ def _foretell_failure(night: Night, objects: ObjectStore) -> bool:
         with open_jobs(night.manifest, objects, keep_going=night.keep_going):
             return False
     except ReelabelError as error:
-        print_line(f"{night.at:%Y-%m-%d %H:%M} will fail, so that the command ends with exit code 1: {error}")
+        print_line(f"{night.at:%Y-%m-%d %H:%M} will fail, so the command ends with exit code 1: {error}")
         return True
 
 

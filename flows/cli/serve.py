@@ -44,9 +44,9 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
             answers = ", ".join(_PATHS[name] for name in settings.serve.load)
 
             def say_where() -> None:
-                print_notice(f"Answering {answers} at {url_of(opened)}; Ctrl-C ends it.", console=OUT)
+                print_notice(f"Answering {answers} at {url_of(opened)}; stop it with Ctrl-C.", console=OUT)
                 if "live" in settings.serve.load:
-                    print_notice(f"The page for a camera: {url_of(opened)}{page.PATH}", console=OUT)
+                    print_notice(f"Camera page: {url_of(opened)}{page.PATH}", console=OUT)
 
             ended_by = serve(app, opened, settings.serve, ready=say_where, end_sessions=answering.end_sessions)
             if ended_by == signal.SIGTERM:  # whatever a request that was given up still waits for

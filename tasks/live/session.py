@@ -358,7 +358,9 @@ class Session:
             try:
                 self._record.close(self._ending, self.stats())
             except ReelabelError as error:
-                _LOG.warning("The end of the live session %s is recorded later: %s", self.session_id, error.message)
+                _LOG.warning(
+                    "The end of the live session %s will be recorded later: %s", self.session_id, error.message
+                )
         self._on_end(self)
         self.outbox.put(protocol.SessionClosed(reason=self._ending))
         self.outbox.close()

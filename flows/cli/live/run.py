@@ -87,7 +87,7 @@ def run_live(options: LiveOptions) -> int:
             if not client.finish(_ANSWERS_S):
                 print_notice("Not all questions were answered in time.")
             elif client.is_lost:
-                print_notice("The connection was lost, and could not be taken up again in time.")
+                print_notice("The connection was lost and could not be resumed in time.")
         except KeyboardInterrupt:
             stopped = True
             client.finish(2.0)
@@ -218,7 +218,7 @@ class _Told:
             case Notice():
                 print_notice(printable(event.message))
             case SessionCreated():
-                print_notice("The connection was lost; the session goes on.")
+                print_notice("The connection was lost; the session continues.")
 
     def _print_answer(self, done: ResponseDone) -> None:
         if self.options.as_json:
@@ -229,7 +229,7 @@ class _Told:
         heard = f"{done.audio_s:.1f} s of audio, " if done.audio_s else ""
         print_line(f"{done.last_frame_s:.1f} s  {printable(question)}  {printable(done.text)}{share}")
         print_line(
-            f"  first token {done.first_token_ms:.0f} ms, all {done.total_ms:.0f} ms; "
+            f"  first token {done.first_token_ms:.0f} ms, whole answer {done.total_ms:.0f} ms; "
             f"{pluralize(done.frames_used, 'frame')}, {heard}{pluralize(done.prompt_tokens, 'token')}, "
             f"{done.cached_tokens:,} of them read before"
         )
@@ -253,4 +253,4 @@ class _Told:
         elif self.asked:
             print_line(f"None of {pluralize(self.asked, 'question')} answered.")
         if resumed:
-            print_line(f"The connection was lost and taken up again {pluralize(resumed, 'time')}.")
+            print_line(f"The connection was lost and resumed {pluralize(resumed, 'time')}.")

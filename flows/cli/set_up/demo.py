@@ -120,7 +120,7 @@ def _run(
         objects = ObjectStore(settings.store, settings.web)
         for path in sorted(folder.iterdir()):
             objects.replace(f"{root}/{path.name}", path.read_bytes())
-        print_line(f"Made {jobs['video_uri'].n_unique()} clips and {len(jobs)} jobs, and put them on {root}.")
+        print_line(f"Generated {jobs['video_uri'].n_unique()} clips and {len(jobs)} jobs in {root}.")
         print_line(f"Deployed {', '.join(plan.name for plan in deploy_flows(settings))}.")
         run_ids = [submit("classify/on-demand", parameters)]
         if describe:

@@ -132,7 +132,7 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
                     raise
                 raise MessageRefusedError(error.message, code="unavailable") from None
             except Exception:  # noqa: BLE001 - as of any request
-                _LOG.exception("A live session could not be begun")
+                _LOG.exception("A live session could not be started")
                 raise MessageRefusedError(
                     "The session could not be started; the server's log says why.", code="internal"
                 ) from None

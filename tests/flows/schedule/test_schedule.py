@@ -241,9 +241,7 @@ def test_one_command_catches_up(deploy, environment, folder, prefect_services):
     foretold, caught_up = reelabel(environment, *chosen, "--dry-run"), reelabel(environment, *chosen)
 
     assert foretold.returncode == caught_up.returncode == 1
-    assert f"{day} 02:00 will fail, so that the command ends with exit code 1: {folder}" in " ".join(
-        foretold.stdout.split()
-    )
+    assert f"{day} 02:00 will fail, so the command ends with exit code 1: {folder}" in " ".join(foretold.stdout.split())
     assert f"{day} 02:00 UTC" in caught_up.stdout, caught_up.stderr
     assert f"{folder}/{day}.parquet is not a Parquet file" in " ".join(caught_up.stdout.split())
 

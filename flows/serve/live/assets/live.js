@@ -227,7 +227,7 @@ function lose() {
   }
   lostAt ||= performance.now();
   if (performance.now() - lostAt > session.resume_s * 1000) {
-    stop("The connection was lost, and could not be taken up again in time.");
+    stop("The connection was lost and could not be resumed in time.");
     return;
   }
   tell("The connection was lost; connecting again.", "fault");

@@ -372,7 +372,7 @@ def test_a_server_that_does_not_come_back_is_told(video, capsys):
 
         assert run_live(options(video, server.url)) == 1
 
-    assert "The connection was lost, and could not be taken up again in time." in capsys.readouterr().err
+    assert "The connection was lost and could not be resumed in time." in capsys.readouterr().err
 
 
 @contextmanager
