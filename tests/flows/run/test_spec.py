@@ -271,7 +271,9 @@ def test_an_engine_prunes_as_its_spec_says_whatever_the_settings_say(card):
 
 
 def test_a_server_is_not_asked_to_prune(card):
-    with pytest.raises(ConfigurationError, match="The backend openai takes no video_pruning_rate: its server prunes"):
+    with pytest.raises(
+        ConfigurationError, match="The backend openai takes no video_pruning_rate, because pruning is up to"
+    ):
         make_spec(card, Settings(model={"backend": "openai", "video_pruning_rate": 0.5}))
 
 

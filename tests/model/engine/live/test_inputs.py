@@ -50,6 +50,6 @@ def test_a_model_that_nobody_has_tried_is_refused_when_it_is_loaded(compared):
 
     assert refused.keys() == {"glm4v refused"}
     assert (
-        "families Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen2.5-Omni, and this one is glm4v; use"
+        "families Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen2.5-Omni, but this one is glm4v; use"
         in refused["glm4v refused"]
     )
