@@ -427,12 +427,15 @@ def frames(  # noqa: PLR0913 - a command's options
 def search(  # noqa: PLR0913 - a command's options
     text: Annotated[str | None, typer.Argument(help="What to look for, in a few words.")] = None,
     *,
+    bank: Annotated[
+        str | None, typer.Option(help="Search for each text of a file: one per line, CSV or Parquet, as for tags.")
+    ] = None,
     image: Annotated[str | None, typer.Option(help="Search for what looks like this picture instead.")] = None,
     like: Annotated[
         str | None,
         typer.Option(metavar="JOB_ID@SECONDS", help="Search for what looks like this moment, such as film-7@12.5."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of moments to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of moments to show per search.")] = 10,
     dataset: Annotated[str | None, typer.Option(help="Search only the videos of this dataset.")] = None,
     task: Annotated[str | None, typer.Option(help="Search only the videos of jobs of this task.")] = None,
     min_score: Annotated[
@@ -453,6 +456,7 @@ def search(  # noqa: PLR0913 - a command's options
 
     options = SearchOptions(
         text=text,
+        bank=bank,
         image=image,
         like=like,
         top=top,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 from PIL import Image
@@ -23,6 +24,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from reelabel.wording import pluralize
+from tasks.description.banks import read_bank
 from tasks.embedding.backend import towers_backend
 from tasks.embedding.opened import bank_files, embedding_cache, open_towers
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher
@@ -34,8 +36,6 @@ from tasks.search.searcher import Searcher
 from tasks.search.sheet import Cell, draw_moments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
     import numpy.typing as npt
 
@@ -51,11 +51,12 @@ _SHEET_PIXELS = 300 * 220 * 4
 _FRAME_S = 0.001
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """Options of the command; see its help."""
 
     text: str | None
+    bank: str | None
     image: str | None
     like: str | None
     top: int
@@ -74,29 +75,43 @@ class SearchOptions:
         Raises:
             ConfigurationError: The options conflict, or name something that cannot be used.
         """
-        if sum(each is not None for each in (self.text, self.image, self.like)) != 1:
-            raise ConfigurationError("Say what to search for: a text, or --image FILE, or --like JOB_ID@SECONDS.")
+        if sum(each is not None for each in (self.text, self.bank, self.image, self.like)) != 1:
+            raise ConfigurationError(
+                "Say what to search for: a text, or --bank FILE, or --image FILE, or --like JOB_ID@SECONDS."
+            )
         if self.form not in _FORMATS:
             raise ConfigurationError(f"Unknown --format {self.form}; use {', '.join(_FORMATS)}.")
         if self.raw and self.form != "csv":
             raise ConfigurationError("--raw is for --format csv; the other formats write texts as they are.")
         if self.min_score is not None and not math.isfinite(self.min_score):
             raise ConfigurationError("--min-score must be a number from -1 to 1.")
-        if self.text is not None:
-            check_text(self.text)
+        if self.sheet:
+            self._check_sheet(self.sheet)
+        for text in self.texts:
+            check_text(text)
         if self.image is not None:
             read_image(Path(self.image))
         if self.like is not None:
             parse_moment(self.like)
-        if self.sheet:
-            require_parent_folder(self.sheet)
-            if Image.registered_extensions().get(Path(self.sheet).suffix.lower()) not in Image.SAVE:
-                raise ConfigurationError(f"--sheet {self.sheet} is not an image file; use a name such as sheet.png.")
+
+    def _check_sheet(self, path: str) -> None:
+        if self.bank is not None:
+            raise ConfigurationError("--sheet shows what one search has found, and --bank is many; leave one out.")
+        require_parent_folder(path)
+        if Image.registered_extensions().get(Path(path).suffix.lower()) not in Image.SAVE:
+            raise ConfigurationError(f"--sheet {path} is not an image file; use a name such as sheet.png.")
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that are searched for."""
+        if self.bank is not None:
+            return read_bank(Path(self.bank).expanduser()).texts
+        return () if self.text is None else (self.text,)
 
     @property
-    def query_name(self) -> str:
-        """What is searched for, in a title."""
-        return self.text or (f"like {self.like}" if self.like else f"like {self.image}")
+    def names(self) -> tuple[str, ...]:
+        """What is searched for by each search, in titles."""
+        return self.texts or (f"like {self.like or self.image}",)
 
 
 def run_search(options: SearchOptions) -> int:
@@ -111,20 +126,26 @@ def run_search(options: SearchOptions) -> int:
     """
     options.check()
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        search = _Search(options, settings, DatabaseCatalogue(engine))
-        result, found = search.find()
-        for note in result.notes:
+        found = _Search(options, settings, DatabaseCatalogue(engine)).find()
+        for note in dict.fromkeys(note for each in found for note in each.result.notes):
             print_notice(note)
-        _print_rows(found, result, options)
+        _print_rows(found, options)
         if options.sheet:
+            [first] = found
             with ERRORS.status("Fetching the frames"):
-                cells = draw_cells(found, settings)
-            draw_moments(f"{options.query_name}: {pluralize(len(found), 'moment')}", cells).save(options.sheet)
-    return 0 if len(found) else 1
+                cells = draw_cells(first.rows, settings)
+            draw_moments(f"{first.name}: {pluralize(len(first.rows), 'moment')}", cells).save(options.sheet)
+    return 0 if any(len(each.rows) for each in found) else 1
+
+
+class _Found(NamedTuple):
+    name: str
+    result: SearchResult
+    rows: pl.DataFrame
 
 
 class _Search:
-    """One search, from the options to the rows."""
+    """Searches, from the options to the rows."""
 
     def __init__(self, options: SearchOptions, settings: Settings, catalogue: DatabaseCatalogue) -> None:
         self._options = options
@@ -132,38 +153,52 @@ class _Search:
         self._catalogue = catalogue
         self._cache = embedding_cache(settings)
 
-    def find(self) -> tuple[SearchResult, pl.DataFrame]:
-        """Search; return what was found, also with the jobs of each moment."""
+    def find(self) -> list[_Found]:
+        """Search; return what was found by each search, also with the jobs of each moment."""
         options = self._options
-        space, query, without = self._find_like() if options.like else self._embed()
+        space, queries, without = self._find_like() if options.like else self._embed()
         of = {"dataset": options.dataset, "task": options.task}
         files = self._catalogue.files(space, **of)
         if files.is_empty():
             raise ConfigurationError(f"No described video{_selection(options)} has embeddings of {space}.")
         store = index_store(self._settings, space)
         with ERRORS.status("Searching"), Searcher(files, self._cache, store, exact=options.exact) as searcher:
-            result = searcher.search(query, top=options.top, min_score=options.min_score, without=without)
-        keys = [files["key"][moment.file] for moment in result.moments]
-        return result, _rows(result, keys, self._catalogue.read(space, keys=list(dict.fromkeys(keys)), **of))
+            results = [
+                searcher.search(query, top=options.top, min_score=options.min_score, without=without)
+                for query in queries
+            ]
+        keys = dict.fromkeys(files["key"][moment.file] for result in results for moment in result.moments)
+        jobs = self._catalogue.read(space, keys=list(keys), **of)
+        texts = options.texts or (None,)
+        return [
+            _Found(name, result, _rows(text, result, files["key"], jobs))
+            for name, text, result in zip(options.names, texts, results, strict=True)
+        ]
 
-    def _embed(self) -> tuple[VectorSpace, npt.NDArray[np.float32], None]:
+    def _embed(self) -> tuple[VectorSpace, list[npt.NDArray[np.float32]], None]:
+        """Return vectors of what is searched for; the model is loaded once, if any of them is not kept."""
         options, describe = self._options, self._settings.describe
         backend = towers_backend(describe.backend)
         card = backend.card(options.model or describe.model, revision=describe.revision)
         space = choose_space(self._catalogue, card.identity)
+        with ExitStack() as stack:
 
-        @contextmanager
-        def opened() -> Iterator[EmbeddingBackend]:
-            with ERRORS.status("Loading the model"), closing(open_towers(self._settings, card)) as towers:
-                towers.start()
-                yield towers
+            @cache
+            def load() -> EmbeddingBackend:
+                with ERRORS.status("Loading the model"):
+                    towers = stack.enter_context(closing(open_towers(self._settings, card)))
+                    towers.start()
+                    towers.wait_ready()
+                return towers
 
-        embedder = QueryEmbedder(space=space, kept=bank_files(self._settings), open_towers=opened)
-        if options.text is not None:
-            return space, embedder.embed_text(options.text), None
-        return space, embedder.embed_image(Path(options.image or "")), None
+            embedder = QueryEmbedder(
+                space=space, kept=bank_files(self._settings), open_towers=lambda: nullcontext(load())
+            )
+            if options.image is not None:
+                return space, [embedder.embed_image(Path(options.image))], None
+            return space, [embedder.embed_text(text) for text in options.texts], None
 
-    def _find_like(self) -> tuple[VectorSpace, npt.NDArray[np.float32], tuple[str, int]]:
+    def _find_like(self) -> tuple[VectorSpace, list[npt.NDArray[np.float32]], tuple[str, int]]:
         options = self._options
         job_id, time_s = parse_moment(options.like or "")
         spaces = self._catalogue.spaces()
@@ -178,7 +213,7 @@ class _Search:
                 raise ConfigurationError(f"There are jobs {job_id} in {names}; say which with --dataset.")
             for key in jobs["key"]:
                 query, time_ms = vector_at(self._cache, key, time_s)
-                return space, query, (key, time_ms)
+                return space, [query], (key, time_ms)
         raise ConfigurationError(
             f"No job {job_id}{_selection(options)} has been described; `reelabel results` lists those that have."
         )
@@ -189,39 +224,54 @@ def _selection(options: SearchOptions) -> str:
     return f" of {' and '.join(parts)}" if parts else ""
 
 
-def _rows(result: SearchResult, keys: list[str], jobs: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per moment, with the first job on its video and how many there are."""
+def _rows(text: str | None, result: SearchResult, keys: pl.Series, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per moment, with the first job on its video and how many there are.
+
+    Args:
+        text: What was searched for; None if it was no text.
+        result: What was found.
+        keys: The keys of the embedding files that were searched, by number.
+        jobs: The jobs on the videos of the moments.
+    """
+    count = len(result.moments)
     moments = pl.DataFrame(
         {
-            "rank": range(1, len(result.moments) + 1),
+            "text": [text] * count,
+            "rank": range(1, count + 1),
             "score": [each.score for each in result.moments],
             "time_s": [each.time_ms / 1000 for each in result.moments],
-            "key": keys,
+            "key": [keys[each.file] for each in result.moments],
         },
-        schema={"rank": pl.Int64, "score": pl.Float64, "time_s": pl.Float64, "key": pl.String},
+        schema={"text": pl.String, "rank": pl.Int64, "score": pl.Float64, "time_s": pl.Float64, "key": pl.String},
     )
     first = jobs.group_by("key", maintain_order=True).agg(
         pl.col("dataset", "job_id", "task", "video_uri").first(), pl.len().cast(pl.Int64).alias("jobs")
     )
-    columns = ("rank", "score", "dataset", "job_id", "task", "video_uri", "time_s", "jobs")
+    columns = ("text", "rank", "score", "dataset", "job_id", "task", "video_uri", "time_s", "jobs")
     return moments.join(first, on="key", how="left", maintain_order="left").select(columns)
 
 
-def _print_rows(found: pl.DataFrame, result: SearchResult, options: SearchOptions) -> None:
+def _print_rows(found: list[_Found], options: SearchOptions) -> None:
     if options.form != "table":
         sink = sys.stdout.buffer if options.form == "parquet" else text_sink()
-        write_rows([found], form=options.form, sink=sink, raw=options.raw)
+        write_rows([each.rows for each in found], form=options.form, sink=sink, raw=options.raw)
         sys.stdout.flush()
         return
-    if found.is_empty():
-        print_line(f"Nothing found among {pluralize(result.rows, 'frame')}.")
+    for each in found:
+        _print_table(each, title=each.name if len(found) > 1 else None)
+
+
+def _print_table(found: _Found, *, title: str | None) -> None:
+    if found.rows.is_empty():
+        of = f" for {title}" if title else ""
+        print_line(f"Nothing found{of} among {pluralize(found.result.rows, 'frame')}.")
         return
-    table = Table("score", "time", "job", "video")
-    for row in found.iter_rows(named=True):
+    table = Table("score", "time", "job", "video", title=cell(title) if title else None)
+    for row in found.rows.iter_rows(named=True):
         job = row["job_id"] if row["jobs"] == 1 else f"{row['job_id']} and {row['jobs'] - 1:,} more"
         table.add_row(*map(cell, (f"{row['score']:.3f}", f"{row['time_s']:.3f} s", job, row["video_uri"])))
     OUT.print(table)
-    print_line(f"{pluralize(len(found), 'moment')} of {pluralize(result.rows, 'frame')}.")
+    print_line(f"{pluralize(len(found.rows), 'moment')} of {pluralize(found.result.rows, 'frame')}.")
 
 
 def draw_cells(found: pl.DataFrame, settings: Settings) -> list[Cell]:

@@ -82,7 +82,8 @@ def films(db, world):
     world.add("b.mp4", [BLUE + 0.5 * RED], task="shape")
     describe(db, world)
     kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
-    kept.keep_vectors(EmbeddedBank(texts=("red",), vectors=RED[None].astype(np.float32)), world.model)
+    for name, vector in (("red", RED), ("blue", BLUE)):
+        kept.keep_vectors(EmbeddedBank(texts=(name,), vectors=vector[None].astype(np.float32)), world.model)
     return world
 
 
@@ -120,6 +121,24 @@ def test_searches_are_limited(environment):
     }.items():
         done = reelabel(environment, "search", "red", "--format", "json", *options)
         assert [job for job, *_ in found(done)] == expected
+
+
+@pytest.mark.usefixtures("films")
+def test_each_text_of_a_bank_is_searched_for(environment, tmp_path):
+    bank = tmp_path / "texts.txt"
+    bank.write_text("Red\nblue\n")
+
+    done = reelabel(environment, "search", "--bank", str(bank), "--format", "json", "--min-score", "0.6")
+    table = reelabel(environment, "search", "--bank", str(bank), "--min-score", "0.6").stdout
+
+    rows = [(row["text"], row["rank"], row["job_id"]) for row in json.loads(done.stdout)]
+    assert rows == [
+        ("Red", 1, "job-a.mp4"),
+        ("Red", 2, "job-a.mp4"),
+        ("blue", 1, "job-a.mp4"),
+        ("blue", 2, "job-b.mp4"),
+    ]
+    assert table.index("Red") < table.index("2 moments of 4 frames.") < table.index("blue")
 
 
 @pytest.mark.usefixtures("films")
@@ -162,6 +181,8 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
         (["red", "--like", "a@1"], "Say what to search for"),
         ([""], "no text to search for"),
         (["a\x1b[31mb"], "cannot be printed"),
+        (["--bank", "gone.txt"], "Cannot read the bank gone.txt"),
+        (["--bank", "texts.txt", "--sheet", "x.png"], "--sheet shows what one search has found"),
         (["--like", "a"], "does not name a moment"),
         (["--like", "gone@1"], "No job gone has been described"),
         (["--image", "gone.png"], "Cannot read the picture gone.png"),
