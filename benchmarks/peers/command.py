@@ -29,7 +29,13 @@ def peers(  # noqa: PLR0913 - a command's options
         int | None,
         typer.Option(min=8, max=100_000, help="Instead, ask so many questions, eight about each clip, and again."),
     ] = None,
-    model: Annotated[str, typer.Option(help="Who answers them: tiny, 100m, or both, comma-separated.")] = "tiny",
+    descriptions: Annotated[
+        int | None,
+        typer.Option(
+            min=8, max=10_000, help="Instead, describe so many clips, again by another bank, and search them."
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Who answers questions: tiny, 100m, or both, comma-separated.")] = "tiny",
     kill: Annotated[
         bool, typer.Option("--kill", help="Also kill each halfway through the questions, and let it continue.")
     ] = False,
@@ -52,6 +58,8 @@ def peers(  # noqa: PLR0913 - a command's options
     elif questions:
         models = known_names(model, ("tiny", "100m"), "--model")
         outcomes = comparison.questions(models, questions // QUESTIONS_PER_VIDEO, dying=kill)
+    elif descriptions:
+        outcomes = comparison.descriptions(descriptions)
     else:
         outcomes = comparison.frames(_lengths("8,2,1" if brief else clips))
     raise typer.Exit(print_report(outcomes, rounds=rounds, as_json=json, plot=plot))

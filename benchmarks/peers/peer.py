@@ -45,40 +45,42 @@ class Peer:
         return sum(map(count_lines, (code, *shared)))
 
 
+_ALL_KINDS = ("frames", "questions", "descriptions")
 _TRANSCODES = "its frames are of clips that it has encoded anew"
 _ASKS_NO_MODEL = "it asks no model; a function of your own can"
-OURS = Peer(name="reelabel", script="ours", kinds=("frames", "questions"))
+OURS = Peer(name="reelabel", script="ours", kinds=_ALL_KINDS)
 PLAIN = (
-    Peer(name="plain script", script="plain", kinds=("frames", "questions")),
+    Peer(name="plain script", script="plain", kinds=_ALL_KINDS),
     Peer(name="plain, by URL", script="url"),
 )
 PEERS = (
     *PLAIN,
-    Peer(name="Daft", script="daft", environment="daft", kinds=("frames", "questions")),
-    Peer(name="Pixeltable", script="pixeltable", environment="pixeltable", kinds=("frames", "questions")),
+    Peer(name="Daft", script="daft", environment="daft", kinds=_ALL_KINDS),
+    Peer(name="Pixeltable", script="pixeltable", environment="pixeltable", kinds=_ALL_KINDS),
     Peer(
         name="Ray Data",
         script="ray_data",
         environment="ray_data",
-        kinds=("frames", "questions"),
+        kinds=_ALL_KINDS,
         lacks=(("keyframes", "its reader chooses frames by their rate alone"),),
     ),
     Peer(
         name="DataChain",
         script="datachain",
         environment="datachain",
-        kinds=("frames", "questions"),
+        kinds=_ALL_KINDS,
         lacks=(("keyframes", "it finds frames by their number alone"), ("answers", _ASKS_NO_MODEL)),
     ),
     # https://docs.nvidia.com/nemo/curator/latest/curate-video/process-data/index.html, and its ClipTranscodingStage
     Peer(
         name="NeMo Curator",
         script="nemo_curator",
-        kinds=("frames", "questions"),
+        kinds=_ALL_KINDS,
         lacks=(
             ("keyframes", _TRANSCODES),
             ("uniform", _TRANSCODES),
             ("answers", "its stages that ask a model need a GPU"),
+            ("vectors", "its stages that embed clips need a GPU"),
         ),
     ),
 )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
 
 _SEED = 60_000  # distinct from those of training, demo and other benchmarks
-_LENGTH_S = 20
+LENGTH_S = 20
 _SCALE = 4  # pixels of a clip for each of a scene
 _LETTERS = "ABCD"
 _PARTS = 8  # files of a table
@@ -217,7 +217,7 @@ def make_clips(folder: Path, count: int) -> list[tuple[Path, dict[str, str]]]:
         rng = np.random.default_rng(_SEED + number)
         shape, path = draw_shape(rng), kept / f"{number:04d}.mp4"
         if not path.exists():
-            scenes = render_frames(shape, np.linspace(0, 1, _LENGTH_S * FPS), rng)
+            scenes = render_frames(shape, np.linspace(0, 1, LENGTH_S * FPS), rng)
             frames = scenes.repeat(_SCALE, axis=1).repeat(_SCALE, axis=2)
             unfinished = path.with_suffix(".part.mp4")
             write_clip(unfinished, frames, Encoding(container="mp4", codec="libx264", gop=FPS))

@@ -28,6 +28,7 @@ _NOTES = {
     "script that hold code.",
     "given": "Given are the frames that the library handed over, from which the script took sixteen of each video.",
     "asked": "Asked are the questions that the run has asked the model.",
+    "vectors": "Vectors are those of frames that the descriptions are of.",
     "right": "Right are the answers that are true.",
 }
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from benchmarks.peers.cases import Case
+    from benchmarks.peers.descriptions import DescriptionVideos
     from benchmarks.peers.measure import Outcome
     from benchmarks.peers.questions import QuestionVideos
 
@@ -72,13 +73,22 @@ class Comparison:
                 outcomes += self._measure(with_engine, [cases], videos_of)
         return outcomes
 
+    def descriptions(self, videos: int) -> list[Outcome]:
+        """Describe so many clips, describe them by another bank, and search them by text."""
+        from benchmarks.peers.descriptions import DescriptionVideos  # noqa: PLC0415 - as for questions
+
+        with self._bench() as bench:
+            videos_of = DescriptionVideos(videos, self.folder, ObjectStore(bench.store), bench.store)
+            with_model = replace(bench, environment=videos_of.environment())
+            return self._measure(with_model, [videos_of.cases()], videos_of)
+
     def _frames(self, cases: Sequence[Case]) -> list[Outcome]:
         with self._bench() as bench:
             videos = FrameVideos(self.folder, ObjectStore(bench.store), f"{bench.store.uri}/peers")
             return self._measure(bench, [[case] for case in cases], videos)
 
     def _measure(
-        self, bench: Bench, sequences: Sequence[Sequence[Case]], asker: FrameVideos | QuestionVideos
+        self, bench: Bench, sequences: Sequence[Sequence[Case]], asker: FrameVideos | QuestionVideos | DescriptionVideos
     ) -> list[Outcome]:
         """Measure sequences of cases, each in a folder of its own."""
         kind = sequences[0][0].kind

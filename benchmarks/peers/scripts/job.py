@@ -93,6 +93,42 @@ class QuestionJob(Place):
     python: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class DescriptionJob(Place):
+    """Videos on S3 whose frames are embedded; then they are tagged, or searched by text.
+
+    Attributes:
+        uris: The videos, `s3://...`.
+        table: Parquet file with a row for each: `job_id`, `video_uri`.
+        searched: Whether the texts are searched for, by what an earlier run has left; otherwise, they are tags.
+        texts: The texts, in lower case.
+        frames: Frames of each video, spread evenly.
+        end_s: Length of each video, in seconds.
+        fps: Frames per second of the videos.
+        model: Folder of the model.
+        dimensions: Size of its vectors.
+    """
+
+    uris: list[str]
+    table: str
+    searched: bool
+    texts: list[str]
+    frames: int
+    end_s: float
+    fps: float
+    model: str
+    dimensions: int
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between two frames."""
+        return self.end_s / self.frames
+
+    def indices(self) -> list[int]:
+        """Return the numbers of the frames, each in the middle of its share of the video."""
+        return [round((number + 0.5) * self.step_s * self.fps) for number in range(self.frames)]
+
+
 Asked = TypeVar("Asked", bound=Place)
 
 
@@ -141,6 +177,23 @@ def report_answer(job_id: str, letter: str, *, is_new: bool = True, error: str =
         error: Why there is none.
     """
     _tell(event="row", id=job_id, letter=letter, is_new=is_new, error=error)
+
+
+def report_tag(uri: str, tag: str, *, vectors: int, error: str = "") -> None:
+    """Tell the tag that fits a video best.
+
+    Args:
+        uri: Its URI.
+        tag: The tag.
+        vectors: Of how many of its frames there are vectors.
+        error: Why there are none.
+    """
+    _tell(event="row", id=uri, tag=tag, vectors=vectors, error=error)
+
+
+def report_found(text: str, uri: str) -> None:
+    """Tell the URI of the video that a search has found first."""
+    _tell(event="row", id=text, found=uri, error="")
 
 
 def _tell(**fields: Any) -> None:

@@ -94,6 +94,7 @@ def describe_locally(
         progress.gpus = info.gpus
         progress.start_cpu_clock()
         progress.stage_ms["engine start"] = info.start_ms
+        get_run_logger().info("The model is ready after %.1f s.", info.start_ms / 1e3)
         run = replace(context.run, versions=context.run.versions | info.versions)
         workers = ThreadPoolExecutor(progress.processes * (1 + settings.extract.lookahead_shards))
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)

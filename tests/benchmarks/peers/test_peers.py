@@ -17,6 +17,7 @@ from benchmarks.__main__ import app
 from benchmarks.peers import environment, measure
 from benchmarks.peers.cases import LONG_S, dirty_case, frame_cases
 from benchmarks.peers.counter import Traffic
+from benchmarks.peers.descriptions import DescriptionCase
 from benchmarks.peers.measure import Bench, Outcome, pythons_of
 from benchmarks.peers.peer import OURS, PEERS, PLAIN, count_lines
 from benchmarks.peers.questions import QuestionCase
@@ -125,6 +126,22 @@ def test_answers_that_are_right_and_questions_that_were_asked_are_counted():
     assert case.faults([*rows, rows[0]]) == {"lost": 5, "doubled": 1, "failed": 1}
     assert replace(case, truths={}).figures(rows) == {"asked": 2}
     assert not replace(case, is_resumable=True).is_race
+
+
+def test_tags_and_searches_that_fit_what_is_seen_are_counted():
+    truths = {"s3://a": ("red", "square"), "s3://b": ("blue", "cross")}
+    case = DescriptionCase(name="d", videos=2, texts=("a red square", "a blue cross"), truths=truths)
+    tagged = [{"id": uri, "tag": tag, "vectors": 32, "error": ""} for uri, tag in zip(truths, case.texts, strict=True)]
+    wrong = {**tagged[1], "tag": "a red cross"}
+    found = {"something red": "s3://a", "a blue cross": "s3://a"}
+    searched = replace(case, texts=tuple(found), is_search=True)
+    rows = [{"id": text, "found": uri, "error": ""} for text, uri in found.items()]
+
+    assert case.figures(tagged) == {"vectors": 64, "right": 2}
+    assert case.figures([tagged[0], wrong]) == {"vectors": 64, "right": 1}
+    assert case.faults(tagged[:1]) == {"lost": 1, "doubled": 0, "failed": 0}
+    assert searched.figures(rows) == {"right": 1}
+    assert searched.faults(rows[1:])["lost"] == 1
 
 
 def test_a_run_that_is_killed_halfway_is_told_of_by_the_one_that_continues_it(monkeypatch, tmp_path):
@@ -241,3 +258,18 @@ def test_the_smallest_size_with_the_plain_script_alone(tmp_path):
         assert min(run["cpu_s"], run["peak_bytes"], run["requests"]) > 0
         assert run["read_bytes"] >= 2 * size_bytes
     assert "plain script" in (tmp_path / "peers.svg").read_text()
+
+
+@pytest.mark.system
+def test_clips_are_described_and_searched_as_the_plain_script_does(tmp_path):
+    asked = ["peers", "--peers", "plain", "--descriptions", "8", "--rounds", "1", "--folder", str(tmp_path), "--json"]
+
+    rows = json.loads(CliRunner().invoke(app, asked).stdout)
+
+    assert [row["case"] for row in rows[::2]] == ["8 clips described", "again, with another bank", "11 searches"]
+    for row in rows:
+        assert not any(row["faults"].values())
+        assert not row["why"]
+    assert [row["figures"]["vectors"] for row in rows[:4]] == [8 * 32] * 4
+    assert all(row["figures"]["right"] >= 0.9 * wanted for row, wanted in zip(rows, [8, 8, 8, 8, 11, 11], strict=True))
+    assert rows[2]["runs"][0]["read_bytes"] < rows[0]["runs"][0]["read_bytes"] / 10

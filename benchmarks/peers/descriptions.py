@@ -1,0 +1,135 @@
+"""Clips of moving shapes that are embedded by the demo's image-text model, tagged, and searched by text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from benchmarks.peers.cases import count_faults
+from benchmarks.peers.questions import LENGTH_S, make_clips
+from benchmarks.peers.scripts.job import DescriptionJob
+from tasks.demo.actors import SHAPES
+from tasks.demo.captions import SHAPE_BANK
+from tasks.demo.clips import FPS
+from tasks.demo.shapes import COLOURS
+from tasks.embedding.identity import TINY_TOWERS
+from tasks.model.engine.process import CPU_SITE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from benchmarks.peers.cases import Case, Rows
+    from benchmarks.peers.measure import Bench
+    from infra.settings import StoreSettings
+    from reelabel.sources.object_store import ObjectStore
+
+_FRAMES_PER_S = 1.6  # 16 for each chunk of ten seconds, as `describe` takes by default
+_DIMENSIONS = 128
+_OTHER_BANK = tuple(f"a picture of {text}" for text in SHAPE_BANK)
+_SEARCHED = (*SHAPE_BANK, *(f"something {colour}" for colour in COLOURS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptionCase:
+    """Tags of videos, or searches over them.
+
+    Attributes:
+        name: Name in tables.
+        videos: Number of videos.
+        texts: The bank of tags, or what is searched for.
+        is_search: Which of both.
+        truths: The colour and the shape of each video, by URI.
+    """
+
+    name: str
+    videos: int
+    texts: tuple[str, ...]
+    is_search: bool = False
+    truths: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False, compare=False)
+
+    kind = "descriptions"
+    wants = "vectors"
+    state = "described"
+    is_killed = False
+    is_race = True
+    least_ratio = 1.0
+
+    def faults(self, rows: Rows) -> dict[str, int]:
+        """Count rows that were lost, told twice or failed: of videos, or of searches."""
+        return count_faults(rows, len(self.texts) if self.is_search else self.videos)
+
+    def figures(self, rows: Rows) -> dict[str, int]:
+        """Count right answers, and the vectors that a description is of."""
+        if self.is_search:
+            return {"right": sum(self._fits(row["id"], row["found"]) for row in rows)}
+        vectors = sum(row["vectors"] for row in rows)
+        return {"vectors": vectors, "right": sum(self._fits(row["tag"], row["id"]) for row in rows)}
+
+    def _fits(self, text: str, uri: str) -> bool:
+        return uri in self.truths and _fits(text, self.truths[uri])
+
+
+class DescriptionVideos:
+    """Makes and uploads the clips once, and what scripts are asked about them."""
+
+    def __init__(self, videos: int, folder: Path, objects: ObjectStore, store: StoreSettings) -> None:
+        """Make and upload the clips.
+
+        Args:
+            videos: Number of clips.
+            folder: Folder that keeps clips.
+            objects: The store.
+            store: How it is reached.
+        """
+        self._truths = {}
+        for path, truths in make_clips(folder, videos):
+            uri = f"{store.uri}/peers/described/{path.name}"
+            objects.replace(uri, path.read_bytes())
+            self._truths[uri] = (truths["colour"], truths["shape"])
+
+    def cases(self) -> list[DescriptionCase]:
+        """Return what is asked in turn: tags, tags of another bank, and searches."""
+        of = partial(DescriptionCase, videos=len(self._truths), truths=self._truths)
+        searched = tuple(text for text in _SEARCHED if any(_fits(text, shown) for shown in self._truths.values()))
+        return [
+            of(name=f"{len(self._truths)} clips described", texts=SHAPE_BANK),
+            of(name="again, with another bank", texts=_OTHER_BANK),
+            of(name=f"{len(searched)} searches", texts=searched, is_search=True),
+        ]
+
+    def ask(self, case: Case, bench: Bench) -> Callable[[str], DescriptionJob]:
+        """Return what makes a script's job, given its folder."""
+        assert isinstance(case, DescriptionCase)
+        return partial(self._job, case, bench)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which every script runs: they let torchvision be imported beside a CPU's torch."""
+        return {"PYTHONPATH": str(CPU_SITE), "TOKENIZERS_PARALLELISM": "false"}
+
+    def _job(self, case: DescriptionCase, bench: Bench, folder: str) -> DescriptionJob:
+        table = Path(folder) / "videos.parquet"
+        uris = list(self._truths)
+        names = [uri.rpartition("/")[2].partition(".")[0] for uri in uris]
+        pl.DataFrame({"job_id": names, "video_uri": uris}).write_parquet(table)
+        return DescriptionJob(
+            uris=uris,
+            table=str(table),
+            searched=case.is_search,
+            texts=list(case.texts),
+            frames=round(_FRAMES_PER_S * LENGTH_S),
+            end_s=LENGTH_S,
+            fps=FPS,
+            model=str(TINY_TOWERS.resolve()),
+            dimensions=_DIMENSIONS,
+            folder=folder,
+            **bench.reach(),
+        )
+
+
+def _fits(text: str, shown: Sequence[str]) -> bool:
+    """Return whether a text names no colour and no shape but those that are shown."""
+    return set(text.split()) & {*COLOURS, *SHAPES} <= set(shown)
