@@ -45,6 +45,10 @@ class Case(Protocol):
         """Whether the run is killed halfway; the next one continues it, and is the one that is told of."""
 
     @property
+    def kill_at_rows(self) -> int:
+        """At how many answered rows a run is killed that tells its progress; 0 if it is not killed."""
+
+    @property
     def is_race(self) -> bool:
         """Whether we should be first."""
 
@@ -84,6 +88,7 @@ class FrameCase:
     kind = "frames"
     state = ""
     is_killed = False
+    kill_at_rows = 0
     is_race = True
 
     @property

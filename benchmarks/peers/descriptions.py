@@ -55,6 +55,7 @@ class DescriptionCase:
     wants = "vectors"
     state = "described"
     is_killed = False
+    kill_at_rows = 0
     is_race = True
     least_ratio = 1.0
 

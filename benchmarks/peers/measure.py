@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.peers.environment import peer_python
-from benchmarks.peers.watch import Run, run_script
+from benchmarks.peers.watch import Kill, Run, run_script
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.cases import Case
     from benchmarks.peers.counter import CountingRelay, Traffic
+    from benchmarks.peers.decoded import DecodedFrames
     from benchmarks.peers.peer import Peer
     from benchmarks.peers.scripts.job import Place
     from infra.settings import StoreSettings
@@ -85,6 +86,7 @@ class Bench:
         logs: Folder for what the scripts print.
         rounds: Runs of each peer on each case.
         limit_s: Seconds after which a run is ended.
+        counter: Counts the frames that the scripts decode.
         environment: Variables of all scripts.
     """
 
@@ -93,6 +95,7 @@ class Bench:
     logs: Path
     rounds: int
     limit_s: float
+    counter: DecodedFrames | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     python = sys.executable
@@ -153,7 +156,7 @@ class Bench:
         ask: Callable[[Case], Callable[[str], Place]],
         say: Callable[[str], None],
     ) -> Iterator[tuple[Case, _Done]]:
-        """Run a peer on cases that follow each other, until one fails; half the work of the first is when to kill."""
+        """Run a peer on cases that follow each other, until one fails; one that is silent is killed by time."""
         work_s = 0.0
         with TemporaryDirectory(prefix="reelabel-") as root:
             for case in cases:
@@ -161,24 +164,25 @@ class Bench:
                 folder = Path(root) / (case.state or "only")
                 folder.mkdir(exist_ok=True)
                 asked = ask(case)(str(folder))
-                kill_after_s = work_s / 2 if case.is_killed else None
-                done = self._run(python, f"{case.kind}.{peer.script}", asked, kill_after_s)
+                kill = Kill(work_s / 2, case.kill_at_rows) if case.is_killed else None
+                done = self._run(python, f"{case.kind}.{peer.script}", asked, kill)
                 work_s = work_s or done.run.wall_s - done.run.start_s
                 say(f"{case.name}: {done.run.wall_s:.2f} s {done.run.error}")
                 yield case, done
                 if done.run.error and not case.is_killed:
                     return
 
-    def _run(self, python: Path | str, script: str, asked: Place, kill_after_s: float | None) -> _Done:
+    def _run(self, python: Path | str, script: str, asked: Place, kill: Kill | None) -> _Done:
         before = self.relay.traffic
         run = run_script(
             python,
             script,
             json.dumps(asdict(asked)),
             limit_s=self.limit_s,
-            kill_after_s=kill_after_s,
+            kill=kill,
             log_path=self.logs / f"{script}.log",
             variables=self.environment,
+            counter=self.counter,
         )
         return _Done(run, self.relay.traffic.since(before))
 

@@ -86,6 +86,11 @@ class QuestionCase:
         """Whether we should be first; not where runs are killed, at which only what is left of them counts."""
         return not self.is_resumable
 
+    @property
+    def kill_at_rows(self) -> int:
+        """Half of the questions."""
+        return self.videos * QUESTIONS_PER_VIDEO // 2 if self.is_killed else 0
+
     def faults(self, rows: Rows) -> dict[str, int]:
         """Count answers that were lost, told twice or failed."""
         return count_faults(rows, self.videos * QUESTIONS_PER_VIDEO)

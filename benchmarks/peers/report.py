@@ -24,7 +24,8 @@ _MB = 1e6
 _NOTES = {
     "": "Medians of {rounds} rounds, in which all take turns; every script has the same {cores} cores. Wall is from "
     "the start of its process to its end, start is the part of it until its libraries and models were loaded, memory "
-    "is the most that all its processes hold at once. Read is what came from the S3 server. Lines are those of the "
+    "is the most that all its processes hold at once. Read is what came from the S3 server, decoded are frames that "
+    "FFmpeg's decoders handed over. Lines are those of the "
     "script that hold code.",
     "given": "Given are the frames that the library handed over, from which the script took sixteen of each video.",
     "asked": "Asked are the questions that the run has asked the model.",
@@ -76,7 +77,20 @@ def peer_table(outcomes: Sequence[Outcome]) -> Table:
     """Return a table with a section for each case and a row for each peer."""
     table = Table(title="Ourselves beside other tools, from S3", title_justify="left", box=SIMPLE, pad_edge=False)
     figures = _figures(outcomes)
-    headings = ("", "", "wall, s", "start", "/ ours", "CPU, s", "read, MB", *figures, "memory, MB", "faults", "lines")
+    headings = (
+        "",
+        "",
+        "wall, s",
+        "start",
+        "/ ours",
+        "CPU, s",
+        "read, MB",
+        "decoded",
+        *figures,
+        "memory, MB",
+        "faults",
+        "lines",
+    )
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number > 1 else "left", no_wrap=number <= 1)
     for case in dict.fromkeys(each.case for each in outcomes):
@@ -94,7 +108,7 @@ def _figures(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _cells(outcome: Outcome, ours: Outcome, figures: Sequence[str]) -> list[str]:
     if not outcome.runs:
-        return [*[""] * (6 + len(figures)), outcome.why, ""]
+        return [*[""] * (7 + len(figures)), outcome.why, ""]
     faults = ", ".join(f"{number} {name}" for name, number in outcome.faults.items() if number) or "none"
     ratio = f"{wall_s(outcome) / wall_s(ours):.2f}x" if outcome.is_whole and ours.is_whole else ""
     counted = outcome.figures
@@ -104,6 +118,7 @@ def _cells(outcome: Outcome, ours: Outcome, figures: Sequence[str]) -> list[str]
         ratio,
         f"{outcome.middle(lambda run: run.cpu_s):.1f}",
         f"{outcome.read_bytes / _MB:,.1f}",
+        "not counted" if outcome.runs[-1].decoded is None else f"{outcome.runs[-1].decoded:,}",
         *(f"{counted[name]:,}" if name in counted else "" for name in figures),
         f"{outcome.middle(lambda run: run.peak_bytes) / _MB:,.0f}",
         f"{faults}; {outcome.why}" if outcome.why else faults,
@@ -121,6 +136,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
             "peak_bytes": run.peak_bytes,
             "read_bytes": traffic.received_bytes,
             "requests": traffic.requests,
+            "decoded": run.decoded,
         }
         for run, traffic in zip(outcome.runs, outcome.traffic, strict=True)
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarks.console import PROGRESS
 from benchmarks.peers.cases import dirty_case, frame_cases
 from benchmarks.peers.counter import CountingRelay
+from benchmarks.peers.decoded import DecodedFrames
 from benchmarks.peers.frames import FrameVideos
 from benchmarks.peers.measure import Bench, pythons_of
 from benchmarks.peers.peer import OURS, PEERS
@@ -111,7 +112,14 @@ class Comparison:
             assert store.endpoint_url
             assert store.ca_file
             with CountingRelay(store.endpoint_url, store.ca_file) as relay:
-                yield Bench(store=store, relay=relay, logs=Path(logs), rounds=self.rounds, limit_s=self.limit_s)
+                yield Bench(
+                    store=store,
+                    relay=relay,
+                    logs=Path(logs),
+                    rounds=self.rounds,
+                    limit_s=self.limit_s,
+                    counter=DecodedFrames(Path(logs)),
+                )
 
 
 def _show(status: Status, text: str) -> None:

@@ -11,13 +11,15 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.cores import descendants
 from benchmarks.peers.scripts.job import adopt_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from benchmarks.peers.decoded import DecodedFrames
 
 _ROOT = Path(__file__).parents[2]
 _LOOK_S = 0.2
@@ -35,6 +37,7 @@ class Run:
         cpu_s: Processor time of all its processes.
         peak_bytes: Most physical memory of all its processes at one moment; what they share counts once.
         rows: What it told of each row, in the order in which it did.
+        decoded: Frames that its processes decoded; None if they were not counted.
         error: How it ended, if not well: its last words, or that it ran into the limit.
     """
 
@@ -43,7 +46,20 @@ class Run:
     cpu_s: float
     peak_bytes: int
     rows: tuple[Mapping[str, Any], ...] = field(repr=False)
+    decoded: int | None = None
     error: str = ""
+
+
+class Kill(NamedTuple):
+    """When a run is killed.
+
+    Attributes:
+        after_s: Seconds after it has begun to work, if it tells no progress.
+        at_rows: Once it tells that so many rows have been answered.
+    """
+
+    after_s: float
+    at_rows: int
 
 
 def run_script(
@@ -53,8 +69,9 @@ def run_script(
     *,
     limit_s: float,
     log_path: Path,
-    kill_after_s: float | None = None,
+    kill: Kill | None = None,
     variables: Mapping[str, str] | None = None,
+    counter: DecodedFrames | None = None,
 ) -> Run:
     """Run `benchmarks.peers.scripts.SCRIPT`, and end all its processes.
 
@@ -64,10 +81,12 @@ def run_script(
         asked: One line for its standard input.
         limit_s: Seconds after which it is killed.
         log_path: File for its standard error.
-        kill_after_s: Kill it so many seconds after it has begun to work.
+        kill: When to kill it.
         variables: Environment variables beside those of all scripts.
+        counter: Counts the frames that its processes decode.
     """
     adopt_orphans()
+    counting = counter.restart() if counter else {}
     started = time.perf_counter()
     with log_path.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
@@ -76,10 +95,10 @@ def run_script(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=_environment(variables or {}),
+            env=_environment(variables or {}) | counting,
             start_new_session=True,
         )
-    watch = _Watch(process.pid, started + limit_s, kill_after_s)
+    watch = _Watch(process.pid, started + limit_s, kill)
     with watch:
         assert process.stdin
         assert process.stdout
@@ -96,6 +115,7 @@ def run_script(
         cpu_s=watch.cpu_s,
         peak_bytes=watch.peak_bytes,
         rows=tuple(rows),
+        decoded=counter.frames if counter else None,
         error=_error(process.returncode, watch, limit_s, log_path),
     )
 
@@ -115,6 +135,8 @@ def _listen(lines: Iterable[str], watch: _Watch) -> tuple[float, list[Mapping[st
         told = _parse(line)
         if told.get("event") == "began":
             began_at_s = watch.begin()
+        elif told.get("event") == "progress":
+            watch.follow(told["rows"])
         elif told.get("event") == "row":
             rows.append(told)
     return began_at_s, rows
@@ -148,10 +170,10 @@ class _Watch:
     Scripts adopt the orphans below them (`job.read_job`), so that services which leave their parent are seen as well.
     """
 
-    def __init__(self, pid: int, until: float, kill_after_s: float | None) -> None:
+    def __init__(self, pid: int, until: float, kill: Kill | None) -> None:
         self._pid = pid
-        self._until = until
-        self._kill_after_s = kill_after_s
+        self._until = self._limit = until
+        self._kill = kill
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._seen: dict[tuple[int, str], int] = {}  # clock ticks, by process id and start
@@ -170,9 +192,14 @@ class _Watch:
     def begin(self) -> float:
         """Note that the work begins, and return when that is."""
         now = time.perf_counter()
-        if self._kill_after_s is not None:
-            self._until = min(self._until, now + self._kill_after_s)
+        if self._kill:
+            self._until = min(self._until, now + self._kill.after_s)
         return now
+
+    def follow(self, rows: int) -> None:
+        """Note how many rows have been answered: what tells its progress is killed by that, and not by the time."""
+        if self._kill:
+            self._until = self._limit if rows < self._kill.at_rows else 0.0
 
     @property
     def cpu_s(self) -> float:

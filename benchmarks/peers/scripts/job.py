@@ -155,6 +155,11 @@ def began() -> None:
     _tell(event="began")
 
 
+def report_progress(rows: int) -> None:
+    """Tell how many rows have been answered so far, by which the bench kills a run halfway."""
+    _tell(event="progress", rows=rows)
+
+
 def report(uri: str, frames: int, *, given: int, error: str = "") -> None:
     """Tell what came of one video.
 

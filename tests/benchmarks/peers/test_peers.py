@@ -1,6 +1,8 @@
 """The comparison with other tools: its arithmetic, and its smallest size with the plain script alone."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,15 +19,17 @@ from benchmarks.__main__ import app
 from benchmarks.peers import environment, measure
 from benchmarks.peers.cases import LONG_S, dirty_case, frame_cases
 from benchmarks.peers.counter import Traffic
+from benchmarks.peers.decoded import DecodedFrames
 from benchmarks.peers.descriptions import DescriptionCase
 from benchmarks.peers.measure import Bench, Outcome, pythons_of
 from benchmarks.peers.peer import OURS, PEERS, PLAIN, count_lines
 from benchmarks.peers.questions import QuestionCase
 from benchmarks.peers.report import panels, peer_table, record, target_is_met
 from benchmarks.peers.scripts.job import FrameJob, Place, pick_evenly
-from benchmarks.peers.watch import Run, last_words, run_script
+from benchmarks.peers.watch import Kill, Run, last_words, run_script
 from infra.settings import StoreSettings
 from reelabel.errors import ReelabelError
+from tests.clips import write_clip
 
 ROOT = Path(__file__).parents[3]
 CASES = {case.name: case for case in frame_cases(0, 2, 1)}
@@ -149,10 +153,10 @@ def test_a_run_that_is_killed_halfway_is_told_of_by_the_one_that_continues_it(mo
     died = replace(first, name="died", state="dying", is_killed=True, is_resumable=True)
     kills, folders = [], []
 
-    def run_script(_python, _script, asked, *, kill_after_s, **_):
-        kills.append(kill_after_s)
+    def run_script(_python, _script, asked, *, kill, **_):
+        kills.append(kill)
         folders.append(json.loads(asked)["folder"])
-        return Run(wall_s=5, start_s=1, cpu_s=1, peak_bytes=1, rows=(), error="killed" if kill_after_s else "")
+        return Run(wall_s=5, start_s=1, cpu_s=1, peak_bytes=1, rows=(), error="killed" if kill else "")
 
     monkeypatch.setattr(measure, "run_script", run_script)
     relay = SimpleNamespace(traffic=Traffic(0, 0))
@@ -167,7 +171,7 @@ def test_a_run_that_is_killed_halfway_is_told_of_by_the_one_that_continues_it(mo
         on_run=lambda _: None,
     )
 
-    assert kills == [None, 2, None]
+    assert kills == [None, Kill(after_s=2, at_rows=4), None]
     assert folders[1] == folders[2] != folders[0]
     assert [(each.case.name, each.why) for each in outcomes] == [("first", ""), ("continued", "")]
 
@@ -239,6 +243,30 @@ def test_a_script_that_does_not_end_is_ended_with_what_it_started(tmp_path):
     assert 1 <= run.wall_s < 3
     assert run.start_s > 0
     assert subprocess.run(["pgrep", "-f", "sleep 977"], check=False).returncode == 1
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("rows", "took_s"), [((1, 4), (0, 3)), ((1, 3), (5, 8)), ((), (1, 3))])
+def test_a_run_is_killed_by_its_progress_or_else_by_the_time(tmp_path, rows, took_s):
+    told = "; sleep 0.3; ".join(f'echo \'{{"event": "progress", "rows": {number}}}\'' for number in rows) or "true"
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\necho \'{{"event": "began"}}\'\n{told}\nsleep 978\n')
+    script.chmod(0o700)
+
+    run = run_script(script, "none", "{}", limit_s=6, log_path=tmp_path / "log", kill=Kill(after_s=1, at_rows=4))
+
+    assert took_s[0] <= run.wall_s < took_s[1]
+
+
+@pytest.mark.system
+def test_decoded_frames_are_counted_wherever_they_are_decoded(tmp_path):
+    counter, clip = DecodedFrames(tmp_path), write_clip(tmp_path / "a.mp4", frames=30)
+    code = f"import av\nwith av.open({str(clip)!r}) as a: print(len(list(a.decode(video=0))))"
+
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | counter.restart(), check=True)
+
+    assert done.returncode == 0
+    assert counter.frames == 31 if shutil.which("cc") else counter.frames is None  # FFmpeg decodes one to look at it
 
 
 @pytest.mark.system

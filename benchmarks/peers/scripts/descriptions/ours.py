@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.peers.scripts.job import DescriptionJob, began, read_job, report_found, report_tag
 
 REELABEL = [sys.executable, "-P", "-m", "flows.cli"]
+COUNTED = [sys.executable, "-P", "-m", "benchmarks.peers.scripts.counted"]  # in which the bench counts frames
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
             report_found(row["text"], row["video_uri"])
         return
     chosen = ["--dataset", "bench", "--tags", str(bank), "--scene-method", "ema"]
-    subprocess.run([*REELABEL, "describe", job.table, *chosen], check=True, stdout=sys.stderr)
+    subprocess.run([*COUNTED, "describe", job.table, *chosen], check=True, stdout=sys.stderr)
     for row in rows_of("results", "last", "--format", "csv"):
         report_tag(
             row["video_uri"], json.loads(row["tags"])[0]["text"], vectors=int(row["frames_used"]), error=row["message"]

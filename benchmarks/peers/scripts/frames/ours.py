@@ -1,5 +1,6 @@
 """Frames by PrepareVideo, in batches."""
 
+import benchmarks.peers.scripts.counted  # noqa: F401 - the bench counts in decoding processes as well
 from benchmarks.peers.scripts.job import FrameJob, began, read_job, report
 from reelabel import PrepareVideo
 

@@ -3,13 +3,16 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
 
-from benchmarks.peers.scripts.job import QuestionJob, began, read_job, report_answer
+from benchmarks.peers.scripts.job import QuestionJob, began, read_job, report_answer, report_progress
 
 REELABEL = [sys.executable, "-P", "-m", "flows.cli"]
+COUNTED = [sys.executable, "-P", "-m", "benchmarks.peers.scripts.counted"]  # in which the bench counts frames
+SHARD = re.compile(r"Shard \d+: (\d+) labels")
 
 
 def main() -> None:
@@ -25,9 +28,9 @@ def main() -> None:
         "REELABEL_SAMPLING_NUM_FRAMES": str(job.frames),
         "REELABEL_LOG_FORMAT": "json",
     }
-    run_id = ""
+    run_id, written = "", 0
     with subprocess.Popen(
-        [*REELABEL, "classify", f"{job.table}/*.parquet", "--dataset", "bench"], stderr=subprocess.PIPE
+        [*COUNTED, "classify", f"{job.table}/*.parquet", "--dataset", "bench"], stderr=subprocess.PIPE
     ) as run:
         for line in run.stderr:
             sys.stderr.buffer.write(line)
@@ -36,6 +39,9 @@ def main() -> None:
                 run_id = said.get("run") or run_id
                 if said["message"].startswith("The engine is ready"):
                     began()
+                elif shard := SHARD.match(said["message"]):  # by which the bench kills a run halfway
+                    written += int(shard[1])
+                    report_progress(written)
     if run.returncode:
         sys.exit(run.returncode)
     labels = subprocess.run(

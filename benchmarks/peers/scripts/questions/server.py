@@ -12,6 +12,7 @@ import urllib.request
 from contextlib import contextmanager, suppress
 
 from benchmarks.peers.scripts.job import QuestionJob
+from benchmarks.peers.scripts.progress import answers_counted
 
 MODEL = "model"
 
@@ -32,7 +33,8 @@ def serving(job: QuestionJob):
     try:
         while server.poll() is None:
             with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health"):
-                yield f"http://127.0.0.1:{port}/v1"
+                with answers_counted(f"http://127.0.0.1:{port}"):  # by which the bench kills a run halfway
+                    yield f"http://127.0.0.1:{port}/v1"
                 return
             time.sleep(0.2)
         raise RuntimeError("vLLM's server did not start.")

@@ -1,0 +1,13 @@
+"""`reelabel`, whose decoding processes preload what counts frames; else, they inherit hardly any variable.
+
+`python -m benchmarks.peers.scripts.counted COMMAND`; imported, it does the same for the process that imports it.
+"""
+
+from reelabel.pool import process
+
+process._ENVIRONMENT += ("LD_PRELOAD",)  # noqa: SLF001 - no option of ours, so that no one else can
+
+if __name__ == "__main__":
+    from flows.cli.main import main
+
+    main()
