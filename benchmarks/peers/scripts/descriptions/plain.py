@@ -21,7 +21,6 @@ def frames_of(uri: str, s3, job: DescriptionJob) -> list:
     with tempfile.NamedTemporaryFile(suffix=".mp4", dir=job.folder) as file:
         s3.download_file(place.netloc, place.path[1:], file.name)
         with av.open(file.name) as container:  # so many are wanted that it is quicker to decode all than to seek each
-            container.streams.video[0].thread_type = "AUTO"
             decoded = enumerate(container.decode(video=0))
             return [frame.to_ndarray(format="rgb24") for number, frame in decoded if number in wanted]
 

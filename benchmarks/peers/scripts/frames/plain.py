@@ -23,7 +23,6 @@ def keyframe_times(container, stream, job: FrameJob) -> list[int]:
 def frames_of(path: Path, job: FrameJob) -> list:
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
-        stream.thread_type = "AUTO"
         if job.choice == "keyframes":
             times = keyframe_times(container, stream, job)
         else:
