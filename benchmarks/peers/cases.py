@@ -41,12 +41,8 @@ class Case(Protocol):
         """Name of the folder that the run shares with those before it, of the same peer and round."""
 
     @property
-    def is_killed(self) -> bool:
-        """Whether the run is killed halfway; the next one continues it, and is the one that is told of."""
-
-    @property
     def kill_at_rows(self) -> int:
-        """At how many answered rows a run is killed that tells its progress; 0 if it is not killed."""
+        """At how many answered rows the run is killed, after which the next one continues it; 0 lets it end."""
 
     @property
     def is_race(self) -> bool:
@@ -87,7 +83,6 @@ class FrameCase:
 
     kind = "frames"
     state = ""
-    is_killed = False
     kill_at_rows = 0
     is_race = True
 

@@ -37,7 +37,8 @@ def peers(  # noqa: PLR0913 - a command's options
     ] = None,
     model: Annotated[str, typer.Option(help="Who answers questions: tiny, 100m, or both, comma-separated.")] = "tiny",
     kill: Annotated[
-        bool, typer.Option("--kill", help="Also kill each halfway through the questions, and let it continue.")
+        bool,
+        typer.Option("--kill", help="Instead of asking again, kill each at half of the answers, and let it continue."),
     ] = False,
     json: AsJson = False,
     plot: Plot = None,

@@ -54,7 +54,6 @@ class DescriptionCase:
     kind = "descriptions"
     wants = "vectors"
     state = "described"
-    is_killed = False
     kill_at_rows = 0
     is_race = True
     least_ratio = 1.0

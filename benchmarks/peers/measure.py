@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.peers.environment import peer_python
-from benchmarks.peers.watch import Kill, Run, run_script
+from benchmarks.peers.watch import Run, run_script
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 
@@ -133,7 +133,7 @@ class Bench:
                 say = partial(_say, on_run, f"{peer.name}, round {number} of {self.rounds}")
                 for case, each in self._follow(peer, able, python, ask=ask, say=say):
                     done[peer.name, case].append(each)
-                    why[peer.name, case] = "" if case.is_killed else each.run.error
+                    why[peer.name, case] = "" if case.kill_at_rows else each.run.error
         return [
             Outcome(
                 peer=peer,
@@ -143,7 +143,7 @@ class Bench:
                 why=why[peer.name, case] or ("" if done[peer.name, case] else "its run before this one has failed"),
             )
             for case in cases
-            if not case.is_killed
+            if not case.kill_at_rows
             for peer in peers
         ]
 
@@ -156,30 +156,27 @@ class Bench:
         ask: Callable[[Case], Callable[[str], Place]],
         say: Callable[[str], None],
     ) -> Iterator[tuple[Case, _Done]]:
-        """Run a peer on cases that follow each other, until one fails; one that is silent is killed by time."""
-        work_s = 0.0
+        """Run a peer on cases that follow each other, until one fails that was not killed."""
         with TemporaryDirectory(prefix="reelabel-") as root:
             for case in cases:
                 say(case.name)
                 folder = Path(root) / (case.state or "only")
                 folder.mkdir(exist_ok=True)
                 asked = ask(case)(str(folder))
-                kill = Kill(work_s / 2, case.kill_at_rows) if case.is_killed else None
-                done = self._run(python, f"{case.kind}.{peer.script}", asked, kill)
-                work_s = work_s or done.run.wall_s - done.run.start_s
+                done = self._run(python, f"{case.kind}.{peer.script}", asked, case.kill_at_rows)
                 say(f"{case.name}: {done.run.wall_s:.2f} s {done.run.error}")
                 yield case, done
-                if done.run.error and not case.is_killed:
+                if done.run.error and not case.kill_at_rows:
                     return
 
-    def _run(self, python: Path | str, script: str, asked: Place, kill: Kill | None) -> _Done:
+    def _run(self, python: Path | str, script: str, asked: Place, kill_at_rows: int) -> _Done:
         before = self.relay.traffic
         run = run_script(
             python,
             script,
             json.dumps(asdict(asked)),
             limit_s=self.limit_s,
-            kill=kill,
+            kill_at_rows=kill_at_rows,
             log_path=self.logs / f"{script}.log",
             variables=self.environment,
             counter=self.counter,

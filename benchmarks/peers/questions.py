@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,9 +61,8 @@ class QuestionCase:
         name: Name in tables.
         model: `tiny` or `100m`.
         videos: Number of videos.
-        state: What earlier runs have left: `asked` or `dying`.
         is_changed: Whether one of the questions is asked in other words than before.
-        is_killed: Whether the run is killed halfway.
+        kill_at_rows: At how many answers the run is killed; 0 lets it end.
         is_resumable: Whether it is run so that another one can continue it.
         truths: The letter of the true answer, by job; empty where the model knows nothing.
     """
@@ -71,25 +70,20 @@ class QuestionCase:
     name: str
     model: str
     videos: int
-    state: str = "asked"
     is_changed: bool = False
-    is_killed: bool = False
+    kill_at_rows: int = 0
     is_resumable: bool = False
     truths: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     kind = "questions"
     wants = "answers"
+    state = "asked"
     least_ratio = 1.0
 
     @property
     def is_race(self) -> bool:
         """Whether we should be first; not where runs are killed, at which only what is left of them counts."""
         return not self.is_resumable
-
-    @property
-    def kill_at_rows(self) -> int:
-        """Half of the questions."""
-        return self.videos * QUESTIONS_PER_VIDEO // 2 if self.is_killed else 0
 
     def faults(self, rows: Rows) -> dict[str, int]:
         """Count answers that were lost, told twice or failed."""
@@ -132,18 +126,17 @@ class QuestionVideos:
             self._truths[uri] = truths
 
     def cases(self, *, dying: bool) -> list[QuestionCase]:
-        """Return what is asked in turn: all, all again in part in other words, and, if asked for, with a death."""
+        """Return what is asked in turn: all, and all again in part in other words; or all, with a death."""
         count = self._videos * QUESTIONS_PER_VIDEO
         known = {row["job_id"]: row["letter"] for row in self._rows(is_changed=False)} if self._model == "tiny" else {}
         of = partial(QuestionCase, model=self._model, videos=self._videos, truths=known)
-        asked = [
+        if dying:
+            died = of(name="killed", is_resumable=True, kill_at_rows=count // 2)
+            return [died, replace(died, name=f"{count} questions, continued after kill -9", kill_at_rows=0)]
+        return [
             of(name=f"{count} questions, {self._model}"),
             of(name=f"again, 1 in {QUESTIONS_PER_VIDEO} reworded", is_changed=True),
         ]
-        if not dying:
-            return asked
-        died = of(name="killed halfway", state="dying", is_resumable=True, is_killed=True)
-        return [*asked, died, of(name="continued after kill -9", state="dying", is_resumable=True)]
 
     def ask(self, case: Case, bench: Bench) -> Callable[[str], QuestionJob]:
         """Return what makes a script's job, given its folder."""

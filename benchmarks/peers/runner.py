@@ -61,16 +61,16 @@ class Comparison:
         Args:
             models: Any of `tiny` and `100m`.
             videos: Number of clips.
-            dying: Also kill each halfway, and let it continue; by the first model.
+            dying: Instead of asking again, kill each when half is answered, and let it continue.
         """
         from benchmarks.peers.questions import QuestionVideos  # noqa: PLC0415 - the engine's settings take seconds
 
         outcomes = []
         with self._bench() as bench:
-            for number, model in enumerate(models):
+            for model in models:
                 videos_of = QuestionVideos(model, videos, self.folder, ObjectStore(bench.store), bench.store)
                 with_engine = replace(bench, environment=videos_of.environment())
-                cases = videos_of.cases(dying=dying and not number)
+                cases = videos_of.cases(dying=dying)
                 outcomes += self._measure(with_engine, [cases], videos_of)
         return outcomes
 

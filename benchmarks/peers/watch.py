@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.cores import descendants
 from benchmarks.peers.scripts.job import adopt_orphans
@@ -50,18 +50,6 @@ class Run:
     error: str = ""
 
 
-class Kill(NamedTuple):
-    """When a run is killed.
-
-    Attributes:
-        after_s: Seconds after it has begun to work, if it tells no progress.
-        at_rows: Once it tells that so many rows have been answered.
-    """
-
-    after_s: float
-    at_rows: int
-
-
 def run_script(
     python: Path | str,
     script: str,
@@ -69,7 +57,7 @@ def run_script(
     *,
     limit_s: float,
     log_path: Path,
-    kill: Kill | None = None,
+    kill_at_rows: int = 0,
     variables: Mapping[str, str] | None = None,
     counter: DecodedFrames | None = None,
 ) -> Run:
@@ -81,7 +69,7 @@ def run_script(
         asked: One line for its standard input.
         limit_s: Seconds after which it is killed.
         log_path: File for its standard error.
-        kill: When to kill it.
+        kill_at_rows: Kill it once it tells that so many rows have been answered; 0 lets it end.
         variables: Environment variables beside those of all scripts.
         counter: Counts the frames that its processes decode.
     """
@@ -98,7 +86,7 @@ def run_script(
             env=_environment(variables or {}) | counting,
             start_new_session=True,
         )
-    watch = _Watch(process.pid, started + limit_s, kill)
+    watch = _Watch(process.pid, started + limit_s, kill_at_rows)
     with watch:
         assert process.stdin
         assert process.stdout
@@ -134,7 +122,7 @@ def _listen(lines: Iterable[str], watch: _Watch) -> tuple[float, list[Mapping[st
     for line in lines:
         told = _parse(line)
         if told.get("event") == "began":
-            began_at_s = watch.begin()
+            began_at_s = time.perf_counter()
         elif told.get("event") == "progress":
             watch.follow(told["rows"])
         elif told.get("event") == "row":
@@ -170,10 +158,10 @@ class _Watch:
     Scripts adopt the orphans below them (`job.read_job`), so that services which leave their parent are seen as well.
     """
 
-    def __init__(self, pid: int, until: float, kill: Kill | None) -> None:
+    def __init__(self, pid: int, until: float, kill_at_rows: int) -> None:
         self._pid = pid
-        self._until = self._limit = until
-        self._kill = kill
+        self._until = until
+        self._kill_at_rows = kill_at_rows
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._seen: dict[tuple[int, str], int] = {}  # clock ticks, by process id and start
@@ -189,17 +177,10 @@ class _Watch:
         self.kill()
         self._wait()
 
-    def begin(self) -> float:
-        """Note that the work begins, and return when that is."""
-        now = time.perf_counter()
-        if self._kill:
-            self._until = min(self._until, now + self._kill.after_s)
-        return now
-
     def follow(self, rows: int) -> None:
-        """Note how many rows have been answered: what tells its progress is killed by that, and not by the time."""
-        if self._kill:
-            self._until = self._limit if rows < self._kill.at_rows else 0.0
+        """Note how many rows have been answered."""
+        if self._kill_at_rows and rows >= self._kill_at_rows:
+            self._until = 0.0
 
     @property
     def cpu_s(self) -> float:

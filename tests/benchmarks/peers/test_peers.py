@@ -26,7 +26,7 @@ from benchmarks.peers.peer import OURS, PEERS, PLAIN, count_lines
 from benchmarks.peers.questions import QuestionCase
 from benchmarks.peers.report import panels, peer_table, record, target_is_met
 from benchmarks.peers.scripts.job import FrameJob, Place, pick_evenly
-from benchmarks.peers.watch import Kill, Run, last_words, run_script
+from benchmarks.peers.watch import Run, last_words, run_script
 from infra.settings import StoreSettings
 from reelabel.errors import ReelabelError
 from tests.clips import write_clip
@@ -149,14 +149,13 @@ def test_tags_and_searches_that_fit_what_is_seen_are_counted():
 
 
 def test_a_run_that_is_killed_halfway_is_told_of_by_the_one_that_continues_it(monkeypatch, tmp_path):
-    first = QuestionCase(name="first", model="tiny", videos=1)
-    died = replace(first, name="died", state="dying", is_killed=True, is_resumable=True)
+    died = QuestionCase(name="died", model="tiny", videos=1, kill_at_rows=4, is_resumable=True)
     kills, folders = [], []
 
-    def run_script(_python, _script, asked, *, kill, **_):
-        kills.append(kill)
+    def run_script(_python, _script, asked, *, kill_at_rows, **_):
+        kills.append(kill_at_rows)
         folders.append(json.loads(asked)["folder"])
-        return Run(wall_s=5, start_s=1, cpu_s=1, peak_bytes=1, rows=(), error="killed" if kill else "")
+        return Run(wall_s=5, start_s=1, cpu_s=1, peak_bytes=1, rows=(), error="killed" if kill_at_rows else "")
 
     monkeypatch.setattr(measure, "run_script", run_script)
     relay = SimpleNamespace(traffic=Traffic(0, 0))
@@ -165,15 +164,15 @@ def test_a_run_that_is_killed_halfway_is_told_of_by_the_one_that_continues_it(mo
 
     outcomes = bench.measure(
         [OURS],
-        [first, died, replace(died, name="continued", is_killed=False)],
+        [died, replace(died, name="continued", kill_at_rows=0)],
         {OURS.name: "python"},
         ask=lambda _: lambda folder: place(folder=folder),
         on_run=lambda _: None,
     )
 
-    assert kills == [None, Kill(after_s=2, at_rows=4), None]
-    assert folders[1] == folders[2] != folders[0]
-    assert [(each.case.name, each.why) for each in outcomes] == [("first", ""), ("continued", "")]
+    assert kills == [4, 0]
+    assert folders[0] == folders[1]
+    assert [(each.case.name, each.why) for each in outcomes] == [("continued", "")]
 
 
 def test_a_peer_that_lacks_a_kind_of_frames_says_so():
@@ -246,14 +245,14 @@ def test_a_script_that_does_not_end_is_ended_with_what_it_started(tmp_path):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("rows", "took_s"), [((1, 4), (0, 3)), ((1, 3), (5, 8)), ((), (1, 3))])
-def test_a_run_is_killed_by_its_progress_or_else_by_the_time(tmp_path, rows, took_s):
-    told = "; sleep 0.3; ".join(f'echo \'{{"event": "progress", "rows": {number}}}\'' for number in rows) or "true"
+@pytest.mark.parametrize(("rows", "took_s"), [((1, 4), (0, 3)), ((1, 3), (4, 7))])
+def test_a_run_is_killed_by_its_progress(tmp_path, rows, took_s):
+    told = "; sleep 0.3; ".join(f'echo \'{{"event": "progress", "rows": {number}}}\'' for number in rows)
     script = tmp_path / "python"
     script.write_text(f'#!/bin/sh\necho \'{{"event": "began"}}\'\n{told}\nsleep 978\n')
     script.chmod(0o700)
 
-    run = run_script(script, "none", "{}", limit_s=6, log_path=tmp_path / "log", kill=Kill(after_s=1, at_rows=4))
+    run = run_script(script, "none", "{}", limit_s=4, log_path=tmp_path / "log", kill_at_rows=4)
 
     assert took_s[0] <= run.wall_s < took_s[1]
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from vllm import LLM, SamplingParams
 
-from benchmarks.peers.scripts.job import QuestionJob, began, pick_evenly, read_job, report_answer
+from benchmarks.peers.scripts.job import QuestionJob, began, pick_evenly, read_job, report_answer, report_progress
 
 
 def frames_of(uri: str, s3, job: QuestionJob):
@@ -53,6 +53,7 @@ def main() -> None:
             request = {"prompt": prompt, "multi_modal_data": {"video": [videos[uri].result()]}}
             requests.append(request | {"multi_modal_uuids": {"video": [uri]}})
     outputs = llm.generate(requests, SamplingParams(**job.sampling), use_tqdm=False)
+    report_progress(len(outputs))  # by which the bench kills a run: there is no sooner sign
     for job_id, output in zip(questions["job_id"], outputs, strict=True):
         report_answer(job_id, output.outputs[0].text.strip())
 
