@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import itertools
 import json
 import os
@@ -156,6 +157,64 @@ def test_the_service_is_found_where_it_listens_guarded_and_scaled_by_its_request
     assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
     assert metric["metric"]["name"] == "reelabel_requests_under_way"
     assert 0 < int(metric["target"]["averageValue"]) < settings.max_requests
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # Ray's own, when it is imported
+def test_the_service_on_ray_is_an_application_of_this_version_with_these_settings(monkeypatch):
+    import ray  # noqa: PLC0415 - by this test alone
+    from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
+
+    ray_service, _ = yaml.safe_load_all((FOLDER / "ray.yaml").read_text())
+    cluster = ray_service["spec"]["rayClusterConfig"]
+    [worker] = cluster["workerGroupSpecs"]
+    [application] = ServeDeploySchema(**yaml.safe_load(ray_service["spec"]["serveConfigV2"])).applications
+    for file in ("settings.env", "service-secrets.env.example"):
+        for line in (FOLDER / file).read_text().splitlines():
+            if line and line[0] != "#":
+                name, _, value = line.partition("=")
+                monkeypatch.setenv(name, value * (16 if value in {"HEX", "TOKEN"} else 1))
+    for variable in worker["template"]["spec"]["containers"][0]["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    module, _, name = application.import_path.partition(":")
+    built = getattr(importlib.import_module(module), name)(application.args)
+
+    assert cluster["rayVersion"] == ray.__version__
+    assert {each.name for each in application.deployments} <= _deployments(built)
+    assert _deployments(built) == {"Ingress", "Decoder", "Engine"}
+    assert worker["replicas"] == worker["minReplicas"] <= worker["maxReplicas"]
+    assert cluster["autoscalerOptions"]["securityContext"]["allowPrivilegeEscalation"] is False
+    assert cluster["authOptions"] == {"mode": "token"}
+
+
+def _deployments(application):
+    """Return the names of an application's deployments."""
+    own = application._bound_deployment
+    return {own.name}.union(*(_deployments(each) for each in own.init_args if isinstance(each, type(application))))
+
+
+def test_the_pods_of_the_service_on_ray_follow_the_schema_are_confined_and_reached_by_their_own():
+    ray_service, policy = yaml.safe_load_all((FOLDER / "ray.yaml").read_text())
+    cluster = ray_service["spec"]["rayClusterConfig"]
+    head, worker = cluster["headGroupSpec"]["template"], cluster["workerGroupSpecs"][0]["template"]
+
+    kubernetes_validate.validate(policy, "1.37", strict=True)
+    for name, template in (("head", head), ("worker", worker)):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name} | template["metadata"]}
+        kubernetes_validate.validate(pod | {"spec": template["spec"]}, "1.37", strict=True)
+        _assert_confined(template["spec"])
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert _sources(template["spec"]) == {"reelabel-settings", "ray-secrets"}
+    _assert_weights_are_kept(worker["spec"])
+    assert worker["spec"]["terminationGracePeriodSeconds"] > load_settings().serve.stop_timeout_s
+
+
+def test_names_that_kustomize_does_not_see_are_fixed():
+    """A RayService is applied by itself, and a kustomization changes no names within it."""
+    ray_service, _ = yaml.safe_load_all((FOLDER / "ray.yaml").read_text())
+    entries = [entry for kind in ("configMapGenerator", "secretGenerator") for entry in KUSTOMIZATION[kind]]
+    fixed = {entry["name"] for entry in entries if entry.get("options", {}).get("disableNameSuffixHash")}
+
+    assert _sources(ray_service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]) <= fixed
 
 
 @pytest.mark.parametrize("pool", ["cpu", "gpu"])
