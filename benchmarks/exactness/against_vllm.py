@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.media.matrix import Cell, matrix
 from benchmarks.media.wrong_headers import claims_half_the_length, claims_twice_the_frames
-from reelabel.errors import VideoError
+from reelabel.errors import ConfigurationError, VideoError
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.vllm.comparison import Reason, ask_loaders, compare
 from reelabel.sampling.options import Sampling
@@ -75,6 +75,22 @@ def kinds() -> list[Kind]:
         Kind(title="wrong header", files=headers),
         Kind(title="no index", files=cells("no-index")),
         Kind(title="edit list that trims", files=cells("edit-trims")),
+    ]
+
+
+def kinds_of(folder: Path) -> list[Kind]:
+    """Return the files of a folder, a kind for each ending.
+
+    Raises:
+        ConfigurationError: There are none.
+    """
+    files = [path for path in sorted(folder.glob("*")) if path.is_file()]
+    if not files:
+        raise ConfigurationError(f"There are no files in {folder}; name a folder of videos.")
+    endings = sorted({path.suffix for path in files})
+    return [
+        Kind(title=ending, files={path.name: path.read_bytes for path in files if path.suffix == ending})
+        for ending in endings
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path  # noqa: TC003 - defines a command's options
 from typing import Annotated
 
 import typer
@@ -33,6 +34,9 @@ def conformance(
     against_vllm: Annotated[
         bool, typer.Option("--against-vllm", help="Compare samplers with vLLM's own loaders instead, on files.")
     ] = False,
+    clips: Annotated[
+        Path | None, typer.Option(help="With --against-vllm: a folder of videos to compare instead of made ones.")
+    ] = None,
 ) -> None:
     """Compare the frames of every container, codec and structure with a linear decode.
 
@@ -45,8 +49,10 @@ def conformance(
         raise typer.BadParameter(
             "It compares files of its own; leave out --only and --write.", param_hint="--against-vllm"
         )
+    if clips and not against_vllm:
+        raise typer.BadParameter("It needs --against-vllm.", param_hint="--clips")
     if against_vllm:
-        raise typer.Exit(agreement_with_vllm())
+        raise typer.Exit(agreement_with_vllm(clips))
     raise typer.Exit(run(only=only, write=write))
 
 

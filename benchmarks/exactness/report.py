@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
-from benchmarks.exactness.against_vllm import EQUAL, compare_kinds, kinds, unexplained
+from benchmarks.exactness.against_vllm import EQUAL, compare_kinds, kinds, kinds_of, unexplained
 from benchmarks.exactness.conformance import check_cells
 from benchmarks.exactness.document import conformance_document
 from benchmarks.exactness.fuzz import BASES, REQUIRED_SHARE, fuzz_extraction
@@ -45,14 +45,17 @@ def conformance(*, only: str, write: str | None) -> int:
     return 0 if exact == len(results) else 1
 
 
-def agreement_with_vllm() -> int:
+def agreement_with_vllm(clips: Path | None = None) -> int:
     """Compare samplers with the vLLM loaders that they reproduce, and print equal choices and reasons of others.
+
+    Args:
+        clips: Folder of the files; None makes them.
 
     Returns:
         Exit code: 0 where every difference has a known reason, else 1.
     """
     with PROGRESS.status("Making files, and asking vLLM's loaders"):
-        found = compare_kinds(kinds())
+        found = compare_kinds(kinds_of(clips) if clips else kinds())
     table = Table("Files", "Choices", "Equal", "Others, by reason", title="Samplers against vLLM's loaders")
     for title, outcomes in found.items():
         counts = {outcome: len(names) for outcome, names in outcomes.items()}

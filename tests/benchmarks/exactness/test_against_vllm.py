@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.exactness.against_vllm import EQUAL, SAMPLINGS, compare_kinds, kinds, unexplained
+from benchmarks.exactness.against_vllm import EQUAL, SAMPLINGS, compare_kinds, kinds, kinds_of, unexplained
+from reelabel.errors import ConfigurationError
 from reelabel.integrations.vllm.comparison import Reason
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
@@ -11,6 +12,17 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
 @pytest.fixture(scope="module")
 def found():
     return compare_kinds(kinds())
+
+
+def test_files_of_a_folder_are_compared_by_their_endings(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"There are no files in .*; name a folder of videos\."):
+        kinds_of(tmp_path)
+    for name in ("b.mp4", "a.mp4", "c.mkv"):
+        (tmp_path / name).write_bytes(name.encode())
+
+    found = {kind.title: {name: make() for name, make in kind.files.items()} for kind in kinds_of(tmp_path)}
+
+    assert found == {".mkv": {"c.mkv": b"c.mkv"}, ".mp4": {"a.mp4": b"a.mp4", "b.mp4": b"b.mp4"}}
 
 
 def test_every_difference_has_a_known_reason(found):
