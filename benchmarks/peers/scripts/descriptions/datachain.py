@@ -32,7 +32,7 @@ def main() -> None:
             # Without versions: for those, this S3 server lists other ETags of large objects than it serves them with.
             videos = dc.read_storage(f"{folder}/", type="video", session=session, versions=False)
             videos = videos.filter(dc.C("file.path").glob("*.mp4")).setup(embedder=lambda: Siglip(job.model))
-            frames = videos.settings(parallel=job.cores, prefetch=job.cores, cache=True).gen(
+            frames = videos.settings(prefetch=job.cores, cache=True).gen(
                 embed, output={"path": str, "vector": list[float]}
             )
             frames.save("vectors")
