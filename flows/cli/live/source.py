@@ -106,7 +106,7 @@ class Source:
         ears = Ears() if hears and self.has_audio else None
         for time_s, frame in self._paced(ears) if self.is_file else self._newest(ears):
             if ears and has_frame:  # a frame comes first, as the clock of a session begins with what it is sent first
-                yield from ears.until(time_s)
+                yield from ears.until(time_s if self.is_file else math.inf)
             if frame is not None and time_s >= due_s:
                 due_s = max(due_s + self._step_s, time_s + self._step_s / 2)
                 has_frame = True
@@ -207,6 +207,9 @@ class Source:
                 if ended.is_set() and not newest:
                     break
                 self._stopped.wait(self._step_s / 4)
+            if ears:
+                ears.end()
+                yield math.inf, None
         finally:
             self._stopped.set()
             decoder.join(_SILENCE_S)
