@@ -32,7 +32,14 @@ def main() -> None:
             report_found(row["text"], row["video_uri"])
         return
     chosen = ["--dataset", "bench", "--tags", str(bank), "--scene-method", "ema"]
-    subprocess.run([*COUNTED, "describe", job.table, *chosen], check=True, stdout=sys.stderr)
+    command = [*COUNTED, "describe", job.table, *chosen]
+    with subprocess.Popen(command, stdout=sys.stderr, stderr=subprocess.PIPE) as run:
+        for line in run.stderr:
+            sys.stderr.buffer.write(line)
+            if b"The model is ready" in line:
+                began()
+    if run.returncode:
+        sys.exit(run.returncode)
     for row in rows_of("results", "last", "--format", "csv"):
         report_tag(
             row["video_uri"], json.loads(row["tags"])[0]["text"], vectors=int(row["frames_used"]), error=row["message"]
