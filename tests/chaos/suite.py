@@ -11,7 +11,8 @@ from tests.chaos.trial import Trial
 from tests.chaos.world import model_server, open_world
 
 _BY_CHUNKS = 0.3
-_TRIALS_IN_A_WORLD = 15  # its store is small, and each trial leaves frames there
+# The store of a world is small, and each trial leaves frames there; a description leaves embeddings, too.
+_TRIALS_IN_A_WORLD = 8
 
 
 def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name for fault in FAULTS)):
