@@ -295,8 +295,8 @@ def test_clips_are_described_and_searched_as_the_plain_script_does(tmp_path):
 
     assert [row["case"] for row in rows[::2]] == ["8 clips described", "again, with another bank", "11 searches"]
     for row in rows:
-        assert not any(row["faults"].values())
         assert not row["why"]
+        assert not any(row["faults"].values())
     assert [row["figures"]["vectors"] for row in rows[:4]] == [8 * 32] * 4
     assert all(row["figures"]["right"] >= 0.9 * wanted for row, wanted in zip(rows, [8, 8, 8, 8, 11, 11], strict=True))
     assert rows[2]["runs"][0]["read_bytes"] < rows[0]["runs"][0]["read_bytes"] / 10
