@@ -117,6 +117,7 @@ def _messages(random_):
         {"type": "video.frame", "time_s": random_.uniform(0, 100)},
         {"type": "audio.chunk", "data": "AAAA", "time_s": 1.0},
         {"type": "video.query", "text": "?", "choices": ["a", "b"], "query_id": "q"},
+        {"type": "video.done"},
         {"type": "session.stats"},
         {"type": "ping"},
     ]
