@@ -1,6 +1,9 @@
-"""The process of a decode pool that has one."""
+"""The process of a decode pool that has one, and how it is locked."""
 
 import time
+from pathlib import Path
+
+LOCKS = {"CapEff": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
 
 
 def only_child(pool):
@@ -10,3 +13,9 @@ def only_child(pool):
         time.sleep(0.01)
     [child] = pool.process_ids
     return child
+
+
+def locks_of(pid):
+    """Return a process's effective capabilities, and its locks, as the kernel reports them; see `LOCKS`."""
+    lines = (line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {name: value for name, value in lines if name in LOCKS}

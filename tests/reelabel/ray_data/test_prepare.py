@@ -1,5 +1,6 @@
 """Batches as plain dictionaries of columns; no Ray is needed for them."""
 
+import errno
 import json
 import pickle
 import struct
@@ -9,13 +10,15 @@ import numpy as np
 import pytest
 
 from reelabel import PrepareVideo
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.ray_data.options import parse_sampling
 from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from tests.clips import blank_packet
+from tests.only_child import LOCKS, locks_of, only_child
+from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child
 
 LOOK, WHOLE = "bytes=0-0", "bytes=0-"
 
@@ -315,6 +318,28 @@ def test_an_unpickled_copy_shares_the_processes_of_the_original(preparing):
     copy = pickle.loads(pickle.dumps(prepare))
 
     assert get_worker(copy._options) is get_worker(prepare._options)
+
+
+def prepare_in_locked_process(*, path, refused):
+    """Prepare a video where locking is required; return how the process is locked, or why none can be."""
+    for call in refused:
+        refuse(call, errno.EOPNOTSUPP)
+    with PrepareVideo(sampling={"num_frames": 4}, processes=1, sandbox="require") as prepare:
+        try:
+            prepare({"video_uri": [path]})
+        except SandboxUnavailableError as error:
+            return error.message
+        return locks_of(only_child(get_worker(prepare._options)._pool))
+
+
+def test_videos_are_decoded_in_a_locked_process_or_refused(make_clip):
+    prepared, without_landlock = (
+        result_of(run_child(prepare_in_locked_process, path=str(make_clip()), refused=refused))
+        for refused in ([], [LANDLOCK_CREATE_RULESET])
+    )
+
+    assert prepared == LOCKS
+    assert without_landlock.startswith("Decoding processes cannot be locked, as ")
 
 
 def test_a_batch_without_a_video_column_is_a_usage_error(preparing):

@@ -1,16 +1,18 @@
 """From bytes to frames, as in vLLM's processes."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
 from infra.settings import StoreSettings
-from reelabel.errors import ConfigurationError, FrameFileError, VideoUnreadableError
+from reelabel.errors import ConfigurationError, FrameFileError, SandboxUnavailableError, VideoUnreadableError
 from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
@@ -20,6 +22,8 @@ from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import make_clip
+from tests.only_child import LOCKS, locks_of, only_child
+from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child
 
 __all__ = ["make_clip"]
 
@@ -79,6 +83,28 @@ def test_an_invalid_number_of_processes_is_named(make_clip, monkeypatch):
 
     with pytest.raises(ConfigurationError, match="REELABEL_LOADER_PROCESSES is 'many'"):
         decode.decode_video(make_clip().read_bytes(), num_frames=4)
+
+
+def decode_in_locked_process(*, path, refused):
+    """Decode a video where locking is required; return how the process is locked, or why none can be."""
+    os.environ |= {decode.PROCESSES_VARIABLE: "1", decode.SANDBOX_VARIABLE: "require"}
+    for call in refused:
+        refuse(call, errno.EOPNOTSUPP)
+    try:
+        decode.decode_video(Path(path).read_bytes(), num_frames=4)
+    except SandboxUnavailableError as error:
+        return error.message
+    return locks_of(only_child(decode.decode_pool()))
+
+
+def test_videos_are_decoded_in_a_locked_process_or_refused(make_clip):
+    decoded, without_landlock = (
+        result_of(run_child(decode_in_locked_process, path=str(make_clip()), refused=refused))
+        for refused in ([], [LANDLOCK_CREATE_RULESET])
+    )
+
+    assert decoded == LOCKS
+    assert without_landlock.startswith("Decoding processes cannot be locked, as ")
 
 
 @pytest.mark.usefixtures("one_process")
