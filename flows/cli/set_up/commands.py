@@ -33,7 +33,7 @@ def demo(
 @set_up_app.command(rich_help_panel=_PANEL)
 @example("reelabel up")
 def up() -> None:
-    """Start the embedded Postgres, S3 server, Prefect server and worker, and leave them running."""
+    """Start the embedded Postgres, S3 server, Prefect server and worker, leave them running; upgrade the database."""
     from flows.cli.set_up.services import start_services  # noqa: PLC0415
 
     start_services()

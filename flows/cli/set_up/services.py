@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from flows.cli.console import print_line
+from flows.cli.console import print_line, print_notice
 from flows.cli.context import running_services, startup_errors
 from infra.checks import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
@@ -27,12 +27,23 @@ _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
 
 def start_services() -> None:
-    """Start every service that the user has not configured, and leave it running."""
+    """Start every service that the user has not configured, leave it running, and upgrade the database.
+
+    Services stay up where the database cannot be upgraded; what it needs is said.
+    """
+    needed = ""
     with running_services(*ServiceName, keep=True) as started:
         api_url = started.prefect.api_url or ""
+        try:
+            with startup_errors():
+                prepare_database(started.database)
+        except ConfigurationError as error:
+            needed = error.message
     print_line(f"Services are running. Prefect UI: {api_url.removesuffix('/api')} . Stop them with `reelabel down`.")
     if load_settings().prefect.api_url is None:
         print_line(f"The login for the Prefect UI is in {login_path(started.home)}.")
+    if needed:
+        print_notice(needed)
 
 
 def prepare_storage() -> None:

@@ -11,12 +11,15 @@ from sqlalchemy import func, insert
 
 from infra.database.connect import connect
 from infra.embedded import export
-from infra.settings import DatabaseSettings, Settings
+from infra.settings import DatabaseSettings, PrefectSettings, Settings
+from sql.migrate import downgrade
 from tasks.database.tables import LIVE_SESSION
 from tasks.results.overview import list_runs
 from tasks.results.runs import open_run, update_run
-from tests.command_line import reelabel
+from tests.command_line import reelabel, reelabel_process
 from tests.results.rows import SPEC
+
+_NOBODY = "http://127.0.0.1:1/api"
 
 
 def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, prefect_services):
@@ -81,6 +84,39 @@ def test_down_says_if_nothing_was_running(tmp_path):
 
     assert ended.returncode == 0
     assert ended.stdout == f"No services were running. Their data is kept in {tmp_path}.\n"
+
+
+@pytest.mark.system
+def test_up_leaves_nothing_to_do_for_the_database(tmp_path):
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
+    environment = inherited | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}
+    try:
+        started = reelabel_process(environment, "up")
+        shown = reelabel_process(environment, "status")
+    finally:
+        reelabel_process(environment, "down")
+
+    assert (started.returncode, shown.returncode) == (0, 0), started.stderr + shown.stderr
+    assert "Services are running." in started.stdout
+    assert re.search(r"postgres +running", shown.stdout)
+    assert "No run of the last 7 days is left failed, crashed or lost." in shown.stdout
+    assert "no Reelabel tables" not in started.stderr + shown.stdout
+
+
+def test_up_says_whose_login_the_database_waits_for(services, database):
+    downgrade(database.owner_url.get_secret_value())
+    owner = services.model_copy(update={"database": database, "prefect": PrefectSettings(api_url=_NOBODY)})
+    writer = owner.model_copy(update={"database": DatabaseSettings(url=database.url)})
+
+    refused = reelabel(os.environ | export(writer), "up")
+    upgraded = reelabel(os.environ | export(owner), "up")
+
+    assert refused.returncode == 0
+    assert "has no Reelabel tables" in refused.stderr
+    assert "the login may not upgrade it; set database.owner_url" in refused.stderr
+    assert (upgraded.returncode, upgraded.stderr) == (0, "")
+    shown = reelabel(os.environ | export(owner) | {"COLUMNS": "160"}, "status").stdout
+    assert "no Reelabel tables" not in shown
 
 
 @pytest.mark.system
