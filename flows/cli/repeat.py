@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 - values of options
@@ -17,37 +17,86 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
     Args:
         name: The command.
         arguments: Its arguments.
-        options: Values by option; None, False and empty ones are left out. The fields of a model, or of a mapping as
-            flow runs have them, are options of their own.
+        options: Values by option; None, False and empty ones are left out, and an option is repeated for each value
+            of a tuple. The fields of a model, or of a mapping as flow runs have them, are options of their own.
     """
     return shlex.join(["reelabel", *name.split(), *arguments, *_words(options)])
 
 
 def _words(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
         if isinstance(value, BaseModel):
             yield from _words(value.model_dump(mode="json", exclude_defaults=True))
         elif isinstance(value, dict):
             yield from _words(value)
+        elif isinstance(value, tuple):
+            for each in value:
+                yield from (option, str(each))
         elif value not in (None, False, "", []):
-            yield f"--{name.replace('_', '-')}"
+            yield option
             if value is not True:
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def repeat_flow(flow: str, parameters: Mapping[str, Any]) -> str | None:
-    """Return the command that starts a flow again; None if the command line cannot."""
-    given = {name: parameters.get(name) for name in ("dataset", "overrides", "force")}
-    if flow == "classify":
-        return command("classify", parameters["manifest"], **given)
-    if flow == "describe":
-        asked = {name: parameters.get(name) for name in ("dataset", "options", "force")}
-        return command("describe", parameters["manifest"], **asked)
-    if flow == "backfill" and not parameters.get("ids_file"):
-        chosen = {
-            "ids": parameters.get("job_ids"),
-            "selection": parameters.get("jobs"),
-            "manifest": parameters["manifest"],
-        }
-        return command("backfill", **chosen, **given)
-    return "reelabel maintain" if flow == "maintain" else None
+    """Return the command that starts a flow again, or a sentence on what to do where there is none."""
+    repeat = _REPEATS.get(flow)
+    return repeat(parameters) if repeat else None
+
+
+def _classify(parameters: Mapping[str, Any]) -> str:
+    return command("classify", parameters["manifest"], **_given(parameters, "overrides", "force", "keep_going"))
+
+
+def _describe(parameters: Mapping[str, Any]) -> str:
+    return command("describe", parameters["manifest"], **_given(parameters, "options", "force", "keep_going"))
+
+
+def _backfill(parameters: Mapping[str, Any]) -> str:
+    ids_file = parameters.get("ids_file") or ""
+    is_stored = "://" in ids_file  # the command reads only files of this machine
+    repeated = command(
+        "backfill",
+        ids=parameters.get("job_ids"),
+        ids_file="ids.txt" if is_stored else ids_file,
+        selection=parameters.get("jobs"),
+        manifest=parameters["manifest"],
+        **_given(parameters, "overrides", "force"),
+    )
+    return f"Save {ids_file} as ids.txt, then: {repeated}" if is_stored else repeated
+
+
+def _evaluate(parameters: Mapping[str, Any]) -> str:
+    return command(
+        "evaluate",
+        parameters["manifest"],
+        sampler=tuple(parameters.get("samplers") or ()),
+        model=tuple(parameters.get("models") or ()),
+        no_references=parameters.get("references") is False,
+        **_given(parameters, "baseline"),
+    )
+
+
+def _survey(parameters: Mapping[str, Any]) -> str:
+    overrides = parameters.get("overrides") or {}
+    if overrides.get("model"):
+        return "Start it again in the Prefect UI: reelabel manifest survey takes the model of the settings."
+    # A form leaves the sample empty for all clips; a missing one is the flow's default.
+    options = {"sample": parameters.get("sample", 2000), "sampling": overrides.get("sampling")}
+    return command("manifest survey", parameters["manifest"], **options, keep_going=parameters.get("keep_going"))
+
+
+def _given(parameters: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: parameters.get(name) for name in ("dataset", *names)}
+
+
+_REPEATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "classify": _classify,
+    "describe": _describe,
+    "backfill": _backfill,
+    "evaluate": _evaluate,
+    "survey": _survey,
+    "maintain": lambda _: command("maintain"),
+    "watch": lambda _: "It looks again by itself, unless watch/manifests is paused.",
+}

@@ -27,6 +27,7 @@ class RunStatus:
         jobs: Number of jobs to answer.
         ended: Number of these with a label or a failure.
         failed: Number of these with a failure.
+        rejected: Number of invalid rows of its manifest, which it left out.
         elapsed_s: Seconds from its start to its end, or to now.
         message: Reason for its end, or a warning.
     """
@@ -41,6 +42,7 @@ class RunStatus:
     jobs: int
     ended: int
     failed: int
+    rejected: int
     shards_total: int
     shards_done: int
     elapsed_s: float
@@ -104,6 +106,7 @@ def _runs(state: Label[str]) -> Select[Any]:
         (RUN.c.jobs_total - RUN.c.jobs_skipped).label("jobs"),
         (RUN.c.jobs_labelled + RUN.c.jobs_failed).label("ended"),
         RUN.c.jobs_failed.label("failed"),
+        RUN.c.jobs_rejected.label("rejected"),
         cast(func.extract("epoch", ended_at - RUN.c.started_at), Double).label("elapsed_s"),
     )
 

@@ -142,7 +142,7 @@ def _troubles(bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None]) ->
         for run_id, run in rows.items()
     ]
     entries += [
-        (each.at, each.what, each.state, run_id, each.message, each.command)
+        (each.at, each.what, each.state, run_id, each.message, each.repair)
         for run_id, each in known.items()
         if each is not None and run_id not in rows
     ]
@@ -150,17 +150,19 @@ def _troubles(bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None]) ->
         yield cell("No run of the last 7 days is left failed, crashed or lost.")
         return
     yield cell("Needs attention:")
-    for at, what, state, run_id, message, command_line in sorted(entries, key=lambda entry: entry[0], reverse=True):
+    for at, what, state, run_id, message, repair in sorted(entries, key=lambda entry: entry[0], reverse=True):
         yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({str(run_id)[:8]}) {state}: {message}")
-        if command_line:
-            yield _line(f"    {command_line}")
+        if repair:
+            yield _line(f"    {repair}")
 
 
 def _repair(run: RunStatus, known: Trouble | None) -> str | None:
-    """Return the command that continues a run; without Prefect, the jobs that a backfill selected are unknown."""
+    """Return the command that continues a run; without Prefect, the options of most are unknown."""
     if known is not None:
-        return known.command
-    return command("classify", run.manifest_uri, dataset=run.dataset) if run.kind == "classify" else None
+        return known.repair
+    if run.kind != "classify":
+        return f"Start reelabel {run.kind} again with the options that it had, which only Prefect knows."
+    return command("classify", run.manifest_uri, dataset=run.dataset, keep_going=bool(run.rejected))
 
 
 def _table(*names: str) -> Table:

@@ -47,7 +47,7 @@ _BAD = (StateType.FAILED, StateType.CRASHED)
 _OURS = FlowRunFilterTags(all_=[TAG])
 _PAGE = 200
 # Flow runs that are started by people or schedules; others are parts of these.
-_FLOWS = ("classify", "describe", "backfill", "evaluate", "maintain", "watch")
+_FLOWS = ("classify", "describe", "backfill", "evaluate", "survey", "maintain", "watch")
 # What Prefect puts before the message of an exception.
 _NO_SENTENCE = re.compile(r"^Flow run encountered an exception: \w+: ")
 _MINUTE = "%Y-%m-%d %H:%M %Z"
@@ -126,7 +126,7 @@ class Trouble:
         at: When it was to start.
         state: How it ended.
         message: Why.
-        command: The command that repairs it; None if there is none.
+        repair: The command that repairs it, or a sentence on what to do; None if nothing is known.
         work: What it was to do; None if it is not a `classify` run.
     """
 
@@ -135,7 +135,7 @@ class Trouble:
     at: datetime
     state: str
     message: str
-    command: str | None
+    repair: str | None
     work: Work | None
 
 
@@ -212,7 +212,7 @@ def _trouble(run: FlowRun, flow: str, nightly: DeploymentResponse | None) -> Tro
         at=run.expected_start_time or run.state.timestamp,
         state=run.state.name.lower() if run.state.name else "failed",
         message=_NO_SENTENCE.sub("", run.state.message or ""),
-        command=_repair(run, flow, nightly),
+        repair=_repair(run, flow, nightly),
         work=_work(run) if flow == "classify" else None,
     )
 

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -9,8 +10,9 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
-from prefect.states import Completed, Failed
+from prefect.states import Completed, Crashed, Failed
 
+from flows.cli.repeat import repeat_flow
 from flows.cli.schedule import with_nightly
 from flows.run.names import TAG
 from flows.schedule.catch_up import Night, start_night
@@ -127,6 +129,69 @@ def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine
 
     client.create_flow_run(backfill, parameters=parameters, tags=[TAG], state=Completed())
     assert str(flow_run.id)[:8] not in page().partition("so far")[0]
+
+
+def test_a_crashed_run_is_repeated_with_invalid_rows_left_out_again(client, page, engine):
+    from flows.classify import classify  # noqa: PLC0415
+
+    parameters = {"manifest": f"/no/{secrets.token_hex(6)}.parquet", "dataset": "blemished", "keep_going": True}
+    crashed = client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Crashed(message="Killed."))
+    facts = FACTS | {"manifest_uri": f"/no/{secrets.token_hex(6)}.parquet", "dataset": "unknown", "jobs_rejected": 2}
+    unknown = uuid4()  # to Prefect
+    open_run(engine, run_id=unknown, spec=SPEC, facts=facts)
+    close_run(engine, unknown, state="failed", message="Postgres was away.")
+
+    lines = page().splitlines()
+
+    for run_id, about in ((crashed.id, parameters), (unknown, facts)):
+        [trouble] = [number for number, line in enumerate(lines) if f"({str(run_id)[:8]})" in line]
+        manifest = about.get("manifest") or about["manifest_uri"]
+        assert lines[trouble + 1] == f"    reelabel classify {manifest} --dataset {about['dataset']} --keep-going"
+
+
+REPEATED = [
+    (
+        "evaluate",
+        {"manifest": "m.parquet", "samplers": ["keyframes", "qwen3_vl,fps=4"], "models": ["a b"], "references": False},
+        "reelabel evaluate m.parquet --sampler keyframes --sampler qwen3_vl,fps=4 --model 'a b' --no-references",
+    ),
+    (
+        "survey",
+        {"manifest": "m.parquet", "overrides": {"sampling": {"num_frames": 4}}, "keep_going": True},
+        "reelabel manifest survey m.parquet --sample 2000 --num-frames 4 --keep-going",
+    ),
+    ("survey", {"manifest": "m.parquet", "sample": None}, "reelabel manifest survey m.parquet"),
+    (
+        "survey",
+        {"manifest": "m.parquet", "overrides": {"model": "m"}},
+        "Start it again in the Prefect UI: reelabel manifest survey takes the model of the settings.",
+    ),
+    (
+        "describe",
+        {"manifest": "m.parquet", "keep_going": True},
+        "reelabel describe m.parquet --keep-going",
+    ),
+    (
+        "backfill",
+        {"manifest": "m.parquet", "ids_file": "ids of it.txt"},
+        "reelabel backfill --ids-file 'ids of it.txt' --manifest m.parquet",
+    ),
+    (
+        "backfill",
+        {"manifest": "m.parquet", "ids_file": "s3://b/ids.txt", "force": True},
+        "Save s3://b/ids.txt as ids.txt, then: reelabel backfill --ids-file ids.txt --manifest m.parquet --force",
+    ),
+    ("watch", {"manifests": "s3://b/*.parquet"}, "It looks again by itself, unless watch/manifests is paused."),
+]
+
+
+@pytest.mark.parametrize(("flow", "parameters", "repair"), REPEATED)
+def test_each_flow_has_a_command_that_is_understood_or_a_sentence(flow, parameters, repair):
+    assert repeat_flow(flow, parameters) == repair
+    repeated = repair.rpartition("then: ")[2]
+    if repeated.startswith("reelabel "):
+        refused = reelabel(os.environ, *shlex.split(repeated)[1:], "--no-such-option")
+        assert "No such option: --no-such-option" in refused.stderr  # the first one that is not understood
 
 
 def test_a_failed_run_leaves_the_list_once_its_manifest_is_finished(client, page):
