@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import replace
 from functools import partial
@@ -13,18 +14,19 @@ from flows.cli.console import OUT, cell, print_line, print_notice
 from flows.cli.context import connected, running_services, startup_errors
 from flows.cli.repeat import command
 from flows.cli.survey import progress
-from flows.run.request import RunRequest, resolve_spec
-from flows.run.spec import native_warning
-from infra.embedded import ServiceName
+from flows.run.request import RunRequest
+from infra.embedded import ServiceName, export
+from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
+from tasks.domain import RunSpec
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
-from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import open_jobs
-from tasks.model.backend import backend_of, require_media
+from tasks.results.audit import audit_jobs
+from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.forecast import past_pace
 from tasks.results.pending import pending_jobs
 from tasks.survey.clips import draw_clips
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
     from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
-    from tasks.domain import RunSpec
     from tasks.manifest.table import JobTable
     from tasks.survey.clips import ManifestClips
     from tasks.survey.survey import Survey
@@ -53,33 +54,51 @@ def forecast_classify(
     """Print what `classify` would answer, what its videos are, and what it costs; return the exit code.
 
     Returns:
-        1 if videos of the clips that were looked at cannot be used, so that the run will end so; otherwise 0.
+        1 if the run will end so: it leaves rows or failed jobs out, or videos of the clips that were looked at cannot
+        be used; otherwise 0.
 
     Raises:
         ManifestError: The manifest cannot be used.
-        ConfigurationError: The options conflict, or a service is unreachable.
+        ModelError: The model cannot be used.
+        ConfigurationError: The run would be refused, or a service is unreachable.
     """
     named = dataset or dataset_name(manifest)
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings:
         with startup_errors():
             prepare_database(settings.database)
-        card, spec = resolve_spec(RunRequest(kind="classify", manifest=manifest, overrides=overrides), settings)
-        if warning := native_warning(card, settings, overrides):
-            print_notice(f"{warning}.")
+        os.environ.update(export(settings))
+        from flows.run.context import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
+        from flows.run.purposes.questions import Questions  # noqa: PLC0415
+
+        request = RunRequest(
+            kind="classify",
+            manifest=absolute_uri(manifest),
+            dataset=dataset,
+            overrides=overrides,
+            keep_going=keep_going,
+        )
+        purpose = Questions()
         objects = ObjectStore(settings.store, settings.web)
         with (
             connected(settings) as engine,
-            open_jobs(manifest, objects, keep_going=keep_going) as jobs,
+            open_jobs(request.manifest, objects, keep_going=keep_going) as jobs,
             progress() as note,
         ):
-            require_cuttable(jobs, spec, manifest=manifest)
-            require_media(backend_of(settings), spec, jobs.media, settings)
             note("Reading the manifest", 0, 0)
+            card, spec = purpose.resolve(request, settings)
+            assert isinstance(spec, RunSpec)
+            purpose.check_jobs(jobs, spec, manifest=request.manifest, settings=settings)
+            purpose.check_backend(card, settings)
+            reject_reused_ids(engine, request, purpose, jobs)
+            escalation_margin(engine, spec)  # raises if the margin was never fitted
+            for doubt in purpose.doubts(request, settings, card):
+                print_notice(f"{doubt}.")
             wanted = jobs if force else _pending(jobs, engine, settings, dataset=named, spec=spec)
+            failures = _count_failures(jobs.chosen(~wanted.here), engine, dataset=named, spec=spec)
             drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
             look = replace(_LOOK, chunk_s=spec.chunk_s)
             survey = survey_clips(manifest, drawn, settings, spec.sampling, look, note=note) if drawn else None
-            lines = list(_lines(jobs, drawn, named, engine, spec))
+            lines = list(_lines(jobs, drawn, named, engine, spec, failures=failures))
     for line in lines:
         print_line(line)
     if survey:
@@ -87,7 +106,7 @@ def forecast_classify(
     given = {"dataset": dataset, "overrides": overrides, "force": force, "keep_going": keep_going}
     if drawn:
         print_line(f"To answer them: {command('classify', manifest, **given)}")
-    return 1 if survey and survey.failed else 0
+    return 1 if failures or len(jobs.rejects) or (survey and survey.failed) else 0
 
 
 def _pending(jobs: JobTable, engine: Engine, settings: Settings, *, dataset: str, spec: RunSpec) -> JobTable:
@@ -100,17 +119,37 @@ def _pending(jobs: JobTable, engine: Engine, settings: Settings, *, dataset: str
     )
 
 
-def _lines(jobs: JobTable, drawn: ManifestClips | None, dataset: str, engine: Engine, spec: RunSpec) -> Iterator[str]:
-    """Yield sentences on the jobs: how many, and for how long past runs would answer them."""
+def _count_failures(standing: JobTable, engine: Engine, *, dataset: str, spec: RunSpec) -> int:
+    """Count the jobs that will not be asked again because they failed, as the run's summary does."""
+    if not len(standing):
+        return 0
+    return audit_jobs(engine, dataset=dataset, spec_id=spec.spec_id, jobs=standing.parts()).failures
+
+
+def _lines(
+    jobs: JobTable, drawn: ManifestClips | None, dataset: str, engine: Engine, spec: RunSpec, *, failures: int
+) -> Iterator[str]:
+    """Yield sentences on the jobs: how many, and for how long past runs would answer them.
+
+    Args:
+        jobs: Those of the manifest.
+        drawn: Those to answer; None if there are none.
+        dataset: The dataset.
+        engine: The database.
+        spec: The run's spec.
+        failures: How many jobs have a lasting failure, and are not asked again.
+    """
     wanted = drawn.jobs if drawn else 0
     videos = pluralize(drawn.videos, "video") if drawn else "0 videos"
     yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {dataset}."
     if standing := len(jobs) - wanted:
         yield f"Skipping {pluralize(standing, 'job')} that have ended already; --force includes those with a label."
+    if failures:
+        yield f"{failures:,} of these failed, so that the run ends with exit code 1."
     if wanted and spec.chunk_s is not None:
         yield f"Each job is asked about in chunks of {spec.chunk_s:g} s, by the rule {spec.chunk_rule}."
     if rejected := len(jobs.rejects):
-        yield f"Leaving out {pluralize(rejected, 'invalid row')}."
+        yield f"Leaving out {pluralize(rejected, 'invalid row')}, so that the run ends with exit code 1."
     host = socket.gethostname()
     pace = past_pace(engine, dataset=dataset, spec_id=spec.spec_id, host=host)
     if wanted and pace.jobs:

@@ -113,7 +113,7 @@ def classify(
         typer.Option(
             "--dry-run",
             help="Answer nothing; look at a sample of the videos for up to half a minute, and report what keyframes "
-            "show of them and what the run costs; exit 1 if some cannot be used.",
+            "show of them and what the run costs; exit as the run would, as far as that shows.",
         ),
     ] = False,
 ) -> None:

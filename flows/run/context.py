@@ -103,8 +103,7 @@ def open_run_context(
         prepare_database(settings.database)
         database = connect(settings.database)
         try:
-            if request.dataset is None:
-                _reject_reused_ids(database, run, purpose, manifest_uri=request.manifest, jobs=jobs)
+            reject_reused_ids(database, request, purpose, jobs)
             refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
             close_lost_runs(database)
             ledger = ledger or WallClockProfile()
@@ -153,12 +152,18 @@ def _run_key(request: RunRequest, spec: Spec, *, model: str) -> RunKey:
     )
 
 
-def _reject_reused_ids(database: Engine, run: RunKey, purpose: Purpose, *, manifest_uri: str, jobs: JobTable) -> None:
-    """Reject a manifest whose default dataset holds the rows of another one with the same file name."""
-    describes = not purpose.has_questions
-    count = count_reused_ids(database, dataset=run.dataset, manifest_uri=manifest_uri, jobs=jobs, describes=describes)
+def reject_reused_ids(database: Engine, request: RunRequest, purpose: Purpose, jobs: JobTable) -> None:
+    """Reject a manifest whose default dataset holds the rows of another one with the same file name.
+
+    Raises:
+        ConfigurationError: It does.
+    """
+    if request.dataset is not None:
+        return
+    dataset, describes = dataset_name(request.manifest), not purpose.has_questions
+    count = count_reused_ids(database, dataset=dataset, manifest_uri=request.manifest, jobs=jobs, describes=describes)
     if count:
         raise ConfigurationError(
-            f"Dataset {run.dataset} holds {'descriptions' if describes else 'labels'} of another manifest for "
-            f"{count:,} of these job ids; name another dataset, or name {run.dataset} to replace them.",
+            f"Dataset {dataset} holds {'descriptions' if describes else 'labels'} of another manifest for "
+            f"{count:,} of these job ids; name another dataset, or name {dataset} to replace them.",
         )

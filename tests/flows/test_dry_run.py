@@ -1,0 +1,103 @@
+"""`classify --dry-run` ends as the run does: with its exit code, and with its refusal."""
+
+import polars as pl
+import pytest
+
+from tests.clips import make_clip
+from tests.command_line import reelabel as run_command
+from tests.flows.runs import served_by
+from tests.stub_server import serve_stub
+
+__all__ = ["make_clip"]
+
+pytestmark = pytest.mark.xdist_group("test_dry_run")
+_NOBODY = "http://127.0.0.1:1/v1"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serve_stub() as url:
+        yield url
+
+
+@pytest.fixture
+def classify(own_environment, server, tmp_path, monkeypatch):
+    """Run `classify`, with a server that answers unless another is named."""
+    monkeypatch.chdir(tmp_path)  # where lists of rejected rows are written
+    environment = served_by(server, own_environment) | {"COLUMNS": "200"}
+    return lambda *arguments, **settings: run_command(environment | settings, "classify", *arguments)
+
+
+@pytest.fixture
+def write(tmp_path, make_clip):
+    """Write a manifest with one question for each video; None is a good one."""
+
+    def write(name, *videos, prompt="Which?"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        rows = {
+            "job_id": [f"j{number}" for number in range(len(videos))],
+            "video_uri": [str(make_clip()) if video is None else video for video in videos],
+            "prompt": [prompt] * len(videos),
+            "choices": [["yes", "no"]] * len(videos),
+        }
+        pl.DataFrame(rows).write_parquet(path)
+        return str(path)
+
+    return write
+
+
+def both(classify, *arguments, **settings):
+    dry = classify(*arguments, "--dry-run", **settings)
+    return dry, classify(*arguments, **settings)
+
+
+def test_a_run_that_will_be_well(classify, write):
+    dry, real = both(classify, write("well.parquet", None))
+
+    assert (dry.returncode, real.returncode) == (0, 0), dry.stderr + real.stderr
+
+
+def test_a_run_that_leaves_rows_out(classify, write):
+    manifest = write("blemished.parquet", None, "")
+
+    dry, real = both(classify, manifest, "--keep-going")
+
+    assert (dry.returncode, real.returncode) == (1, 1), dry.stderr + real.stderr
+    assert "Leaving out 1 invalid row, so that the run ends with exit code 1." in dry.stdout
+
+
+def test_a_run_that_has_nothing_to_do_but_failures_to_tell_of(classify, write):
+    manifest = write("failed.parquet", None, "/no/video.mp4")
+    classify(manifest)
+
+    dry, real = both(classify, manifest)
+
+    assert (dry.returncode, real.returncode) == (1, 1), dry.stderr + real.stderr
+    assert "Would answer 0 jobs" in dry.stdout
+    assert "1 of these failed, so that the run ends with exit code 1." in dry.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "said"),
+    [
+        (["--escalate-below", "fitted"], {}, "No margin was fitted for this spec"),
+        ([], {"REELABEL_SERVER_URL": _NOBODY, "REELABEL_SERVER_MAX_ATTEMPTS": "1"}, _NOBODY),
+    ],
+)
+def test_a_run_that_is_refused(classify, write, options, settings, said):
+    dry, real = both(classify, write("refused.parquet", None), *options, **settings)
+
+    assert (dry.returncode, real.returncode) == (2, 2), dry.stdout + real.stdout
+    assert said in dry.stderr
+    assert dry.stderr.strip() == real.stderr.strip()  # the first leaves a line for its progress
+
+
+def test_a_run_that_would_replace_the_labels_of_another_manifest(classify, write):
+    assert classify(write("one/same.parquet", None)).returncode == 0
+
+    dry, real = both(classify, write("two/same.parquet", None, prompt="Which one?"))
+
+    assert (dry.returncode, real.returncode) == (2, 2), dry.stdout + real.stdout
+    assert "Dataset same holds labels of another manifest for 1 of these job ids" in dry.stderr
+    assert dry.stderr.strip() == real.stderr.strip()  # the first leaves a line for its progress
