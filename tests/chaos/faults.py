@@ -12,9 +12,14 @@ from infra.embedded import ServiceName
 from tests.chaos.files import (
     age_frame_files,
     forge_frame_files,
+    forge_index_files,
     forge_plan_files,
     swap_frame_files,
+    swap_index_files,
+    swap_plan_shards,
     truncate_frame_files,
+    truncate_index_files,
+    truncate_plan_files,
 )
 from tests.chaos.world import kill
 
@@ -205,7 +210,12 @@ FAULTS = (
     Fault("frame files forged", forge_frame_files, needs="cache"),
     Fault("frame files of other versions", age_frame_files, needs="cache"),
     Fault("frame files truncated", truncate_frame_files, needs="cache"),
+    Fault("index files swapped", swap_index_files, needs="cache"),
+    Fault("index files forged", forge_index_files, needs="cache"),
+    Fault("index files truncated", truncate_index_files, needs="cache"),
     Fault("plan files forged", forge_plan_files, needs="run"),
+    Fault("plan files swapped", swap_plan_shards, needs="run"),
+    Fault("plan files truncated", truncate_plan_files, needs="run"),
     Fault("service killed", lambda world, _pid, _rng: world.service.kill(), needs="sessions"),
     Fault("service ended in order", lambda world, _pid, _rng: world.service.end(), needs="sessions"),
     Fault("Postgres away", _away("database"), needs="sessions"),

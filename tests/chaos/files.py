@@ -1,22 +1,40 @@
-"""Files on the store that someone else alters: frame files before a run reads them, and plan files during it."""
+"""Files on the store that someone else alters: of the cache before a run reads them, and of plans during it."""
 
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
 
 from reelabel.errors import ReelabelError
+from reelabel.frames.cache_key import index_key
 from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.object_store import ObjectStore
-from tasks.frame_cache.eviction import cached_files
+from tasks.frame_cache.eviction import cached_files, kind_of
+from tasks.manifest.plan_file import SHARDS_PER_FILE
 from tests.reelabel.frames.rewrite import rewrite
 
-_ALTERED = 8
+_FRAME_FILES, _INDEX_FILES = "frame file", "index file"
+_MOST = {_FRAME_FILES: 8, _INDEX_FILES: 2}  # there are few index files, and several faults may alter some
+_ENDS = np.dtype("<u8")
 
 
 def copy_cache(settings, source_uri, target_uri):
-    """Copy all files of a frame cache into another one; their seals stay valid."""
-    objects = ObjectStore(settings)
+    """Copy all files of a frame cache into another one; their seals stay valid.
+
+    Returns:
+        The key of each frame file's index file, by the frame file's new URI; there need not be such a file.
+    """
+    objects, index_keys = ObjectStore(settings), {}
     for info in cached_files(objects, source_uri):
-        objects.replace(info.uri.replace(source_uri, target_uri, 1), objects.read(info.uri))
+        uri, data = info.uri.replace(source_uri, target_uri, 1), objects.read(info.uri)
+        objects.replace(uri, data)
+        if kind_of(info) == _FRAME_FILES:
+            file = decode_frame_file(data)
+            index_keys[uri] = index_key(source_uri=file.source_uri, fingerprint=file.fingerprint)
+    return index_keys
 
 
 def _key_of(uri):
@@ -29,6 +47,13 @@ def _forge(data, key, _seal):
     return embed_seal(file.replace_pixels(file.read_pixels()[::-1], encoding=file.encoding), NO_KEY, key)
 
 
+def _forge_index(data, key, seal):
+    """Put each keyframe in the place of the one before, and do everything else right but for the key."""
+    table = decode_index(seal.unwrap(key, data))
+    forged = replace(table, pos=np.roll(table.pos, 1), size=np.roll(table.size, 1))
+    return NO_KEY.wrap(key, encode_index(forged))
+
+
 def _age(data, key, seal):
     """Return the file as another version of FFmpeg's libraries made it."""
     return rewrite(data, seal=seal, name=key, decoder={"av": "1.0"})
@@ -38,16 +63,26 @@ def _truncate(data, _key, _seal):
     return data[: len(data) // 2]
 
 
-def _alter(world, rng, change):
-    """Change frame files of the current trial that no other fault has altered; return whether there were any."""
+def _alter(kind, change, world, _pid, rng):
+    """Change some of the trial's files of one kind, each of which its run reads; return whether there were any."""
     settings = world.settings.store
     objects = ObjectStore(settings)
-    found = [info.uri for info in cached_files(objects, world.trial_uri) if info.uri not in world.altered]
-    chosen = rng.sample(found, min(_ALTERED, len(found)))
+    found = [info.uri for info in cached_files(objects, world.trial_uri) if kind_of(info) == kind]
+    found = [uri for uri in found if _is_intact(world, uri)]
+    chosen = rng.sample(found, min(_MOST[kind], len(found)))
     for uri, data in change(objects, chosen, settings.seal):
         objects.replace(uri, data)
         world.altered.add(uri)
+        if kind == _INDEX_FILES:  # it is read only to make a frame file
+            objects.remove(next(each for each, key in world.index_keys.items() if key == _key_of(uri)))
     return bool(chosen)
+
+
+def _is_intact(world, uri):
+    """Return whether no fault has altered a file, or one by which its alteration could be found out first."""
+    if uri in world.index_keys:
+        return not {uri, f"{world.trial_uri}/{world.index_keys[uri]}"} & world.altered
+    return not {uri, *(each for each, key in world.index_keys.items() if key == _key_of(uri))} & world.altered
 
 
 def _each(alter):
@@ -55,31 +90,58 @@ def _each(alter):
         for uri in uris:
             yield uri, alter(objects.read(uri), _key_of(uri), seal)
 
-    return lambda world, _pid, rng: _alter(world, rng, change)
+    return change
 
 
 def _rotated(objects, uris, _seal):
     """Put each file in the place of the next."""
     data = [objects.read(uri) for uri in uris]
-    return zip(uris, data[1:] + data[:1], strict=True)
+    return zip(uris, data[1:] + data[:1], strict=True) if len(uris) > 1 else ()
 
 
-def swap_frame_files(world, _pid, rng):
-    """Put frame files in the place of others."""
-    return _alter(world, rng, _rotated)
+swap_frame_files, forge_frame_files, age_frame_files, truncate_frame_files = (
+    partial(_alter, _FRAME_FILES, change) for change in (_rotated, _each(_forge), _each(_age), _each(_truncate))
+)
+swap_index_files, forge_index_files, truncate_index_files = (
+    partial(_alter, _INDEX_FILES, change) for change in (_rotated, _each(_forge_index), _each(_truncate))
+)
 
 
-forge_frame_files, age_frame_files, truncate_frame_files = map(_each, (_forge, _age, _truncate))
-
-
-def forge_plan_files(world, _pid, rng):
-    """Change a byte of each plan file."""
+def _alter_plans(alter, world, _pid, rng):
+    """Change each plan file; return whether there were any."""
     struck = False
     objects = ObjectStore(world.settings.store)
     with suppress(ReelabelError):  # removed in the meantime, as the run has ended
         for info in objects.list(f"{world.trial_uri}/plans"):
-            data = bytearray(objects.read(info.uri))
-            data[rng.randrange(len(data) // 2)] ^= 1
-            objects.replace(info.uri, bytes(data))
-            struck = True
+            data = objects.read(info.uri)
+            altered = alter(data, rng)
+            if altered != data:
+                objects.replace(info.uri, altered)
+                struck = True
     return struck
+
+
+def _change_a_byte(data, rng):
+    changed = bytearray(data)
+    changed[rng.randrange(len(data) // 2)] ^= 1
+    return bytes(changed)
+
+
+def _rotate_shards(data, _rng):
+    """Put each shard in the place of the next, all of them with their valid seals."""
+    ends_at = len(data) - SHARDS_PER_FILE * _ENDS.itemsize
+    if ends_at < 0:  # not a file of shards
+        return data
+    ends = np.frombuffer(data[ends_at:], _ENDS)
+    used = ends[ends > 0].tolist()
+    shards = [data[start:end] for start, end in zip([0, *used], used, strict=False)]
+    shards = shards[1:] + shards[:1]
+    ends = np.zeros_like(ends)
+    ends[: len(shards)] = np.cumsum([len(shard) for shard in shards])
+    return b"".join((*shards, ends.tobytes()))
+
+
+forge_plan_files, swap_plan_shards, truncate_plan_files = (
+    partial(_alter_plans, alter)
+    for alter in (_change_a_byte, _rotate_shards, lambda data, _rng: data[: len(data) // 2])
+)

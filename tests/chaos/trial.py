@@ -45,7 +45,7 @@ class Outcome:
         by_chunks: Whether each chunk of a clip was asked about.
         struck: How often each fault was injected.
         tries: Number of attempts until the run succeeded.
-        altered: Number of frame files in its cache that were altered before the run.
+        altered: Number of frame and index files in its cache that were altered before the run.
         remade: Number of videos whose files were made again, as the rows of its runs say.
         ran_s: Seconds of the last attempt.
         retried_failures: Failed jobs retried by `backfill --failed`.
@@ -74,7 +74,7 @@ class Outcome:
     def facts(self):
         """What became of it."""
         return (
-            f"{self.tries} tries, {self.altered} frame files altered and {self.remade} made again, "
+            f"{self.tries} tries, {self.altered} cached files altered and {self.remade} made again, "
             f"{self.retried_failures} failures retried"
         )
 
@@ -131,7 +131,7 @@ class Trial:
         self._retry_failures(outcome)
         self._check(outcome, labels)
         if is_told and outcome.remade != outcome.altered:  # else the run may have been killed before it could tell
-            outcome.wrong.append(f"{outcome.altered} frame files were altered, but {outcome.remade} videos made again")
+            outcome.wrong.append(f"{outcome.altered} cached files were altered, but {outcome.remade} videos made again")
         outcome.seconds = time.monotonic() - began
         return outcome
 
@@ -139,11 +139,11 @@ class Trial:
         if not faults:
             return
         undisturbed = f"{self.world.settings.store.uri}/{_dataset(0, by_chunks=self._by_chunks)}"
-        copy_cache(self.world.settings.store, undisturbed, self.world.trial_uri)
+        self.world.index_keys = copy_cache(self.world.settings.store, undisturbed, self.world.trial_uri)
         for fault in faults:
-            assert fault.strike(self.world, None, rng)
-            outcome.struck[fault.name] += 1
-            self._log_line(f"{fault.name} before the run")
+            if fault.strike(self.world, None, rng):  # earlier ones may have left nothing to alter
+                outcome.struck[fault.name] += 1
+                self._log_line(f"{fault.name} before the run")
         outcome.altered = len(self.world.altered)
 
     def _run(self, planned, rng, outcome):

@@ -18,6 +18,7 @@ from infra.basic_auth import basic_auth_headers
 from infra.embedded import ServiceName, export, start, stop
 from infra.embedded.home import Home
 from infra.settings import Settings
+from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import make_demo
 from tests.chaos.gate import Gate
@@ -26,7 +27,10 @@ from tests.vllm_server import KEY, serve_tiny_model
 ROOT = Path(__file__).parents[2]
 _SERVERS = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
 _WATCH_S = 0.5
-_STORE_MIB = 256
+_STORE_MIB = 288
+# So many of the clips are so large that they are read by ranges, which leaves index files.
+_LARGE_CLIPS = 12
+_FREE_SPACE = RANGES_MIN_BYTES.to_bytes(4) + b"free" + bytes(RANGES_MIN_BYTES - 8)  # of an MP4
 _SHARD_JOBS = 50
 _LEASE_S = 15
 
@@ -41,7 +45,8 @@ class World:
         store: Gate in front of S3.
         settings: Settings of runs, which go through the gates.
         trial_uri: Store of the current trial.
-        altered: URIs of its frame files that faults have altered.
+        altered: URIs of its frame and index files that faults have altered.
+        index_keys: Keys of the index files of its frame files' videos, by the frame files' URIs.
         disk: Mount point of the S3 server's own disk; None if it could not be mounted.
     """
 
@@ -56,7 +61,7 @@ class World:
         self.service, self.cameras = None, ()
         self._wanted = wanted
         self.trial_uri = ""
-        self.altered = set()
+        self.altered, self.index_keys = set(), {}
         self._folder = folder
         self._own = Settings(home=folder / "home")
         self._ended = threading.Event()
@@ -122,8 +127,9 @@ class World:
         folder = self._folder / "clips"
         jobs = make_demo(folder, seed=seed, clips=clips, uri_prefix=root)
         objects = ObjectStore(self.settings.store)
+        large = sorted(folder.glob("*.mp4"))[:_LARGE_CLIPS]
         for path in sorted(folder.iterdir()):
-            objects.replace(f"{root}/{path.name}", path.read_bytes())
+            objects.replace(f"{root}/{path.name}", path.read_bytes() + (_FREE_SPACE if path in large else b""))
         return f"{root}/manifest.parquet", jobs
 
     def start_run(self, arguments, log, **changes):
