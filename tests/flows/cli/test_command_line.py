@@ -201,22 +201,20 @@ def runs_of(settings, dataset):
     ("arguments", "dataset"),
     [
         pytest.param(["classify", "{manifest}", "--dataset", "stopped", "--force"], "stopped", id="in this process"),
+        pytest.param(["describe", "{manifest}", "--dataset", "undescribed"], "undescribed", id="that describes"),
+        pytest.param(
+            ["backfill", "--missing", "--manifest", "{manifest}", "--dataset", "unanswered"],
+            "unanswered",
+            id="of a backfill",
+        ),
         pytest.param(["demo", "--clips", "24"], "demo", id="by a worker that continues"),
     ],
 )
 def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path, arguments, dataset):
     manifest, silent = endless
     environment = os.environ | export(prefect_services) | SETTINGS | {"REELABEL_WEB_ALLOW_NETWORKS": '["127.0.0.1/32"]'}
-    command = [sys.executable, "-m", "flows.cli.main", *[argument.format(manifest=manifest) for argument in arguments]]
     earlier = runs_of(prefect_services, dataset)
-    process = subprocess.Popen(
-        command,
-        env=environment | {"TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = start(environment | {"TMPDIR": str(tmp_path)}, *(each.format(manifest=manifest) for each in arguments))
     deadline = time.monotonic() + 120
     while not (begun := runs_of(prefect_services, dataset) - earlier) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -233,6 +231,44 @@ def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path,
         assert client.read_flow_run(run_id).state.is_final()
     assert "This run is cancelled: Stopped by the user." in reelabel(environment, "results", str(run_id)).stdout
     assert list(tmp_path.glob("reelabel-*")) == []
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("arguments", "server"),
+    [
+        pytest.param(["survey", "{manifest}"], {}, id="survey"),
+        pytest.param(
+            ["import", "s3://bucket/videos", "jobs.parquet", "--layout", "folder", "--prompt", "?", "--choices", "a|b"],
+            {"REELABEL_STORE_ENDPOINT_URL": "http://127.0.0.1:{port}"},
+            id="import",
+        ),
+    ],
+)
+def test_ctrl_c_ends_a_command_that_waits_for_a_server(environment, endless, arguments, server):
+    manifest, silent = endless
+    given = {name: value.format(port=silent.getsockname()[1]) for name, value in server.items()}
+    given["REELABEL_WEB_ALLOW_NETWORKS"] = '["127.0.0.1/32"]'
+    process = start(environment | given, "manifest", *(each.format(manifest=manifest) for each in arguments))
+
+    with silent.accept()[0]:
+        os.killpg(process.pid, signal.SIGINT)
+        printed, said = process.communicate(timeout=300)
+
+    assert process.returncode == 130
+    assert (printed, said.strip()) == ("", "Stopped. Run the same command again to continue.")
+
+
+def start(environment, *arguments):
+    """Start a command in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli.main", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def test_help_and_version_are_printed(environment):
