@@ -19,8 +19,8 @@ from prefect.runtime import flow_run as current_run
 from prefect.states import Completed
 
 from flows.run.arrival import ARRIVED, ERROR_SUFFIX
-from flows.run.names import ON_DEMAND
-from flows.run.parameters import Dataset, Manifest
+from flows.run.names import on_demand
+from flows.run.parameters import Dataset, Manifest, Starts
 from flows.run.result import completed_state
 from flows.run.sentence import failing_in_a_sentence
 from infra.database.connect import connect
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
+
+    from infra.settings.schedule import Started
 
 # Limits the first scan of a prefix that is already full of manifests.
 _MAX_AT_ONCE = 100
@@ -83,12 +85,13 @@ def watch_run_name() -> str:
     validate_parameters=False,
 )
 @failing_in_a_sentence
-def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
+def watch(manifests: Manifest, dataset: Dataset = None, starts: Starts = "classify") -> State[str]:
     """Start a run for each manifest that is new or has changed.
 
     Args:
         manifests: Glob of the manifests: s3://bucket/in/*.parquet, or a path.
         dataset: Dataset of their jobs; if empty, each manifest's file name.
+        starts: What is started: classify, which answers their questions, or describe, which needs none.
     """
     settings = load_settings()
     prepare_database(settings.database)
@@ -96,7 +99,7 @@ def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
     try:
         with get_client(sync_client=True) as client:
             objects = ObjectStore(settings.store, settings.web)
-            started = start_new_runs(client, engine, objects, manifests=manifests, dataset=dataset)
+            started = start_new_runs(client, engine, objects, manifests=manifests, dataset=dataset, starts=starts)
     finally:
         engine.dispose()
     if not started:
@@ -107,7 +110,13 @@ def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
 
 
 def start_new_runs(
-    client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, manifests: str, dataset: str | None
+    client: SyncPrefectClient,
+    engine: Engine,
+    objects: ObjectStore,
+    *,
+    manifests: str,
+    dataset: str | None,
+    starts: Started = "classify",
 ) -> list[FlowRun]:
     """Start a run for each manifest whose content had no run yet, oldest first.
 
@@ -129,7 +138,8 @@ def start_new_runs(
             continue
         if len(started) == _MAX_AT_ONCE:
             break
-        flow_run = _start(client, info.uri, dataset, version=f"{info.uri} {info.fingerprint}", before=before)
+        version = f"{info.uri} {info.fingerprint}"
+        flow_run = _start(client, on_demand(starts), info.uri, dataset, version=version, before=before)
         record_started(engine, info, Arrival(flow_run_id=flow_run.id, content_digest=digest))
         started.append(flow_run)
     return started
@@ -148,12 +158,12 @@ def _digest(objects: ObjectStore, uri: str) -> str | None:
 
 
 def _start(
-    client: SyncPrefectClient, manifest: str, dataset: str | None, *, version: str, before: Arrival | None
+    client: SyncPrefectClient, name: str, manifest: str, dataset: str | None, *, version: str, before: Arrival | None
 ) -> FlowRun:
     try:
-        deployment = client.read_deployment_by_name(ON_DEMAND)
+        deployment = client.read_deployment_by_name(name)
     except ObjectNotFound:
-        raise ConfigurationError(f"Deployment {ON_DEMAND} does not exist; create it with `reelabel deploy`.") from None
+        raise ConfigurationError(f"Deployment {name} does not exist; create it with `reelabel deploy`.") from None
     return client.create_flow_run_from_deployment(
         deployment.id,
         parameters={"manifest": manifest, "dataset": dataset},

@@ -14,6 +14,7 @@ from infra.settings.base import SettingsSection
 from infra.settings.chunks import ChunkOptions
 from infra.settings.describe import DescribeOptions
 from infra.settings.sampling import SamplingOptions
+from infra.settings.schedule import Started
 from reelabel.validation import PLAIN_WORDS
 from tasks.results.selection import Selection
 
@@ -27,6 +28,7 @@ Samplers = Annotated[list[str], Field(min_length=1, max_length=50), PLAIN_WORDS]
 Models = Annotated[list[str], Field(max_length=20), PLAIN_WORDS]
 Baseline = Annotated[str | None, Field(max_length=200), PLAIN_WORDS]
 Sample = Annotated[Annotated[int, Field(ge=2)] | None, PLAIN_WORDS]
+Starts = Annotated[Started, PLAIN_WORDS]
 PlanId = Annotated[str | None, Field(max_length=36), PLAIN_WORDS]
 IdleTimeout = Annotated[float | None, Field(ge=0, le=86_400), PLAIN_WORDS]
 

@@ -180,9 +180,13 @@ def _nightly_descriptions(settings: Settings) -> NightlySettings:
 def _watch(settings: WatchSettings) -> dict[str, Any]:
     if settings.manifests and has_date_placeholders(settings.manifests):
         raise ConfigurationError(f"watch.manifests takes no placeholder: {settings.manifests}; write * in its place.")
-    parameters = {"manifests": absolute_uri(settings.manifests)} if settings.manifests else {}
+    parameters: dict[str, Any] = {name: getattr(settings, name) for name in _named(settings, "starts")}
+    if settings.manifests:
+        parameters["manifests"] = absolute_uri(settings.manifests)
+    if settings.dataset:
+        parameters["dataset"] = settings.dataset
     return {
-        "parameters": parameters | ({"dataset": settings.dataset} if settings.dataset else {}),
+        "parameters": parameters,
         "needs": "manifests",
         "timetable": Timetable(wanted=_cron("watch", settings.cron, "UTC"), named=_named(settings, "cron")),
         "limit": Limit(runs=1, strategy="CANCEL_NEW"),

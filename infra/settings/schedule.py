@@ -42,6 +42,8 @@ class _Names:
 
 Timezone = Annotated[str, Field(min_length=1), AfterValidator(_known_timezone), _Names]
 Cron = Annotated[str, AfterValidator(_with_fields)]
+# What a manifest that arrives starts: the flow whose deployment `on-demand` is run.
+Started = Literal["classify", "describe"]
 
 
 class NightlySettings(SettingsSection):
@@ -87,4 +89,7 @@ class WatchSettings(SettingsSection):
     dataset: Annotated[
         str | None, Field(max_length=200, description="Dataset of their jobs; defaults to each manifest's file name.")
     ] = None
+    starts: Annotated[
+        Started, Field(description="What is started for each manifest: classify, or describe for descriptions.")
+    ] = "classify"
     cron: Annotated[Cron, Field(description="When to look for new manifests.")] = "* * * * *"

@@ -15,7 +15,7 @@ from prefect.flow_engine import run_flow
 from prefect.states import Cancelled, Pending
 
 from flows.run.arrival import ARRIVED, broken_manifest_told
-from flows.run.names import ON_DEMAND
+from flows.run.names import on_demand
 from flows.run.sentence import failing_in_a_sentence
 from flows.schedule.deploy import deploy_flows
 from flows.watch import start_new_runs, watch
@@ -24,6 +24,7 @@ from infra.embedded import export
 from infra.errors import ManifestError
 from infra.settings import RunSettings
 from infra.settings.schedule import WatchSettings
+from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -55,8 +56,8 @@ def folder(prefect_services):
 def look(client, engine, objects, folder, deployed):  # noqa: ARG001 - what it starts
     """Look at the folder; what it starts is taken back, for nobody here needs its answers."""
 
-    def run(manifests=f"{folder}/*.parquet"):
-        started = start_new_runs(client, engine, objects, manifests=manifests, dataset="d")
+    def run(manifests=f"{folder}/*.parquet", **options):
+        started = start_new_runs(client, engine, objects, manifests=manifests, dataset="d", **options)
         for flow_run in started:
             client.set_flow_run_state(flow_run.id, Cancelled(), force=True)
         return started
@@ -92,6 +93,31 @@ def test_touching_or_rewriting_a_manifest_without_a_change_starts_nothing(look, 
         assert look(f"{tmp_path}/*.parquet") == []
     objects.replace(f"{folder}/b.parquet.error.txt", b"what is wrong with b.parquet")
     assert look(f"{folder}/*") == []
+
+
+def deployment_of(client, flow_run):
+    deployment = client.read_deployment(flow_run.deployment_id)
+    return f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
+
+
+def test_a_manifest_starts_the_flow_that_the_watch_names(look, client, objects, folder):
+    objects.replace(f"{folder}/a.parquet", b"one")
+    [answering] = look()
+    objects.replace(f"{folder}/b.parquet", b"two")
+    [describing] = look(starts="describe")
+
+    assert deployment_of(client, answering) == "classify/on-demand"
+    assert deployment_of(client, describing) == "describe/on-demand"
+    assert describing.parameters == {"manifest": f"{folder}/b.parquet", "dataset": "d"}
+    assert ARRIVED in describing.tags
+
+
+def test_a_watch_can_only_start_what_a_manifest_can(client, deployed):
+    assert "watch/manifests" in deployed
+    with pytest.raises(ConfigurationError, match=r"^Starts: must be 'classify' or 'describe'\.$"):
+        watch("s3://b/*.parquet", starts="backfill")
+    form = client.read_deployment_by_name("watch/manifests").parameter_openapi_schema["properties"]["starts"]
+    assert (form["title"], form["enum"], form["default"]) == ("Starts", ["classify", "describe"], "classify")
 
 
 @pytest.fixture
@@ -220,7 +246,7 @@ def test_the_limit_of_simultaneous_runs_holds_on_one_machine_and_not_in_remote_p
     def limit(*, pool=prefect_services.prefect.work_pool, **run):
         prefect = prefect_services.prefect.model_copy(update={"work_pool": pool})
         deploy_flows(prefect_services.model_copy(update={"run": RunSettings(**run), "prefect": prefect}))
-        found = client.read_deployment_by_name(ON_DEMAND).global_concurrency_limit
+        found = client.read_deployment_by_name(on_demand("classify")).global_concurrency_limit
         return found and found.limit
 
     assert limit() == 1

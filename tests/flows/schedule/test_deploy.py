@@ -44,7 +44,7 @@ def deploy(environment, client):  # noqa: ARG001 - without deployments
     return run
 
 
-NIGHTLY, WATCH = "classify/nightly", "watch/manifests"
+NIGHTLY, DESCRIBE, WATCH = "classify/nightly", "describe/nightly", "watch/manifests"
 
 
 def test_a_deploy_changes_only_what_it_names_and_reports_old_and_new_values(deploy, client):
@@ -86,6 +86,18 @@ def test_a_dated_manifest_has_a_dataset_for_each_date(deploy, client):
     assert named[1:] == ["dataset: clips-{scheduled_date} → all"]
     assert len(moved_again) == 2
     assert client.read_deployment_by_name(NIGHTLY).parameters["dataset"] == "all"
+
+
+def test_the_watch_starts_the_flow_that_the_settings_name_until_they_name_another(deploy, client):
+    created = deploy(WATCH, WATCH_MANIFESTS="s3://b/in/*.parquet", WATCH_STARTS="describe")
+    again = deploy(WATCH)
+    back = deploy(WATCH, WATCH_STARTS="classify")
+
+    assert "starts: describe" in created
+    assert again[1:] == []
+    assert back[1:] == ["starts: describe → classify"]
+    found = client.read_deployment_by_name(WATCH)
+    assert found.parameters == {"manifests": "s3://b/in/*.parquet", "starts": "classify"}
 
 
 def test_a_dry_run_changes_nothing_and_ends_with_the_command(environment, client):
