@@ -88,6 +88,34 @@ def test_a_dated_manifest_has_a_dataset_for_each_date(deploy, client):
     assert client.read_deployment_by_name(NIGHTLY).parameters["dataset"] == "all"
 
 
+def test_descriptions_have_a_manifest_a_dataset_and_a_time_of_their_own(deploy, client):
+    dated = "dt={scheduled_date}/*.parquet"
+    common = {"NIGHTLY_TIMEZONE": "Pacific/Kiritimati", "NIGHTLY_CRON": "0 1 * * *"}
+    lacking = deploy(DESCRIBE, "--manifest", f"s3://b/jobs/{dated}", "--dataset", "jobs", **common)
+    created = deploy(DESCRIBE, **common, DESCRIBE_NIGHTLY_MANIFEST=f"s3://b/clips/{dated}")
+    timed = deploy(DESCRIBE, **common, DESCRIBE_NIGHTLY_CRON="0 4 * * *", DESCRIBE_NIGHTLY_DATASET="clips")
+
+    assert lacking[0] == f"{DESCRIBE}: new, paused until it has a manifest"
+    assert "schedule: 0 1 * * * Pacific/Kiritimati" in lacking
+    assert created[1:] == [
+        "dataset: none → clips-{scheduled_date}",
+        f"manifest: none → s3://b/clips/{dated}",
+        "paused: yes → no",
+    ]
+    assert timed == [
+        f"{DESCRIBE}: changed, next run {next_at(4, 'Pacific/Kiritimati'):%Y-%m-%d %H:%M %Z}",
+        "dataset: clips-{scheduled_date} → clips",
+        "schedule: 0 1 * * * Pacific/Kiritimati → 0 4 * * * Pacific/Kiritimati",
+    ]
+    questions, descriptions = (client.read_deployment_by_name(name) for name in (NIGHTLY, DESCRIBE))
+    assert (questions.parameters["manifest"], questions.parameters["dataset"]) == (f"s3://b/jobs/{dated}", "jobs")
+    assert questions.schedules[0].schedule.cron == "0 1 * * *"
+    assert (descriptions.parameters["manifest"], descriptions.parameters["timezone"]) == (
+        f"s3://b/clips/{dated}",
+        "Pacific/Kiritimati",
+    )
+
+
 def test_the_watch_starts_the_flow_that_the_settings_name_until_they_name_another(deploy, client):
     created = deploy(WATCH, WATCH_MANIFESTS="s3://b/in/*.parquet", WATCH_STARTS="describe")
     again = deploy(WATCH)
