@@ -113,8 +113,17 @@ def test_each_chunk_of_a_film_is_described_and_its_cut_is_found(reelabel, videos
     assert change == pytest.approx(SCENE_S, abs=0.3)
 
 
-@pytest.mark.parametrize("options", [("--top-k", 2), ("--method", "published"), ("--scene-method", "ema")])
-def test_another_bank_top_k_or_method_decodes_and_embeds_nothing(describe, engine, options):
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--tags", PLACES),  # the last --tags counts
+        ("--top-k", 2),
+        ("--method", "published"),
+        ("--scene-method", "ema"),
+        ("--scene-threshold", 0.5),
+    ],
+)
+def test_another_bank_top_k_method_or_threshold_decodes_and_embeds_nothing(describe, engine, options):
     run = describe(*options)
 
     said = spoken(run)
