@@ -1,5 +1,6 @@
 """The demo, as a new user runs it: its own services, the deployment, one summary, nothing left behind."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command_line import reelabel_process
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("demo")]
 
@@ -32,11 +35,16 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(home):
+def environment(home):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("REELABEL_", "PREFECT_"))}
+    return clean | {"REELABEL_HOME": str(home), "COLUMNS": "80"}
+
+
+@pytest.fixture(scope="module")
+def run(environment):
     return subprocess.run(
         [sys.executable, "-m", "flows.cli.main", "demo", "--clips", "24"],
-        env=clean | {"REELABEL_HOME": str(home), "COLUMNS": "80"},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=500,
@@ -66,3 +74,17 @@ def test_the_demo_stops_what_it_started(run, home):
 def test_the_secrets_of_the_demo_are_private(run, home):
     assert run.returncode == 0
     assert home.stat().st_mode & 0o077 == 0
+
+
+def test_the_tags_of_the_demo_are_correct(run, environment):
+    runs = re.findall(r"reelabel results ([0-9a-f]{8})", run.stdout)
+    answered, described = (
+        json.loads(reelabel_process(environment, "results", run_id, "--format", "json").stdout) for run_id in runs
+    )
+    known = {row["job_id"]: row["answer"] for row in answered}
+    first = {row["job_id"]: json.loads(row["tags"])[0]["text"] for row in described}
+
+    right = [tag == f"a {known[f'{clip}-colour']} {known[f'{clip}-shape']}" for clip, tag in first.items()]
+
+    assert len(right) == 24
+    assert sum(right) >= 0.95 * len(right)
