@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import threading
@@ -24,6 +25,8 @@ _KILL_WAIT_S = 10.0
 _KILL_ROUNDS = 3
 _ZOMBIE = "Z"
 _NOBODY = ("", "-1")
+# Of Linux, unless net.ipv4.ip_local_port_range says otherwise.
+_SERVER_PORTS = range(10_000, 32_768)
 # Inherited by child processes, so that those of a service are found even after it has died.
 _MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
 _killing = threading.Event()
@@ -174,11 +177,14 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def free_port(preferred: int = 0) -> int:
-    """Return a free port on 127.0.0.1, `preferred` if it is free."""
+    """Return a free port on 127.0.0.1, `preferred` if it is free.
+
+    Any other is below those that the kernel gives to connections, one of which could take it before a server does.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", preferred))
+            probe.bind(("127.0.0.1", preferred or secrets.choice(_SERVER_PORTS)))
         except OSError:
             probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
