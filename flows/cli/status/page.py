@@ -94,7 +94,8 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
         if have_done:
             with _errors_shown(runs):
                 troubles = _without_repaired(bad, troubles, have_done)
-    return Group(_services(settings), *_troubles(bad, troubles), *plans, *runs)
+    attention = _troubles(bad, troubles, is_known=have_done is not None)
+    return Group(_services(settings), *attention, *plans, *runs)
 
 
 @contextmanager
@@ -134,8 +135,13 @@ def _without_repaired(
     return {**known, **{run_id: None for run_id, work in works.items() if work is not None and have_done(work)}}
 
 
-def _troubles(bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None]) -> Iterator[RenderableType]:
-    """List each run that failed, crashed or was lost, its sentence, and the command that repairs it."""
+def _troubles(
+    bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None], *, is_known: bool
+) -> Iterator[RenderableType]:
+    """List each run that failed, crashed or was lost, its sentence, and the command that repairs it.
+
+    That there is none is said only if the database has been read (`is_known`).
+    """
     rows = {run.run_id: run for run in bad if known.get(run.run_id, run) is not None}
     entries = [
         (run.started_at, f"{run.kind} {run.dataset}", run.state, run_id, run.message, _repair(run, known.get(run_id)))
@@ -147,7 +153,8 @@ def _troubles(bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None]) ->
         if each is not None and run_id not in rows
     ]
     if not entries:
-        yield cell("No run of the last 7 days is left failed, crashed or lost.")
+        if is_known:
+            yield cell("No run of the last 7 days is left failed, crashed or lost.")
         return
     yield cell("Needs attention:")
     for at, what, state, run_id, message, repair in sorted(entries, key=lambda entry: entry[0], reverse=True):
