@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
+
 from reelabel.coverage import measure_coverage
 from reelabel.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
@@ -134,3 +135,18 @@ class SampledFrames:
             raise ValueError(f"picks must be indices of {len(self.images)} images, got {self.picks.tolist()}")
         if self.deviation_s is not None and self.deviation_s.shape != self.picks.shape:
             raise ValueError(f"{self.picks.size} picks, but {self.deviation_s.size} deviations")
+
+
+def shown_pixels(images: npt.NDArray[np.uint8], picks: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Return the frames that the model is shown, in their order and with repeats.
+
+    Args:
+        images: The distinct frames; shape (N, H, W, 3).
+        picks: Which are shown; shape (M,).
+
+    Returns:
+        An array of shape (M, H, W, 3) that can be written to: `images` itself where each is shown once in its place,
+        as copying the frames of a video costs as much as a third of decoding them; else a copy.
+    """
+    is_each = len(picks) == len(images) and (np.diff(picks) == 1).all()
+    return images if is_each and images.flags.writeable else images[picks]

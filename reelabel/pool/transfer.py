@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from reelabel.pool.faults import InvalidAnswerError
+from reelabel.pool.memory_map import map_privately
 from reelabel.pool.messages import Codec, Frames, Stream, Table, clip
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER
@@ -184,7 +185,7 @@ def unpack_columns(columns: Sequence[Column], descriptor: int, *, max_bytes: int
     if size_bytes > max_bytes:
         raise InvalidAnswerError(f"{size_bytes:,} bytes of arrays")
     _require_sealed(descriptor, size_bytes)
-    memory = mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_COPY) if size_bytes else b""
+    memory = map_privately(descriptor, size_bytes) if size_bytes else b""
     arrays: Arrays = {}
     start = 0
     for column in columns:

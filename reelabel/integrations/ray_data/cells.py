@@ -10,6 +10,7 @@ import numpy as np
 from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.optional import require
+from reelabel.sampled_frames import shown_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,10 +36,10 @@ class OutputFormat:
     channels_first: bool = False
 
     def video(self, frames: SampledFrames) -> Any:  # noqa: ANN401 - a list, an array or a pair
-        """Convert the M frames shown to the model, with repeats."""
+        """Convert the M frames shown to the model, with repeats; arrays may be those of `frames`."""
         if self.kind == "packed":
             return video_input(frames)
-        pixels = frames.images[frames.picks]
+        pixels = shown_pixels(frames.images, frames.picks)
         if self.kind == "pil":
             images = require("PIL.Image", extra="images", purpose="The output format pil")
             return [images.fromarray(image) for image in pixels]

@@ -26,7 +26,6 @@ from reelabel.sources.options import S3Options, WebOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
     from pathlib import Path
 
     from reelabel.integrations.ray_data.worker import PrepareWorker
@@ -180,7 +179,7 @@ class PrepareVideo:
             return partial(self._wait, worker.start(uri, segment), uri)
         return partial(self._wait_for_all, [(worker.start(each, segment), each) for each in uri])
 
-    def _wait_for_all(self, several: Sequence[tuple[Future[SampledFrames], str]]) -> _Cells:
+    def _wait_for_all(self, several: Sequence[tuple[Callable[[], SampledFrames], str]]) -> _Cells:
         videos, metas = zip(*(self._wait(*each) for each in several), strict=True)
         return list(videos), list(metas)
 
@@ -198,10 +197,11 @@ class PrepareVideo:
         except SamplingRefusedError as error:
             return self._failed_cells(error, source="")
 
-    def _wait(self, frames: Future[SampledFrames], uri: str) -> _Cells:
+    def _wait(self, prepared: Callable[[], SampledFrames], uri: str) -> _Cells:
         source = redact_uri(uri)
         try:
-            return self._form.video(frames.result()), frame_metadata(frames.result(), source)
+            frames = prepared()
+            return self._form.video(frames), frame_metadata(frames, source)
         except Exception as error:  # noqa: BLE001 - any error of one video is reported on its row
             return self._failed_cells(error, source=source)
 

@@ -6,7 +6,8 @@ import atexit
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,14 @@ from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from reelabel.integrations.ray_data.options import PrepareOptions
     from reelabel.sampled_frames import SampledFrames
     from reelabel.segment import Segment
+
+    _Key = tuple[str, Segment]
 
 # Larger files go to disk, as their bytes are rarely read twice and memory is better used for frames.
 _MEMORY_BYTES = 64 * 1024**2
@@ -30,6 +34,14 @@ _UNLIMITED_BYTES = sys.maxsize
 
 _workers: dict[tuple[PrepareOptions, int], PrepareWorker] = {}
 _workers_lock = Lock()
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A video in progress, and the number of rows that have asked for it."""
+
+    frames: Future[SampledFrames]
+    rows: int = 1
 
 
 class PrepareWorker:
@@ -59,18 +71,34 @@ class PrepareWorker:
             allow_roots=options.allow_roots,
         )
         self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
-        self._in_progress: dict[tuple[str, Segment], Future[SampledFrames]] = {}
+        self._in_progress: dict[_Key, _Shared] = {}
         self._lock = Lock()
 
-    def start(self, uri: str, segment: Segment) -> Future[SampledFrames]:
-        """Start preparing a segment of a video, or return the future of the same one already in progress."""
+    def start(self, uri: str, segment: Segment) -> Callable[[], SampledFrames]:
+        """Start preparing a segment of a video, unless this is in progress already.
+
+        Returns:
+            What waits for the frames, and returns pixels that nobody else has.
+        """
         key = uri, segment
         with self._lock:
-            if key not in self._in_progress:
-                future = self._in_progress[key] = self._threads.submit(self._prepare, uri, segment)
-                future.add_done_callback(lambda _: self._in_progress.pop(key, None))
-                return future
-            return self._in_progress[key]
+            if shared := self._in_progress.get(key):
+                shared.rows += 1
+                return partial(self._take, key, shared)
+            shared = _Shared(self._threads.submit(self._prepare, uri, segment))
+            self._in_progress[key] = shared
+        shared.frames.add_done_callback(lambda _: self._forget(key, shared))
+        return partial(self._take, key, shared)
+
+    def _take(self, key: _Key, shared: _Shared) -> SampledFrames:
+        frames = shared.frames.result()
+        self._forget(key, shared)  # no other row joins now
+        return frames if shared.rows == 1 else replace(frames, images=frames.images.copy())
+
+    def _forget(self, key: _Key, shared: _Shared) -> None:
+        with self._lock:
+            if self._in_progress.get(key) is shared:
+                del self._in_progress[key]
 
     def close(self) -> None:
         """Stop threads and decoding processes."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reelabel.sampled_frames import shown_pixels
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -29,11 +31,12 @@ def video_input(frames: FrameFile | SampledFrames) -> tuple[npt.NDArray[np.uint8
     milliseconds. In a segment, both count from its start, as if the video had been cut there.
 
     Returns:
-        Pixels as shown to the model, shape (M, H, W, 3), uint8; and the metadata of vLLM's own loaders.
+        Pixels as shown to the model, shape (M, H, W, 3), uint8, which may be those of `frames`; and the metadata of
+        vLLM's own loaders.
     """
     fps, indices = _timeline(frames)
     total = max(max(indices) + 1, _length(frames, fps))
-    return frames.images[frames.picks], {
+    return shown_pixels(frames.images, frames.picks), {
         "fps": fps,
         "duration": total / fps,
         "total_num_frames": total,

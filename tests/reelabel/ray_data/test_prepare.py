@@ -5,6 +5,7 @@ import json
 import pickle
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +101,31 @@ def test_a_bad_video_fails_its_own_row(preparing, make_clip, tmp_path):
     assert [meta["error_type"] for meta in got["video_meta"]] == ["video_unreadable", None, "video_missing"]
     assert [len(video) for video in got["video"]] == [0, 4, 0]
     assert "gone.mp4" in got["video_meta"][2]["error"]
+
+
+def test_rows_about_one_video_share_no_pixels(preparing, make_clip):
+    path = str(make_clip())
+
+    first, second = preparing(output_format="numpy", sampling={"sampler": "keyframes"})({"video_uri": [path, path]})[
+        "video"
+    ]
+    before = second.copy()
+    first[:] = 0
+
+    assert np.array_equal(second, before)
+    assert second.any()
+
+
+def test_kept_frames_hold_no_descriptors(preparing, make_clip):
+    path = str(make_clip())
+    prepare = preparing(output_format="numpy", sampling={"sampler": "keyframes"})
+    kept = [prepare({"video_uri": [path]})["video"][0]]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    kept += [prepare({"video_uri": [path]})["video"][0] for _ in range(8)]
+
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert all(np.array_equal(video, kept[0]) for video in kept)
 
 
 def test_a_row_without_a_video_passes_through(preparing, make_clip):
