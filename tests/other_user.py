@@ -7,6 +7,7 @@ from pathlib import Path
 
 NOBODY = 65534  # Postgres runs as this user if the tests run as root
 STRANGER = 54321
+LOOPBACK = "0100007F"  # 127.0.0.1, as `listening_ports` gives it
 _LISTENS = "0A"
 
 

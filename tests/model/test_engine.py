@@ -6,6 +6,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from tasks.model.prompts.prompt import answer_permuted, rotate_choices
 from tasks.model.protocol import Batch, EngineConfig
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.engine.test_process import has_ended
+from tests.other_user import LOOPBACK, listening_ports
 
 # One worker: the tests share an engine.
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine")]
@@ -33,8 +35,16 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine")]
 def engine(tmp_path_factory):
     log_path = tmp_path_factory.mktemp("engine") / "engine.log"
     config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
-    with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
-        yield engine
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("GLOO_SOCKET_IFNAME", socket.if_nameindex()[-1][1])  # to listen for others, if there are any
+        with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
+            yield engine
+
+
+def test_nothing_of_an_engine_listens_beyond_loopback(engine):
+    engine.wait_ready()
+
+    assert {address for _, address in listening_ports(engine.pid)} <= {LOOPBACK}
 
 
 def test_the_engines_description_of_itself_is_plain_data(engine):

@@ -275,6 +275,9 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine already has its own process
+        # Its ranks are all on this machine: otherwise torch and vLLM would listen on the host's address.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "VLLM_HOST_IP": "127.0.0.1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
     }
     if config.devices:

@@ -22,9 +22,8 @@ from infra.embedded import ServiceName, s3_program, start, status, with_running_
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from tests.other_user import NOBODY, STRANGER, as_user, listening_ports, unix_sockets
+from tests.other_user import LOOPBACK, NOBODY, STRANGER, as_user, listening_ports, unix_sockets
 
-LOOPBACK = "0100007F"
 PATHS = (
     "/",
     "/metrics",
