@@ -62,21 +62,23 @@ def forecast_classify(
         ModelError: The model cannot be used.
         ConfigurationError: The run would be refused, or a service is unreachable.
     """
-    named = dataset or dataset_name(manifest)
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings:
         with startup_errors():
             prepare_database(settings.database)
         os.environ.update(export(settings))
         from flows.run.context import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
         from flows.run.purposes.questions import Questions  # noqa: PLC0415
+        from flows.run.scheduled import render_request  # noqa: PLC0415
 
-        request = RunRequest(
+        asked = RunRequest(
             kind="classify",
             manifest=absolute_uri(manifest),
             dataset=dataset,
             overrides=overrides,
             keep_going=keep_going,
         )
+        request = render_request(asked, "UTC", None)  # as the run does, which has no option for a time zone
+        named = request.dataset or dataset_name(request.manifest)
         purpose = Questions()
         objects = ObjectStore(settings.store, settings.web)
         with (
@@ -97,12 +99,17 @@ def forecast_classify(
             failures = _count_failures(jobs.chosen(~wanted.here), engine, dataset=named, spec=spec)
             drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
             look = replace(_LOOK, chunk_s=spec.chunk_s)
-            survey = survey_clips(manifest, drawn, settings, spec.sampling, look, note=note) if drawn else None
+            survey = survey_clips(request.manifest, drawn, settings, spec.sampling, look, note=note) if drawn else None
             lines = list(_lines(jobs, drawn, named, engine, spec, failures=failures))
     for line in lines:
         print_line(line)
     if survey:
         _print(survey)
+    elif drawn:
+        print_line(
+            f"No video was looked at within {_LOOK.limit_s:g} s, which a busy machine or a slow store may take; to "
+            f"look for longer: {command('manifest survey', manifest, keep_going=keep_going)}"
+        )
     given = {"dataset": dataset, "overrides": overrides, "force": force, "keep_going": keep_going}
     if drawn:
         print_line(f"To answer them: {command('classify', manifest, **given)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from flows.run.heartbeat import heartbeat
 from flows.run.plan import Planner, finish_plan
 from flows.run.progress import Progress
 from flows.run.result import RunResult, completed_state, cost_lines
-from flows.run.scheduled import empty_night, render_scheduled
+from flows.run.scheduled import empty_night, render_request
 from flows.shard.retry import retry_outage
 from infra.embedded import full_disk_named
 from infra.errors import ManifestMissingError, NotReconciledError
@@ -30,7 +29,6 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import frame_cache
-from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.rejects import rejected_csv
 from tasks.report.run_key import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
@@ -101,13 +99,8 @@ def execute_scheduled(request: RunRequest, timezone: str, *, may_be_empty: bool)
         timezone: Time zone of the dates.
         may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
     """
-    dataset = request.dataset or nightly_dataset(request.manifest)
     settings = load_settings()
-    request = replace(
-        request,
-        manifest=render_scheduled(request.manifest, timezone, flow_run.id),
-        dataset=render_scheduled(dataset, timezone, flow_run.id) if dataset else None,
-    )
+    request = render_request(request, timezone, flow_run.id)
     try:
         with broken_manifest_told(request.manifest, settings):
             return completed_state(execute_run(request, settings))

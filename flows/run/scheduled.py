@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from prefect.states import Failed
 from flows.run.result import completed_state
 from infra.errors import ManifestMissingError
 from reelabel.wording import printable
+from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.location import fill_date_placeholders, has_date_placeholders
 
 if TYPE_CHECKING:
@@ -31,10 +33,28 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
+    from flows.run.request import RunRequest
+
 # Tag of a flow run that found no manifest.
 _EMPTY = "empty"
 _MAX_EMPTY = 2
 _LOOKED_AT = 200
+
+
+def render_request(request: RunRequest, timezone: str, flow_run_id: str | None) -> RunRequest:
+    """Replace date placeholders in a request's manifest and dataset with the date for which a flow run was scheduled.
+
+    Args:
+        request: The request; without a dataset, one for each date is derived from a manifest with placeholders.
+        timezone: Time zone of the date.
+        flow_run_id: The flow run; None is one that is started now.
+    """
+    dataset = request.dataset or nightly_dataset(request.manifest)
+    return replace(
+        request,
+        manifest=render_scheduled(request.manifest, timezone, flow_run_id),
+        dataset=render_scheduled(dataset, timezone, flow_run_id) if dataset else None,
+    )
 
 
 def render_scheduled(text: str, timezone: str, flow_run_id: str | None) -> str:

@@ -76,7 +76,12 @@ def take_survey(
     note("Reading the manifest", 0, 0)
     with open_jobs(manifest, ObjectStore(settings.store, settings.web), keep_going=options.keep_going) as jobs:
         drawn = draw_clips(jobs, options.sample)
-    return survey_clips(manifest, drawn, settings, sampling, options, note=note)
+    survey = survey_clips(manifest, drawn, settings, sampling, options, note=note)
+    if survey is None:
+        raise ManifestError(
+            f"No video of {manifest} was looked at within {options.limit_s:g} s; allow more time, or check the store."
+        )
+    return survey
 
 
 def survey_clips(
@@ -87,8 +92,8 @@ def survey_clips(
     options: SurveyOptions,
     *,
     note: Callable[[str, int, int], None] = _note_nothing,
-) -> Survey:
-    """Look at the indexes of clips that were drawn, at least one, as `take_survey` does."""
+) -> Survey | None:
+    """Look at the indexes of clips that were drawn as `take_survey` does; None if time was too short for any."""
     processes = settings.extract.processes or usable_cores()
     with decode_pool(settings, processes=processes) as pool:
         reader = index_reader(settings, pool)
@@ -101,10 +106,7 @@ def survey_clips(
         )
         took_s = time.monotonic() - started
         if not seen:
-            raise ManifestError(
-                f"No video of {manifest} was looked at within {options.limit_s:g} s; allow more time, or check the "
-                "store."
-            )
+            return None
         note("Measuring this machine", 0, 0)
         rates = measure_rates(
             seen,

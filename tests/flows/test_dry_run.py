@@ -1,5 +1,7 @@
 """`classify --dry-run` ends as the run does: with its exit code, and with its refusal."""
 
+from datetime import UTC, datetime
+
 import polars as pl
 import pytest
 
@@ -101,3 +103,15 @@ def test_a_run_that_would_replace_the_labels_of_another_manifest(classify, write
     assert (dry.returncode, real.returncode) == (2, 2), dry.stdout + real.stdout
     assert "Dataset same holds labels of another manifest for 1 of these job ids" in dry.stderr
     assert dry.stderr.strip() == real.stderr.strip()  # the first leaves a line for its progress
+
+
+def test_a_manifest_with_a_date(classify, write):
+    year = f"{datetime.now(UTC):%Y}"
+    manifest = write(f"dt={year}/dated.parquet", None).replace(year, "{scheduled_date:%Y}")
+
+    dry, real = both(classify, manifest)
+    again = classify(manifest, "--dry-run")
+
+    assert (dry.returncode, real.returncode, again.returncode) == (0, 0, 0), dry.stderr + real.stderr
+    assert f"Would answer 1 job on 1 video of dated-{year}." in dry.stdout
+    assert f"Would answer 0 jobs on 0 videos of dated-{year}." in again.stdout
