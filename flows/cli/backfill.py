@@ -192,9 +192,8 @@ def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> in
     with running_services(*ServiceName) as started, prefect_ready(started):
         if not wait:
             run_id = submit(_DEPLOYMENT, parameters)
-            print_line(
-                f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: reelabel results {str(run_id)[:8]}"
-            )
+            results = command("results", str(run_id)[:8])
+            print_line(f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: {results}")
             return 0
         run_id = submit_and_watch(_DEPLOYMENT, parameters, started)
         return print_summary(started, run_id)

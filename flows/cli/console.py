@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
+from flows.cli.repeat import as_started
 from infra.json_logs import logs_are_json
 from reelabel.errors import ConfigurationError
 from reelabel.wording import printable
@@ -47,9 +48,9 @@ def cell(value: str) -> Text:
 
 
 def print_line(*parts: str | tuple[str, str]) -> None:
-    """Print one line without wrapping; a part may be a pair of text and style."""
+    """Print one line without wrapping; a part may be a pair of text and style, and commands in it are `as_started`."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-    OUT.print(Text.assemble(*((printable(text), style) for text, style in pairs)), soft_wrap=True)
+    OUT.print(Text.assemble(*((printable(as_started(text)), style) for text, style in pairs)), soft_wrap=True)
 
 
 def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
@@ -57,7 +58,7 @@ def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
     if logs_are_json():
         logging.getLogger("reelabel").info("%s", message)
     else:
-        console.print(message, soft_wrap=True)
+        console.print(as_started(message), soft_wrap=True)
 
 
 def print_error(code: str, message: str) -> None:
@@ -65,7 +66,7 @@ def print_error(code: str, message: str) -> None:
     if logs_are_json():
         logging.getLogger("reelabel").error("%s", message, extra={"code": code})
         return
-    ERRORS.print(Text.assemble((code, "red"), f": {message}"), soft_wrap=True)
+    ERRORS.print(Text.assemble((code, "red"), f": {as_started(message)}"), soft_wrap=True)
 
 
 class Sink(Protocol):

@@ -1,8 +1,11 @@
-"""The command line that does what a flow run or a dry run describes."""
+"""The command line that does what a flow run or a dry run describes, to be pasted into the shell that showed it."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -10,9 +13,11 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+_NAME = "reelabel"
+
 
 def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 - values of options
-    """Return a command line of `reelabel`, quoted for a shell.
+    """Return a command line of `reelabel` as this one was started, quoted for a shell.
 
     Args:
         name: The command.
@@ -20,7 +25,22 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
         options: Values by option; None, False and empty ones are left out, and an option is repeated for each value
             of a tuple. The fields of a model, or of a mapping as flow runs have them, are options of their own.
     """
-    return shlex.join(["reelabel", *name.split(), *arguments, *_words(options)])
+    return shlex.join([*_program(), *name.split(), *arguments, *_words(options)])
+
+
+def as_started(message: str) -> str:
+    """Return a message whose commands, such as `reelabel up`, name the program as this one was started."""
+    return message.replace(f"`{_NAME} ", f"`{shlex.join(_program())} ")
+
+
+def _program() -> list[str]:
+    """Return the words that start this program again: by its name only where the shell finds it."""
+    typed = Path(sys.argv[0])
+    if typed.parent == Path(__file__).parent:  # python -m flows.cli
+        return [sys.executable, "-m", "flows.cli"]
+    found = shutil.which(_NAME)
+    is_found = typed.name != _NAME or (found is not None and Path(found).resolve() == typed.resolve())
+    return [_NAME if is_found else sys.argv[0]]
 
 
 def _words(options: Mapping[str, Any]) -> Iterator[str]:
@@ -81,7 +101,7 @@ def _evaluate(parameters: Mapping[str, Any]) -> str:
 def _survey(parameters: Mapping[str, Any]) -> str:
     overrides = parameters.get("overrides") or {}
     if overrides.get("model"):
-        return "Start it again in the Prefect UI: reelabel manifest survey takes the model of the settings."
+        return f"Start it again in the Prefect UI: {command('manifest survey')} takes the model of the settings."
     # A form leaves the sample empty for all clips; a missing one is the flow's default.
     options = {"sample": parameters.get("sample", 2000), "sampling": overrides.get("sampling")}
     return command("manifest survey", parameters["manifest"], **options, keep_going=parameters.get("keep_going"))

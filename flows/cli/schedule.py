@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +51,11 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
 
 
 def _deploy_command(nightly: dict[str, Any], *, unpause: bool) -> str:
-    words = ["reelabel", "deploy"]
+    words: list[str] = []
     for name, value in nightly.items():
         option = name.replace("_", "-")
         words += [f"--{option if value else f'no-{option}'}"] if isinstance(value, bool) else [f"--{option}", value]
-    return shlex.join([*words, *(["--unpause"] if unpause else [])])
+    return command("deploy", *words, unpause=unpause)
 
 
 def with_nightly(settings: Settings, nightly: dict[str, Any]) -> Settings:
@@ -144,4 +143,4 @@ def maintain(*, dry_run: bool) -> None:
         for line in apply_retention(settings, dry_run=dry_run):
             print_line(line)
     if dry_run:
-        print_line("To remove them: reelabel maintain")
+        print_line(f"To remove them: {command('maintain')}")

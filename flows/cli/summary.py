@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
+from flows.cli.repeat import command
 from flows.run.result import cost_lines
 from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, is_kept, status
@@ -83,7 +84,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
     finally:
         engine.dispose()
     OUT.print(_table(row, report, summary, routing, frames=frames))
-    print_line(f"Results: reelabel results {str(run_id)[:8]}")
+    print_line(f"Results: {command('results', str(run_id)[:8])}")
     page = download_report(settings, run_id)
     if page:
         print_line(f"Report: {page}")

@@ -15,6 +15,7 @@ from rich.text import Text
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
 from flows.cli.context import connected, open_database, ready_to_run
 from flows.cli.follow import show_progress_of_manifest
+from flows.cli.repeat import command
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
 from infra.database.connect import Login
@@ -81,7 +82,7 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
     if calibration.nll_change_high >= 0:
         print_line("Calibration is not shown to improve held-out answers: use the raw probabilities.")
     else:
-        print_line(f"See calibrated labels: reelabel results {short_id} --calibrated")
+        print_line(f"See calibrated labels: {command('results', short_id, calibrated=True)}")
 
 
 _PRINTED = "-"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import OUT, print_line
 from flows.cli.context import own_settings, prefect_ready, running_services
+from flows.cli.repeat import command
 from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
@@ -37,10 +38,10 @@ def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
     code = classify_clips(make, dataset="demo", model=model, keep=keep, describe=True)
     home = own_settings().home
     if not any(service.is_running for service in status(home)):
-        print_line("Stopped the services; `reelabel up` starts them again, with the Prefect UI.")
+        print_line(f"Stopped the services; `{command('up')}` starts them again, with the Prefect UI.")
     else:
         print_line(f"The login for the Prefect UI is in {login_path(home)}.")
-        print_line('Search the clips: reelabel search "a red circle" --sheet found.png')
+        print_line(f"Search the clips: {command('search', 'a red circle', sheet='found.png')}")
     return code
 
 

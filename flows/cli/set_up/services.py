@@ -9,6 +9,7 @@ import tomli_w
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.context import running_services, startup_errors
+from flows.cli.repeat import command
 from infra.checks import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
 from infra.settings import load_settings
@@ -39,7 +40,9 @@ def start_services() -> None:
                 prepare_database(started.database)
         except ConfigurationError as error:
             needed = error.message
-    print_line(f"Services are running. Prefect UI: {api_url.removesuffix('/api')} . Stop them with `reelabel down`.")
+    print_line(
+        f"Services are running. Prefect UI: {api_url.removesuffix('/api')} . Stop them with `{command('down')}`."
+    )
     if load_settings().prefect.api_url is None:
         print_line(f"The login for the Prefect UI is in {login_path(started.home)}.")
     if needed:

@@ -55,7 +55,7 @@ def show_status(settings: Settings, *, watch: bool) -> None:
     """Print the state of services and runs; with `watch`, refresh until Ctrl-C. Start no service."""
     repairs = Repairs()
     if not watch:
-        OUT.print(_overview(settings, repairs))
+        OUT.print(_overview(settings, repairs), crop=False)  # a command is complete however narrow the terminal is
         return
     with Live(_overview(settings, repairs), console=OUT, auto_refresh=False) as live:
         while True:
@@ -72,7 +72,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
     plans: list[RenderableType] = []
     with ExitStack() as stack:
         if found.database.url is None:
-            runs.append(cell("No runs are shown, since Postgres is stopped; to start it: reelabel up"))
+            runs.append(_line(f"No runs are shown, since Postgres is stopped; to start it: {command('up')}"))
         else:
             with _errors_shown(runs):
                 engine = stack.enter_context(connected(found))
@@ -82,7 +82,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 bad = list_unrepaired_runs(engine, within=_OF_LATE)
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
         if found.prefect.api_url is None:
-            plans.append(cell("No schedules are shown, since Prefect is stopped; to start it: reelabel up"))
+            plans.append(_line(f"No schedules are shown, since Prefect is stopped; to start it: {command('up')}"))
         else:
             with _errors_shown(plans):
                 client = stack.enter_context(_prefect_client(found))
@@ -168,7 +168,7 @@ def _repair(run: RunStatus, known: Trouble | None) -> str | None:
     if known is not None:
         return known.repair
     if run.kind != "classify":
-        return f"Start reelabel {run.kind} again with the options that it had, which only Prefect knows."
+        return f"Start {command(run.kind)} again with the options that it had, which only Prefect knows."
     return command("classify", run.manifest_uri, dataset=run.dataset, keep_going=bool(run.rejected))
 
 

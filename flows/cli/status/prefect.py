@@ -70,7 +70,7 @@ def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
     """Describe the nightly schedule, its last night, and the watch, one sentence each."""
     nightly, watch = find_deployment(client, NIGHTLY), find_deployment(client, WATCH)
     if nightly is None or watch is None:
-        yield "Nothing is scheduled; to schedule runs: reelabel deploy --manifest ..."
+        yield f"Nothing is scheduled; to schedule runs: {command('deploy')} --manifest ..."
         return
     yield _next_night(nightly)
     last = _last_run(client, nightly)

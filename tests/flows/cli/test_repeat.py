@@ -1,0 +1,71 @@
+"""Commands that are shown start the program as the user has started it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.cli import __main__, repeat
+from flows.cli.repeat import as_started, command
+
+_SCRIPT = Path(sys.executable).with_name("reelabel")
+
+
+@pytest.fixture
+def start(monkeypatch, tmp_path):
+    """Start a program by what is typed, in a folder with two installations."""
+    for folder in ("on path", "elsewhere"):
+        script = tmp_path / folder / "reelabel"
+        script.parent.mkdir()
+        script.touch(mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "on path"))
+    return lambda typed: monkeypatch.setattr(repeat.sys, "argv", [typed])
+
+
+@pytest.mark.parametrize(
+    ("typed", "program"),
+    [
+        ("{folder}/on path/reelabel", "reelabel"),  # as the shell has found it
+        ("elsewhere/reelabel", "elsewhere/reelabel"),
+        ("{folder}/elsewhere/reelabel", "{folder}/elsewhere/reelabel"),
+        (__main__.__file__, f"{sys.executable} -m flows.cli"),
+        ("/usr/bin/other", "reelabel"),
+    ],
+)
+def test_a_command_names_the_program_as_it_was_started(start, tmp_path, typed, program):
+    start(typed.format(folder=tmp_path))
+    program = program.format(folder=tmp_path)
+
+    assert command("results", "1a2b", calibrated=True) == f"{program} results 1a2b --calibrated"
+    assert as_started("Start it by `reelabel up`.") == f"Start it by `{program} up`."
+
+
+def test_a_command_without_the_path_is_found_by_its_name_alone_where_the_shell_finds_it(start, monkeypatch):
+    start("elsewhere/reelabel")
+    assert command("up") == "elsewhere/reelabel up"
+
+    monkeypatch.setenv("PATH", "elsewhere")
+    assert command("up") == "reelabel up"
+
+
+@pytest.mark.system
+def test_a_hint_works_when_it_is_pasted_into_the_shell_that_showed_it(tmp_path):
+    link = tmp_path / "my tools" / "reelabel"
+    link.parent.mkdir()
+    link.symlink_to(_SCRIPT)
+    environment = {"PATH": "/usr/bin:/bin", "REELABEL_HOME": str(tmp_path / "home"), "HOME": os.environ["HOME"]}
+
+    def shell(line):
+        said = subprocess.run(
+            ["/bin/sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return said.stdout
+
+    shown = shell("my\\ tools/reelabel status")
+    [hint] = {line.partition("to start it: ")[2] for line in shown.splitlines() if "to start it: " in line}
+
+    assert hint == "'my tools/reelabel' up"
+    assert shell(hint.replace(" up", " --version")).startswith("reelabel ")
