@@ -88,7 +88,7 @@ def decode_packets(
         RGB pixels, as originally extracted; shape (N, H, W, 3).
 
     Raises:
-        MisledError: A packet does not decode to a keyframe.
+        FastPathUnavailableError: A packet does not decode to a keyframe.
         VideoError: As `DecodePool.extract` does.
     """
     size = {"max_pixels": sampling.max_pixels, "size_multiple_px": sampling.size_multiple_px}

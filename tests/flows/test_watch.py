@@ -232,6 +232,9 @@ def test_runs_on_this_machine_go_one_after_the_other(client, engine, objects, fo
     began = min(state.timestamp for state in second if state.is_running())
     assert all(state.timestamp <= began for state in first)
     assert {state.name for state in first if state.is_final()} == {"Failed"}
+    for name in "ab":
+        told = objects.read(f"{folder}/{name}.parquet.error.txt").decode()
+        assert told.startswith(f"{folder}/{name}.parquet is not a Parquet file; ")
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def _print_diff(run: RowMapping, before: RowMapping | None, diff: RunDiff) -> No
     if diff.other_questions:
         print_line(f"Left out: {pluralize(diff.other_questions, 'job')} with another question than before.")
     for task in diff.tasks:
-        margins = f"{task.up:,} margins up, {task.down:,} down, by {task.margin_change:+.3f} on average"
+        margins = f"{pluralize(task.up, 'margin')} up, {task.down:,} down, by {task.margin_change:+.3f} on average"
         print_line(f"{task.task or 'no task'}: {task.changed:,} of {pluralize(task.jobs, 'label')} changed; {margins}")
         for old, new, count in task.labels:
             print_line(f"  {old} → {new}: {count:,}")

@@ -60,7 +60,9 @@ def test_packets_take_a_fraction_of_the_bytes(preparer, clip):
     assert len(stored(preparer, clip).data) < len(stored(usual, clip).data) / 2
 
 
-def test_packets_of_a_video_on_s3_are_stored(preparer, pool, clip, objects, store_settings):
+def test_packets_of_a_video_on_s3_are_stored_and_nothing_is_printed(
+    preparer, pool, clip, objects, store_settings, capfd
+):
     uri = f"{store_settings.uri}/clip.mp4"
     objects.replace(uri, clip.read_bytes())
     preparer = replace(preparer, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
@@ -71,6 +73,7 @@ def test_packets_of_a_video_on_s3_are_stored(preparer, pool, clip, objects, stor
         expected = extract_keyframes(clip, sampling=Sampling(num_frames=count), limits=Limits())
         assert file.encoding == "packets"
         np.testing.assert_array_equal(decode_frame_file(with_pixels(file, pool, Limits())).images, expected.images)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ def test_readers_of_pixels_never_see_packets(preparer, clip):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_packets_are_always_decoded_in_child_processes(preparer, pool, clip, seed):
+def test_packets_are_always_decoded_in_child_processes_which_print_nothing(preparer, pool, clip, seed, capfd):
     file = stored(preparer, clip)
     noise = np.random.default_rng(seed)
     packets = [noise.bytes(len(packet)) for packet in file.read_pixels().to_pylist()]
@@ -105,6 +108,7 @@ def test_packets_are_always_decoded_in_child_processes(preparer, pool, clip, see
         with_pixels(hostile, pool, Limits())
 
     assert decode_frame_file(with_pixels(file, pool, Limits())).encoding == "raw"
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("facts", [None, {}, {"pos": 1}])
