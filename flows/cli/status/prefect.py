@@ -27,7 +27,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.server.schemas.schedules import CronSchedule as Calendar
 
 from flows.cli.repeat import command, repeat_flow
-from flows.run.names import NIGHTLY, TAG, WATCH
+from flows.run.names import NIGHTLY, TAG, WATCH, on_demand
 from flows.run.scheduled import render_scheduled
 from flows.schedule.lookup import find_deployment, list_flow_runs
 from tasks.manifest.dataset import dataset_name, nightly_dataset
@@ -79,7 +79,8 @@ def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
         said = f": {last.state.message}" if last.state.message else "."
         yield f"Last night, {at:{_MINUTE}}: {last.state.name}{said}"
     manifests = watch.parameters.get("manifests")
-    yield f"Watch: on, for {manifests}" if manifests and _is_on(watch) else "Watch: paused."
+    starts = on_demand(watch.parameters.get("starts") or "classify")
+    yield f"Watch: on, for {manifests}; starts {starts}." if manifests and _is_on(watch) else "Watch: paused."
 
 
 def _is_on(deployment: DeploymentResponse) -> bool:

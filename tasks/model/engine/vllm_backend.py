@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infra.checks import Check
@@ -173,7 +174,10 @@ class VllmBackend(Backend):
             yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.location}")
         except ReelabelError as error:
             yield Check(name="model", ok=False, detail=error.code, advice=error.message)
-        yield _check_vllm(settings)
+        vllm = _check_vllm(settings)
+        if not vllm.ok and settings.run.executor == "remote":
+            vllm = replace(vllm, ok=True, advice=f"{vllm.advice} Only machines with infer workers need it.")
+        yield vllm
         if card:
             with suppress(ReelabelError):  # reported by a check above
                 yield from check_tuning(engine_config(card, settings))

@@ -10,11 +10,12 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
+from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.states import Completed, Crashed, Failed
 
 from flows.cli.repeat import repeat_flow
 from flows.cli.schedule import with_nightly
-from flows.run.names import TAG
+from flows.run.names import TAG, WATCH
 from flows.schedule.catch_up import Night, start_night
 from flows.schedule.deploy import deploy_flows
 from infra.database.connect import connect
@@ -61,6 +62,18 @@ def fail_a_night(client, manifest):
     flow_run = start_night(client, night)
     client.set_flow_run_state(flow_run.id, Failed(message="The store was away."), force=True)
     return night, flow_run
+
+
+def test_a_watch_is_shown_with_what_it_starts(client, page, settings):
+    deploy_flows(settings)
+    watch = client.read_deployment_by_name(WATCH)
+    asked = watch.parameters | {"manifests": "s3://nobody/*.parquet", "starts": "describe"}
+    client.update_deployment(watch.id, DeploymentUpdate(parameters=asked, paused=False))
+    shown = page()
+    client.update_deployment(watch.id, DeploymentUpdate(parameters=watch.parameters, paused=True))
+
+    assert "Watch: on, for s3://nobody/*.parquet; starts describe/on-demand." in shown
+    assert "Watch: paused." in page()
 
 
 @pytest.mark.usefixtures("idle_worker")

@@ -1,0 +1,29 @@
+"""What `reelabel doctor` says of vLLM."""
+
+import pytest
+
+from infra.settings import RunSettings, Settings
+from tasks.model.engine.vllm_backend import VLLM
+
+
+@pytest.fixture
+def look(tmp_path, monkeypatch):
+    """Look at vLLM where it cannot be imported."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text('raise ImportError("no vLLM on this machine")\n')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def run(executor):
+        checks = VLLM.diagnose(Settings(run=RunSettings(executor=executor)))
+        return next(check for check in checks if check.name == "vllm")
+
+    return run
+
+
+def test_only_a_machine_whose_runs_need_an_engine_must_have_vllm(look):
+    here, elsewhere = look("local"), look("remote")
+
+    assert (here.ok, elsewhere.ok) == (False, True)
+    assert here.detail == elsewhere.detail == "ImportError: no vLLM on this machine"
+    assert here.advice.startswith("Install reelabel-app[gpu]")
+    assert elsewhere.advice == f"{here.advice} Only machines with infer workers need it."
