@@ -150,6 +150,6 @@ def _check_status(world, lost, wrong):
         connection.execute(_AGE, [LOST_AFTER_S, lost])
     run = world.start_run(["status"], subprocess.PIPE, COLUMNS="200")
     said = run.communicate(timeout=_STATUS_S)[0].decode()
-    untold = [each for each in lost if f"reelabel report --session {str(each)[:8]}" not in said]
+    untold = [each for each in lost if f" report --session {str(each)[:8]}" not in said]
     if untold:
         wrong.append(f"`reelabel status` does not name {len(untold)} of {len(lost)} lost sessions")

@@ -77,7 +77,7 @@ def test_the_secrets_of_the_demo_are_private(run, home):
 
 
 def test_the_tags_of_the_demo_are_correct(run, environment):
-    runs = re.findall(r"reelabel results ([0-9a-f]{8})", run.stdout)
+    runs = re.findall(r" results ([0-9a-f]{8})", run.stdout)
     answered, described = (
         json.loads(reelabel_process(environment, "results", run_id, "--format", "json").stdout) for run_id in runs
     )
