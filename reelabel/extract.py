@@ -96,7 +96,7 @@ def extract_keyframes(
         )
 
 
-def extract_keyframes_of_file(
+def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request says
     file: VideoFile,
     *,
     sampling: Sampling,
@@ -106,8 +106,12 @@ def extract_keyframes_of_file(
     threads: int = 1,
     segment: Segment = WHOLE,
     windows: Windows = (),
+    roughly: bool = False,
 ) -> SampledFrames:
-    """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone."""
+    """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone.
+
+    With `roughly`, the frames need not be exact; see `ExtractionRequest`.
+    """
     started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
     if listing:
@@ -122,6 +126,7 @@ def extract_keyframes_of_file(
         threads=threads,
         segment=segment,
         windows=windows,
+        roughly=roughly,
         stats=stats,
     )
     keyframes = _in_order_of_time(_extract_with_fallback(request))
@@ -146,6 +151,7 @@ def extract_keyframes_by_ranges(
     threads: int = 1,
     segment: Segment = WHOLE,
     windows: Windows = (),
+    roughly: bool = False,
 ) -> tuple[SampledFrames, SavedIndex]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
@@ -157,6 +163,7 @@ def extract_keyframes_by_ranges(
         threads: Threads for decoding.
         segment: The part of the video to sample from.
         windows: The parts of the segment that a dense sampler samples from; empty for all of it.
+        roughly: The frames need not be exact; see `ExtractionRequest`.
 
     Returns:
         The frames, and the index for later calls.
@@ -178,6 +185,7 @@ def extract_keyframes_by_ranges(
             threads=threads,
             segment=segment,
             windows=windows,
+            roughly=roughly,
             stats=stats,
         )
         keyframes, index = _extract_by_ranges(request, file, known)

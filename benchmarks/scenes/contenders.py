@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from reelabel.limits import Limits
 from reelabel.optional import require
@@ -18,7 +20,7 @@ from tasks.description.scenes.footage import PooledFootage
 from tasks.description.scenes.registry import detect_scenes
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from reelabel.pool.decode_pool import DecodePool
     from tasks.description.scenes.change import EmbeddedChunk
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 OURS = ("auto", "index", "ema", "published", "content", "transnetv2")
 EMBEDDED = frozenset({"auto", "ema", "published"})
+_TICKS = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user mode and in the kernel
 LIBRARIES = {"PySceneDetect adaptive": "AdaptiveDetector", "PySceneDetect content": "ContentDetector"}
 
 
@@ -33,15 +36,43 @@ class Finding(NamedTuple):
     """What one method said of one clip, and its cost.
 
     Attributes:
+        cpu_s: Seconds of processor time, of this process, its decoding processes and those that have ended.
         bytes_read: Bytes of the file that were read, if it lay on a server.
         frames: Frames that were decoded; None if unknown.
     """
 
     changes: tuple[SceneChange, ...]
     seconds: float
+    cpu_s: float
     bytes_read: int
     frames: int | None
     note: str = ""
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Measures a call in seconds, and in those of processor time."""
+
+    pids: Sequence[int] = ()
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+
+    def __enter__(self) -> Self:
+        self.seconds, self.cpu_s = time.perf_counter(), self._used_s()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.seconds, self.cpu_s = time.perf_counter() - self.seconds, self._used_s() - self.cpu_s
+
+    def _used_s(self) -> float:
+        used = os.times()
+        own_s = used.user + used.system + used.children_user + used.children_system
+        ticks = [int(each) for pid in self.pids for each in _fields(pid)[_TICKS]]
+        return own_s + sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +102,15 @@ def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder)
     with open_video_file(path) as file:
         chunks = embed(path, embedder) if method in EMBEDDED else ()
         footage = PooledFootage(video=file, pool=pool, limits=Limits())
-        started = time.perf_counter()
-        found = detect_scenes(method, Evidence(footage=footage, chunks=chunks))
-        seconds = time.perf_counter() - started
+        with _Clock(pool.process_ids) as clock:
+            found = detect_scenes(method, Evidence(footage=footage, chunks=chunks))
     remote = PooledFootage(video=FileRanges(path), pool=pool, limits=Limits())
     bytes_read = path.stat().st_size
     if method not in {"content", "transnetv2"}:
         with suppress(SceneMethodError):  # a run then downloads the file
             detect_scenes(method, Evidence(footage=remote, chunks=chunks))
             bytes_read = remote.bytes_read
-    return Finding(found.changes, seconds, bytes_read, footage.frames_decoded, found.note)
+    return Finding(found.changes, clock.seconds, clock.cpu_s, bytes_read, footage.frames_decoded, found.note)
 
 
 def embed(path: Path, embedder: VideoEmbedder) -> tuple[EmbeddedChunk, ...]:
@@ -92,16 +122,15 @@ def embed(path: Path, embedder: VideoEmbedder) -> tuple[EmbeddedChunk, ...]:
 def run_library(name: str, path: Path) -> Finding:
     """Run PySceneDetect with its defaults, its own reader included."""
     library: Any = require("scenedetect", extra="scenes", purpose="The bench of scenes")
-    started = time.perf_counter()
-    video = library.open_video(str(path))
-    scenes = library.SceneManager()
-    scenes.add_detector(getattr(library, LIBRARIES[name])())
-    frames = scenes.detect_scenes(video)
-    cuts = [start for start, _ in scenes.get_scene_list()[1:]]
-    seconds = time.perf_counter() - started
+    with _Clock() as clock:
+        video = library.open_video(str(path))
+        scenes = library.SceneManager()
+        scenes.add_detector(getattr(library, LIBRARIES[name])())
+        frames = scenes.detect_scenes(video)
+        cuts = [start for start, _ in scenes.get_scene_list()[1:]]
     gap_ms = 1000 / float(video.frame_rate)
     changes = tuple(
         SceneChange(pts_ms=round(cut.seconds * 1000), score=1.0, since_ms=round(cut.seconds * 1000 - gap_ms))
         for cut in cuts
     )
-    return Finding(changes, seconds, path.stat().st_size, frames)
+    return Finding(changes, clock.seconds, clock.cpu_s, path.stat().st_size, frames)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.describe.embedder import tiny_embedder
 from benchmarks.scenes.clips import scene_clips
@@ -31,6 +31,7 @@ class SceneRow:
     Attributes:
         group: The kind of the clip: `cuts`, `motion`, `gradual` or `real`.
         seconds: Median over the rounds.
+        cpu_s: Seconds of processor time, of all threads and processes; median over the rounds.
     """
 
     group: str
@@ -38,6 +39,7 @@ class SceneRow:
     method: str
     score: Score
     seconds: float
+    cpu_s: float
     bytes_read: int
     frames: int | None
     note: str
@@ -62,8 +64,11 @@ def measure(
     with DecodePool() as pool, tiny_embedder(pool, folder) as embedder:
         _run("index", clips[0][2], pool, embedder)  # starts the process
         for group, name, path, truth in clips:
-            for method in methods:
-                yield _row(group, name, method, [_run(method, path, pool, embedder) for _ in range(rounds)], truth)
+            found: dict[str, list[Finding]] = {method: [] for method in methods}
+            for _ in range(rounds):  # the methods take turns, so that other load falls on all of them
+                for method in methods:
+                    found[method].append(_run(method, path, pool, embedder))
+            yield from (_row(group, name, method, found[method], truth) for method in methods)
 
 
 def _run(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder) -> Finding:
@@ -78,13 +83,23 @@ def _row(group: str, clip: str, method: str, found: Sequence[Finding], truth: tu
         method=method,
         score=score(first.changes, truth),
         seconds=median(each.seconds for each in found),
+        cpu_s=median(each.cpu_s for each in found),
         bytes_read=first.bytes_read,
         frames=first.frames,
         note=first.note,
     )
 
 
-def pooled(rows: Sequence[SceneRow], groups: Sequence[str], method: str) -> tuple[Score, float]:
-    """Add up what a method did on the clips of some groups: its counts and its seconds."""
+class Pooled(NamedTuple):
+    """What a method did on several clips: its counts, its seconds, and those of processor time."""
+
+    score: Score
+    seconds: float
+    cpu_s: float
+
+
+def pooled(rows: Sequence[SceneRow], groups: Sequence[str], method: str) -> Pooled:
+    """Add up what a method did on the clips of some groups."""
     wanted = [row for row in rows if row.group in groups and row.method == method]
-    return sum((row.score for row in wanted), Score()), sum(row.seconds for row in wanted)
+    counts = sum((row.score for row in wanted), Score())
+    return Pooled(counts, sum(row.seconds for row in wanted), sum(row.cpu_s for row in wanted))

@@ -56,7 +56,12 @@ class DecodeStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionRequest:
-    """What to extract from one video, and the decode statistics so far; see `extract_keyframes`."""
+    """What to extract from one video, and the decode statistics so far; see `extract_keyframes`.
+
+    Attributes:
+        roughly: Leave out the loop filter where frames are decoded out of GOPs: a fifth faster, and unsuited for frames
+            that a model sees.
+    """
 
     source: VideoFile | SparseFile
     sampling: Sampling
@@ -66,6 +71,7 @@ class ExtractionRequest:
     threads: int = 1
     segment: Segment = WHOLE
     windows: Windows = ()
+    roughly: bool = False
     stats: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Opened = tuple[InputContainer, VideoStream]
 
+LEAST_SHARED_PIXELS = 96 * 1024  # of a picture; a smaller one takes less time to decode than to hand over
+
 
 class Timeline(NamedTuple):
     """The frames of a video, as its packets or its header announce them.
@@ -71,8 +73,8 @@ def decode_chosen(
 ) -> Generator[tuple[FrameInfo, VideoFrame], None, None]:
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
 
-    Runs are shared among decoders, one for each of `request.threads`, if memory suffices. If there are fewer runs, each
-    decoder has several threads, which decode successive frames.
+    Runs are shared among decoders, one for each of `request.threads`, if memory suffices and pictures are not tiny. If
+    there are fewer runs, each decoder has several threads, which decode successive frames.
 
     Args:
         opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
@@ -89,9 +91,16 @@ def decode_chosen(
         FastPathUnavailableError: A GOP does not decode to the frames announced.
     """
     runs = _split_into_runs(chosen, timeline.keyframes)
-    threads = affordable_threads(request.threads, opened[1].codec_context)
+    codec = opened[1].codec_context
+    threads = affordable_threads(request.threads, codec) if codec.width * codec.height >= LEAST_SHARED_PIXELS else 1
     decoders = min(threads, len(runs))
-    make_decoder = partial(RunDecoder, times=timeline.times, keyframes=timeline.keyframes, threads=threads // decoders)
+    make_decoder = partial(
+        RunDecoder,
+        times=timeline.times,
+        keyframes=timeline.keyframes,
+        threads=threads // decoders,
+        roughly=request.roughly,
+    )
     if decoders > 1:
         others = [timeline.reopen() for _ in range(decoders - 1)]
         videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]

@@ -40,6 +40,7 @@ class RunDecoder:
         keyframes: Positions of keyframes among them, ascending.
         stats: Counts the decoded frames.
         threads: Threads that decode successive frames.
+        roughly: Leave out the loop filter.
         stopped: Set when nobody wants the frames any more.
     """
 
@@ -49,11 +50,14 @@ class RunDecoder:
     keyframes: Sequence[int]
     stats: DecodeStats
     threads: int = 1
+    roughly: bool = False
     stopped: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
-        """Allow the decoder its threads."""
+        """Allow the decoder its threads, and what it may leave out."""
         codec = self.stream.codec_context
+        if self.roughly:
+            codec.options = codec.options | {"skip_loop_filter": "all"}
         if self.threads > 1 and codec.codec.canonical_name in _FRAME_THREADED:
             codec.thread_type, codec.thread_count = "FRAME", self.threads
 

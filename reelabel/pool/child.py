@@ -111,7 +111,7 @@ def _serve(connection: socket.socket) -> None:
 def extract(connection: socket.socket, request: Request, descriptor: int | None) -> tuple[SampledFrames, SavedIndex]:
     """Extract what is requested."""
     wanted: dict[str, Any] = {
-        name: getattr(request, name) for name in ("sampling", "limits", "threads", "segment", "windows")
+        name: getattr(request, name) for name in ("sampling", "limits", "threads", "segment", "windows", "roughly")
     }
     if descriptor is None:
         source = _PoolSource(connection, request.size_bytes)

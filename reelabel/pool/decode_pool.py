@@ -111,10 +111,12 @@ class DecodePool:
         every: bool = False,
         segment: Segment = WHOLE,
         windows: Windows = (),
+        roughly: bool = False,
     ) -> SampledFrames:
         """Run `extract_keyframes` in a decoding process, which gets the open file, not its path.
 
-        With `windows`, a dense sampler samples from these parts of the segment alone.
+        With `windows`, a dense sampler samples from these parts of the segment alone. With `roughly`, the frames need
+        not be exact; see `ExtractionRequest`.
 
         Raises:
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
@@ -133,6 +135,7 @@ class DecodePool:
                 native=native,
                 every=every,
                 windows=windows,
+                roughly=roughly,
             )
             return self._run(request, file.descriptor, self._limits)[0]
 
@@ -145,6 +148,7 @@ class DecodePool:
         known: SavedIndex = (),
         segment: Segment = WHOLE,
         windows: Windows = (),
+        roughly: bool = False,
     ) -> tuple[SampledFrames, SavedIndex]:
         """Run `extract_keyframes_by_ranges` in a decoding process, for which this one reads `source`.
 
@@ -163,6 +167,7 @@ class DecodePool:
             threads=self._threads,
             known=known,
             windows=windows,
+            roughly=roughly,
         )
         return self._run(request, source, self._reading_limits(source))
 

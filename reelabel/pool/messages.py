@@ -64,6 +64,7 @@ class Request:
         facts_only: Read what its header and index tell, and extract nothing; see `read_index_facts`.
         packets_only: List its packets, and extract nothing; see `read_packet_list`.
         windows: The parts of the segment to sample from; empty for all of it.
+        roughly: Whether the frames need not be exact; see `ExtractionRequest`.
     """
 
     size_bytes: int
@@ -78,6 +79,7 @@ class Request:
     facts_only: bool = False
     packets_only: bool = False
     windows: Windows = ()
+    roughly: bool = False
 
 
 def clip(text: str) -> str:

@@ -8,14 +8,16 @@ import av
 import numpy as np
 import pytest
 
+from reelabel.decode import gops
 from reelabel.decode.packet_decoder import affordable_threads
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import VideoUnreadableError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_keyframes, extract_keyframes_of_file
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
+from reelabel.sources.video_file import open_video_file
 
 LIMITS = Limits()
 UNIFORM = Sampling(sampler="uniform", num_frames=7)
@@ -33,6 +35,11 @@ CLIPS = [
     pytest.param("clip.mp4", {"codec": "libx265", "gop": 48, "x265-params": "bframes=3"}, id="a single gop of hevc"),
     pytest.param("clip.webm", {"codec": "libvpx-vp9", "gop": 48}, id="a single gop of vp9"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def tiny_pictures_are_shared(monkeypatch):
+    monkeypatch.setattr(gops, "LEAST_SHARED_PIXELS", 1)
 
 
 def facts_of(frames):
@@ -164,6 +171,29 @@ def test_threads_leave_room_in_a_limited_address_space(monkeypatch):
         threads[limit_mib] = affordable_threads(8, codec)
 
     assert threads == {256: 1, 2048: 4, 4096: 8}
+
+
+def test_tiny_pictures_are_decoded_by_one_decoder(make_clip, monkeypatch):
+    monkeypatch.undo()
+    path, used = make_clip(gop=12), []
+    monkeypatch.setattr(RunDecoder, "__post_init__", lambda decoder: used.append(decoder.threads))
+
+    extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
+
+    assert used == [1]
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_roughly_decoded_frames_are_nearly_the_same(make_clip, codec):
+    path = make_clip(codec=codec, gop=48, b_frames=2)
+    exact, rough = (read(path, roughly=roughly).images.astype(int) for roughly in (False, True))
+
+    assert 0 < np.abs(rough - exact).mean() < 3
+
+
+def read(path, **named):
+    with open_video_file(path) as file:
+        return extract_keyframes_of_file(file, sampling=EVERY_SECOND, limits=LIMITS, **named)
 
 
 @pytest.mark.system

@@ -80,7 +80,7 @@ class PooledFootage:
             SceneMethodError: Byte ranges do not suffice.
             VideoError: The video cannot be decoded.
         """
-        return self._decode(windows, THUMBNAIL_PIXELS)
+        return self._decode(windows, THUMBNAIL_PIXELS, roughly=True)
 
     def every_frame(self, *, width_px: int, height_px: int) -> Iterator[Thumbnails]:
         """Decode every frame, in pieces of bounded size where the container lists the frames; otherwise at once.
@@ -101,19 +101,26 @@ class PooledFootage:
             piece = seconds[start : start + step]
             yield self._decode(((piece[0], piece[-1]),), pixels)
 
-    def _decode(self, windows: Windows, pixels: int) -> Thumbnails:
+    def _decode(self, windows: Windows, pixels: int, *, roughly: bool = False) -> Thumbnails:
         sampling = Sampling(sampler="uniform", num_frames=EVERY, max_pixels=pixels, size_multiple_px=1)
-        got = self._extract(sampling, windows)
+        got = self._extract(sampling, windows, roughly=roughly)
         self.frames_decoded += got.frames_decoded
         self.bytes_read += got.bytes_fetched
         return Thumbnails(images=got.images, times_ms=np.round(got.time_s * 1000).astype(np.int64))
 
-    def _extract(self, sampling: Sampling, windows: Windows) -> SampledFrames:
+    def _extract(self, sampling: Sampling, windows: Windows, *, roughly: bool) -> SampledFrames:
         if isinstance(self.video, VideoFile):
-            return self.pool.extract(self.video, sampling=sampling, limits=self.limits, windows=windows)
+            return self.pool.extract(
+                self.video, sampling=sampling, limits=self.limits, windows=windows, roughly=roughly
+            )
         try:
             got, self._index = self.pool.extract_by_ranges(
-                self.video, sampling=sampling, limits=self.limits, known=self._index, windows=windows
+                self.video,
+                sampling=sampling,
+                limits=self.limits,
+                known=self._index,
+                windows=windows,
+                roughly=roughly,
             )
         except FastPathUnavailableError as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None
