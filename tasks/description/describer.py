@@ -20,15 +20,16 @@ from tasks.description.scenes.index import look_at_candidates
 from tasks.description.scenes.registry import detect_scenes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.embeddings import Embeddings
     from tasks.description.kept import Kept
     from tasks.description.outline import OutlineFiles
     from tasks.description.pooling import EmbeddedBank
     from tasks.description.scene_file import SceneFiles
-    from tasks.description.scenes.change import EmbeddedChunk, IndexLook
+    from tasks.description.scenes.change import EmbeddedChunk, FrameScores, IndexLook
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.embedding_file import EmbeddingIdentity
     from tasks.embedding.video import EmbeddedVideo, VideoEmbedder
@@ -253,7 +254,12 @@ class VideoDescriber:
             )
             lazy = LazyFootage(partial(stack.enter_context, opened))
             footage = ClippedFootage(lazy, segment)
-            evidence = Evidence(footage=footage, look=partial(self._look_once, info, footage), chunks=chunks)
+            evidence = Evidence(
+                footage=footage,
+                look=partial(self._look_once, info, footage),
+                keep_scores=partial(self._score_once, info, segment),
+                chunks=chunks,
+            )
             try:
                 found = detect_scenes(self.spec.scene_method, evidence, threshold=self.spec.scene_threshold)
             except (SceneMethodError, VideoError) as error:
@@ -261,6 +267,16 @@ class VideoDescriber:
         if lazy.inner is None:
             return found, DescriptionCost()
         return found, DescriptionCost(frames_decoded=lazy.inner.frames_decoded, bytes_fetched=lazy.inner.bytes_read)
+
+    def _score_once(
+        self, info: ObjectInfo, segment: Segment, method: str, score: Callable[[], FrameScores]
+    ) -> FrameScores:
+        """Score every frame by a method, unless an earlier run has, for whatever threshold."""
+        found = self.scene_files.find_scores(info, segment, method)
+        if found is None:
+            found = score()
+            self.scene_files.write_scores(found, info, segment, method)
+        return found
 
     def _look_once(self, info: ObjectInfo, footage: ClippedFootage) -> IndexLook:
         """Look at the candidates of the index, unless an earlier run has, by whatever threshold."""

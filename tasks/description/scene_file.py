@@ -1,7 +1,7 @@
 """What a look into a video for changes of scene has shown, kept beside its frames, so that no later run looks again.
 
 One file has the changes that a method has found with a threshold; another one what a method by the index has looked at,
-from which changes with another threshold follow without decoding.
+or a method by every frame has computed, from which changes with another threshold follow without decoding.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from reelabel.frames.cache_key import decoder_versions
-from tasks.description.scenes.change import IndexLook, PossibleCut, SceneChange, SceneChanges
+from tasks.description.scenes.change import FrameScores, IndexLook, PossibleCut, SceneChange, SceneChanges
 from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
@@ -56,6 +57,20 @@ class SceneFiles(SealedFiles):
         except (ObjectError, SealError, ValueError, KeyError, TypeError):
             return None
 
+    def find_scores(self, info: ObjectInfo, segment: Segment, method: str) -> FrameScores | None:
+        """Look up what a method has computed for every frame of a segment of a video; None if it must be computed."""
+        key = _scores_key(info, segment, method)
+        try:
+            table = pa.ipc.open_file(pa.py_buffer(self.read_sealed(key))).read_all()
+            return FrameScores(times_ms=table["time_ms"].to_numpy(), scores=table["score"].to_numpy())
+        except (ObjectError, SealError, pa.ArrowException, OSError, ValueError, KeyError):
+            return None
+
+    def write_scores(self, scores: FrameScores, info: ObjectInfo, segment: Segment, method: str) -> None:
+        """Write what a method has computed for every frame, in place of a file that must not be used."""
+        table = pa.table({"time_ms": scores.times_ms, "score": scores.scores})
+        self.replace_sealed(_scores_key(info, segment, method), pa.arrow_file(table))
+
     def write_look(self, look: IndexLook, info: ObjectInfo, segment: Segment) -> None:
         """Write what a look into a segment of a video has shown, in place of a file that must not be used."""
         key = _look_key(info, segment)
@@ -74,6 +89,14 @@ def _key(embeddings_key: str, method: str, threshold: float) -> str:
 
 
 def _look_key(info: ObjectInfo, segment: Segment) -> str:
+    return _video_key(info, segment, {"look": _VERSION})
+
+
+def _scores_key(info: ObjectInfo, segment: Segment, method: str) -> str:
+    return _video_key(info, segment, {"scores": _VERSION, "method": method})
+
+
+def _video_key(info: ObjectInfo, segment: Segment, kind: dict[str, Any]) -> str:
     video = {"uri": info.uri, "fingerprint": info.fingerprint, "segment_s": list(segment)}
-    digest = json_digest(video | {"look": _VERSION, "decoder": decoder_versions()})
+    digest = json_digest(video | kind | {"decoder": decoder_versions()})
     return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"

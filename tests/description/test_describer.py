@@ -172,6 +172,29 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
     assert len(again.changes.changes) >= 1
 
 
+@pytest.mark.parametrize(
+    ("method", "thresholds"),
+    [
+        pytest.param("content", (1e9, 3.0), id="content"),
+        pytest.param("transnetv2", (1.0, 0.1), id="transnetv2", marks=pytest.mark.system),
+    ],
+)
+def test_what_a_method_computes_for_every_frame_is_computed_once_for_all_thresholds(
+    describer_of, tmp_path, pool, monkeypatch, method, thresholds
+):
+    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
+    specs = [SPEC.model_copy(update={"scene_method": method, "scene_threshold": each}) for each in thresholds]
+    first = describer_of(specs[0]).describe(clip, 0)
+    assert first.changes.changes == ()
+
+    monkeypatch.delattr(type(pool), "extract")
+    again = describer_of(specs[1]).describe(clip, 0)
+
+    assert (again.cost.frames_decoded, again.changes.note) == (0, "")
+    [change] = again.changes.changes
+    assert change.since_ms < 4500 <= change.pts_ms
+
+
 def test_a_rerun_says_exactly_the_same(describer_of, tmp_path):
     clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
 

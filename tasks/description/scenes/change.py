@@ -117,6 +117,25 @@ class IndexLook:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FrameScores:
+    """What a method has computed for every frame of a video, whatever the threshold.
+
+    Attributes:
+        times_ms: Times of the frames in milliseconds, ascending; shape (N,), int64.
+        scores: What the method compares with its threshold, or computes that from; shape (N,), float64.
+    """
+
+    times_ms: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.times_ms.ndim != 1 or self.times_ms.shape != self.scores.shape:
+            raise ValueError(f"times_ms and scores must be (N,) alike, got {self.times_ms.shape}, {self.scores.shape}")
+        if not np.isfinite(self.scores).all():
+            raise ValueError("a score is not finite")
+
+
 class Footage(Protocol):
     """A video that detectors may look into."""
 
@@ -142,9 +161,12 @@ class Evidence:
         footage: The video itself; None if only its embeddings are at hand.
         look: Returns what a look at the candidates of the index shows, now or earlier; None takes that look. Raises as
             `tasks.description.scenes.index.look_at_candidates`.
+        keep_scores: Returns the scores that a method, by name, has given to every frame, now, by calling what it is
+            given, or earlier; None keeps none.
         chunks: The embeddings of its frames, chunk by chunk, in order of time.
     """
 
     footage: Footage | None = None
     look: Callable[[], IndexLook] | None = None
+    keep_scores: Callable[[str, Callable[[], FrameScores]], FrameScores] | None = None
     chunks: tuple[EmbeddedChunk, ...] = field(default=())

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tasks.description.scenes.change import IndexLook, PossibleCut, SceneChanges, SceneMethodError
+from tasks.description.scenes.change import IndexLook, PossibleCut, SceneChanges
 from tasks.description.scenes.detector import SceneDetector
+from tasks.description.scenes.evidence import require_footage
 from tasks.description.scenes.pixels import REACH, THRESHOLD, cuts_of, find_possible_cuts
 
 if TYPE_CHECKING:
@@ -133,17 +134,6 @@ def frame_gap_ms(packets: PacketList) -> float:
     """Return the time beyond which two frames do not follow each other."""
     gaps = np.diff(packets.times_ms)
     return 2.5 * float(np.median(gaps)) if len(gaps) else np.inf
-
-
-def require_footage(evidence: Evidence, method: str) -> Footage:
-    """Return the video.
-
-    Raises:
-        SceneMethodError: Only its embeddings are at hand.
-    """
-    if evidence.footage is None:
-        raise SceneMethodError(f"The scene method {method} needs the video, but only its embeddings are available.")
-    return evidence.footage
 
 
 def look_at_candidates(footage: Footage) -> IndexLook:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import ConfigurationError
-from tasks.description.scenes.change import SceneChange, SceneChanges, SceneMethodError
+from tasks.description.scenes.change import FrameScores, SceneChange, SceneChanges, SceneMethodError
 from tasks.description.scenes.detector import SceneDetector
-from tasks.description.scenes.index import require_footage
+from tasks.description.scenes.evidence import score_frames
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.description.scenes.change import Evidence
+    from tasks.description.scenes.change import Evidence, Footage
 
 WIDTH_PX, HEIGHT_PX = 48, 27
 _ROOT = Path(__file__).parents[3]
@@ -28,13 +28,8 @@ _NOT_INSTALLED = 3
 
 
 def _detect(evidence: Evidence, threshold: float) -> SceneChanges:
-    footage = require_footage(evidence, "transnetv2")
-    pieces = [
-        (_resized(piece.images), piece.times_ms)
-        for piece in footage.every_frame(width_px=WIDTH_PX, height_px=HEIGHT_PX)
-    ]
-    chances = predict(np.concatenate([images for images, _ in pieces]))
-    times = np.concatenate([times for _, times in pieces]).tolist()
+    scored = score_frames(evidence, "transnetv2", _score)
+    times, chances = scored.times_ms.tolist(), scored.scores
     return SceneChanges(
         changes=tuple(
             SceneChange(pts_ms=times[end + 1], score=float(chances[start : end + 1].max()), since_ms=times[start])
@@ -45,7 +40,16 @@ def _detect(evidence: Evidence, threshold: float) -> SceneChanges:
     )
 
 
-def transitions(chances: npt.NDArray[np.float32], threshold: float) -> list[tuple[int, int]]:
+def _score(footage: Footage) -> FrameScores:
+    pieces = [
+        (_resized(piece.images), piece.times_ms)
+        for piece in footage.every_frame(width_px=WIDTH_PX, height_px=HEIGHT_PX)
+    ]
+    chances = predict(np.concatenate([images for images, _ in pieces]))
+    return FrameScores(times_ms=np.concatenate([times for _, times in pieces]), scores=chances.astype(np.float64))
+
+
+def transitions(chances: npt.NDArray[np.floating], threshold: float) -> list[tuple[int, int]]:
     """Return the first and last frame of each run of frames above the threshold."""
     steps = np.diff((chances > threshold).astype(np.int8), prepend=0, append=0)
     return list(zip(np.flatnonzero(steps == 1).tolist(), (np.flatnonzero(steps == -1) - 1).tolist(), strict=True))

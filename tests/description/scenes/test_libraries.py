@@ -2,6 +2,7 @@ import sys
 
 import numpy as np
 import pytest
+import scenedetect
 
 from reelabel.errors import ConfigurationError
 from tasks.description.scenes.change import Evidence, SceneMethodError
@@ -13,6 +14,23 @@ def test_pyscenedetect_finds_cuts_in_our_frames(shots, look):
     found = detect_scenes("content", Evidence(footage=look(shots(30, 25, 37))))
 
     assert [(each.since_ms, each.pts_ms) for each in found.changes] == [(1160, 1200), (2160, 2200)]
+
+
+@pytest.mark.parametrize("threshold", [0.5, 1.2, 3.0, 1000.0])
+def test_cuts_by_kept_scores_are_those_of_pyscenedetect(shots, look, threshold):
+    clip = look(shots(30, 4, 25, 3, 37, 6, 20, flash=80, hold=1, gap=70))
+    library = scenedetect.AdaptiveDetector(adaptive_threshold=threshold, min_scene_len=0.2)
+    theirs = []
+    for piece in clip.every_frame(width_px=256, height_px=144):
+        for image, at_ms in zip(piece.images, piece.times_ms.tolist(), strict=True):
+            moment = scenedetect.FrameTimecode(at_ms / 1000, fps=1000.0)
+            found = library.process_frame(moment, np.ascontiguousarray(image[..., ::-1]))
+            theirs += [round(cut.seconds * 1000) for cut in found]
+
+    ours = detect_scenes("content", Evidence(footage=clip), threshold=threshold)
+
+    assert [change.pts_ms for change in ours.changes] == theirs
+    assert bool(theirs) == (threshold < 1000)
 
 
 def test_a_method_that_is_not_installed_is_told_with_its_extra(shots, look, monkeypatch):
