@@ -53,8 +53,8 @@ _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
 _LINEAR, _WHOLE_PIECES = "linear", 4
 _AS_ONE = (
-    "it can only be decoded from its beginning, so its frames are chosen at once, and a long video has fewer per "
-    "chunk; remuxed as MP4 (ffmpeg -i IN -c copy OUT.mp4), it has all of them"
+    "it can only be decoded from its beginning, so its frames are chosen at once: {frames:,} in {chunks:,} chunks, not "
+    "{wanted:,} in each; remuxed as MP4 (ffmpeg -i IN -c copy OUT.mp4), it has all of them"
 )
 _CUT = "cut short"  # in the note of a file whose last bytes are missing
 
@@ -227,10 +227,11 @@ class VideoEmbedder:
             take = partial(self._extract, replace(self.extractor, copies=copies), info)
             self._add(take(*pieces[0]), taken)
             if len(pieces) > 1 and taken.method == _LINEAR:
-                taken = _Taken(cost=taken.cost)
+                chunks, taken = sum(count for _, count in pieces), _Taken(cost=taken.cost)
                 most = most_chunks(self.spec, frame_pixels=self.frame_pixels, pieces=_WHOLE_PIECES)
                 self._add(take(whole, most), taken)
-                taken.notes[_AS_ONE] = None
+                if (wanted := self.spec.frames_per_chunk) * chunks > (frames := len(taken.pts_ms[0])):
+                    taken.notes[_AS_ONE.format(frames=frames, chunks=chunks, wanted=wanted)] = None
                 return taken
             # The next piece is decoded while the towers work on one.
             with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:

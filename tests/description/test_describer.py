@@ -232,6 +232,7 @@ def test_a_video_that_decodes_only_from_its_beginning_is_decoded_as_one_piece(
     assert towers.requests == [[8], [32]]
     assert found.frames == 32
     assert "it can only be decoded from its beginning" in found.decode_note
+    assert "32 in 13 chunks, not 4 in each; remuxed as MP4" in found.decode_note
     assert [part.tags[0].text for part in found.description.chunks] == ["red"] * 5 + ["green"] * 5 + ["blue"] * 3
 
 

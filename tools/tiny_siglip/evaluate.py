@@ -64,7 +64,7 @@ def accuracies(towers: TowersProcess, folder: Path, *, clips: int, seed: int = E
 
 
 def _first_finds(frames: list[npt.NDArray[np.float32]], shown: list[str], bank: EmbeddedBank) -> float:
-    best = (bank.vectors @ np.concatenate(frames).T).argmax(axis=1).tolist()
+    best: list[int] = (bank.vectors @ np.concatenate(frames).T).argmax(axis=1).tolist()
     rights = [shown[frame] == text for text, frame in zip(bank.texts, best, strict=True) if text in shown]
     return sum(rights) / len(rights)
 
