@@ -6,6 +6,7 @@ video has; what it decodes is compared with that, and anything else than the fra
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from contextlib import nullcontext
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reelabel.decode.in_parallel import decode_in_parallel
 from reelabel.decode.packet_decoder import affordable_threads
 from reelabel.decode.run_decoder import RunDecoder
+from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     Opened = tuple[InputContainer, VideoStream]
 
 LEAST_SHARED_PIXELS = 96 * 1024  # of a picture; a smaller one takes less time to decode than to hand over
+_PIECE_FRAMES = 16  # to decode them takes much longer than to seek to them
 
 
 class Timeline(NamedTuple):
@@ -44,12 +47,16 @@ class Timeline(NamedTuple):
     reopen: Callable[[], AbstractContextManager[Opened]]
 
 
-def spans_to_decode(positions: Iterable[int], keyframes: Sequence[int]) -> list[tuple[int, int]]:
+def spans_to_decode(
+    positions: Iterable[int], keyframes: Sequence[int], *, piece_frames: float = math.inf
+) -> list[tuple[int, int]]:
     """Split wanted frames into runs between which a decoder can seek to a keyframe.
 
     Args:
         positions: Positions of wanted frames in the linear decode, ascending.
         keyframes: Positions of keyframes, ascending; the first is not after the first wanted frame.
+        piece_frames: Where GOPs follow each other without a gap, a run ends before the first that begins so many
+            frames after its own start.
 
     Returns:
         First and last frame of each run, the first being a keyframe. That is the most to be decoded: in some codecs,
@@ -58,7 +65,7 @@ def spans_to_decode(positions: Iterable[int], keyframes: Sequence[int]) -> list[
     spans: list[tuple[int, int]] = []
     for position in positions:
         start = keyframes[bisect_right(keyframes, position) - 1]
-        if spans and start <= spans[-1][1] + 1:
+        if spans and start <= spans[-1][1] + 1 and start - spans[-1][0] < piece_frames:
             spans[-1] = spans[-1][0], position
         else:
             spans.append((start, position))
@@ -74,7 +81,8 @@ def decode_chosen(
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
 
     Runs are shared among decoders, one for each of `request.threads`, if memory suffices and pictures are not tiny. If
-    there are fewer runs, each decoder has several threads, which decode successive frames.
+    there are fewer runs, each decoder has several threads, which decode successive frames, and wait for each other more
+    than decoders do.
 
     Args:
         opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
@@ -90,9 +98,9 @@ def decode_chosen(
     Raises:
         FastPathUnavailableError: A GOP does not decode to the frames announced.
     """
-    runs = _split_into_runs(chosen, timeline.keyframes)
     codec = opened[1].codec_context
     threads = affordable_threads(request.threads, codec) if codec.width * codec.height >= LEAST_SHARED_PIXELS else 1
+    runs = _split_into_runs(chosen, timeline.keyframes, is_shared=threads > 1)
     decoders = min(threads, len(runs))
     make_decoder = partial(
         RunDecoder,
@@ -105,7 +113,8 @@ def decode_chosen(
         others = [timeline.reopen() for _ in range(decoders - 1)]
         videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]
         try:
-            yield from decode_in_parallel(runs, videos, make_decoder, request.stats)
+            ordered = _in_fair_order(runs, timeline.keyframes, request)
+            yield from decode_in_parallel(ordered, videos, make_decoder, request.stats)
         except MemoryError:  # frames may be larger than the header says; one decoder may do
             pass
         else:
@@ -115,8 +124,26 @@ def decode_chosen(
         yield from alone.decode(run)
 
 
-def _split_into_runs(chosen: Sequence[FrameInfo], keyframes: Sequence[int]) -> list[Sequence[FrameInfo]]:
-    """Split the chosen frames into runs between which the decoder can seek to a keyframe."""
+def _split_into_runs(
+    chosen: Sequence[FrameInfo], keyframes: Sequence[int], *, is_shared: bool
+) -> list[Sequence[FrameInfo]]:
+    """Split the chosen frames into runs between which a decoder can seek to a keyframe: many, if they are shared."""
     positions = [info.position for info in chosen]
-    spans = spans_to_decode(positions, keyframes)
+    spans = spans_to_decode(positions, keyframes, piece_frames=_PIECE_FRAMES if is_shared else math.inf)
     return [chosen[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]
+
+
+def _in_fair_order(
+    runs: Sequence[Sequence[FrameInfo]], keyframes: Sequence[int], request: ExtractionRequest
+) -> Sequence[Sequence[FrameInfo]]:
+    """Order runs so that all decoders end at about the same time: after the first, the longest ones.
+
+    Those of a remote video stay in the order in which they arrive.
+    """
+    if not isinstance(request.source, VideoFile):
+        return runs
+
+    def frames(run: Sequence[FrameInfo]) -> int:
+        return run[-1].position - keyframes[bisect_right(keyframes, run[0].position) - 1]
+
+    return [runs[0], *sorted(runs[1:], key=frames, reverse=True)]

@@ -35,7 +35,7 @@ def decode_in_parallel(
     """Decode runs of frames, with one decoder per opening of their video.
 
     Args:
-        runs: The wanted frames, ascending; each run can be decoded by itself.
+        runs: The wanted frames, the first run first; each run can be decoded by itself.
         videos: Each opens the video, in the thread of its decoder; the first one decodes the first run. Close this
             generator before closing them.
         make_decoder: Returns the decoder of an opened video.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from reelabel.decode import gops
+from reelabel.decode.in_parallel import decode_in_parallel
 from reelabel.decode.packet_decoder import affordable_threads
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
@@ -22,6 +23,7 @@ from reelabel.sources.video_file import open_video_file
 LIMITS = Limits()
 UNIFORM = Sampling(sampler="uniform", num_frames=7)
 EVERY_SECOND = Sampling(sampler="uniform", num_frames=24)
+EVERY = Sampling(sampler="uniform", num_frames=-1)
 CLIPS = [
     pytest.param("clip.mp4", {"b_frames": 3, "x264-params": "b-pyramid=normal"}, id="mp4 with referenced b-frames"),
     pytest.param("clip.mp4", {"b_frames": 2, "x264-params": "open-gop=1"}, id="open gop"),
@@ -74,8 +76,17 @@ def test_no_gop_is_decoded_twice_by_several_decoders(make_clip):
     assert shared.frames_decoded == alone.frames_decoded
 
 
-@pytest.mark.parametrize(("gop", "decoders", "threads_of_each"), [(12, 4, 1), (24, 2, 2), (48, 1, 4)])
-def test_threads_are_divided_among_the_gops(make_clip, monkeypatch, gop, decoders, threads_of_each):
+@pytest.mark.parametrize(
+    ("sampling", "gop", "decoders", "threads_of_each"),
+    [
+        (EVERY_SECOND, 12, 4, 1),
+        (EVERY_SECOND, 24, 2, 2),
+        (EVERY_SECOND, 48, 1, 4),
+        pytest.param(EVERY, 24, 2, 2, id="gops that follow each other without a gap"),
+        pytest.param(EVERY, 4, 3, 1, id="gops that are too short for a seek of their own"),
+    ],
+)
+def test_threads_are_divided_among_the_gops(make_clip, monkeypatch, sampling, gop, decoders, threads_of_each):
     path, used = make_clip(gop=gop), []
     prepare = RunDecoder.__post_init__
     monkeypatch.setattr(
@@ -84,9 +95,21 @@ def test_threads_are_divided_among_the_gops(make_clip, monkeypatch, gop, decoder
         lambda decoder: (prepare(decoder), used.append(decoder.stream.codec_context.thread_count))[0],
     )
 
-    extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
+    extract_keyframes(path, sampling=sampling, limits=LIMITS, threads=4)
 
     assert used == [threads_of_each] * decoders
+
+
+def test_long_runs_are_shared_out_before_short_ones(make_clip, monkeypatch):
+    path, shared = make_clip(frames=96, gop=24), []
+    monkeypatch.setattr(
+        gops, "decode_in_parallel", lambda runs, *others: shared.extend(runs) or decode_in_parallel(runs, *others)
+    )
+
+    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=4), limits=LIMITS, threads=2)
+
+    assert got.frame_index.tolist() == [0, 31, 63, 95]
+    assert [info.position for [info] in shared] == [0, 95, 63, 31]
 
 
 def test_runs_wait_until_the_first_frame_has_settled_size_and_orientation(make_clip, monkeypatch):
