@@ -49,6 +49,20 @@ class Pair(NamedTuple):
     ours_cpu_ms: float
 
 
+class Bare(NamedTuple):
+    """One round of FFmpeg alone, from packets in memory, with all cores.
+
+    Attributes:
+        all_ms: All pictures from a keyframe to a pick, as TorchCodec decodes them.
+        needed_ms: Without those that are neither picked nor referred to, which we leave out.
+    """
+
+    all_ms: float
+    needed_ms: float
+    all_cpu_ms: float
+    needed_cpu_ms: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRow:
     """What was measured on one clip.
@@ -56,6 +70,8 @@ class PeerRow:
     Attributes:
         clip: The clip.
         pairs: The rounds, by TorchCodec's setting; ours uses all cores.
+        bare: The rounds of FFmpeg alone.
+        pictures: Pictures that TorchCodec has to decode at least, and those that ours has decoded.
         ours_alone_ms: Our median with a single thread.
         are_times_equal: Whether both have returned the frames of the same times.
         mean_difference: Mean absolute difference of the frames' RGB values, of 255; 0 if all pixels are equal.
@@ -63,6 +79,8 @@ class PeerRow:
 
     clip: BenchClip
     pairs: Mapping[Setting, Sequence[Pair]]
+    bare: Sequence[Bare]
+    pictures: tuple[int, int]
     ours_alone_ms: float
     are_times_equal: bool
     mean_difference: float
@@ -85,6 +103,17 @@ class PeerRow:
     def cpu_ratio(self) -> float:
         """How many times as much CPU time it takes with the setting that takes least."""
         return min(median(pair.theirs_cpu_ms / pair.ours_cpu_ms for pair in pairs) for pairs in self.pairs.values())
+
+    @property
+    def bound(self) -> float:
+        """`cpu_ratio` of two loaders that cost nothing beyond FFmpeg: CPU time of all pictures / of those needed."""
+        return median(each.all_cpu_ms / each.needed_cpu_ms for each in self.bare)
+
+    @property
+    def overhead(self) -> float:
+        """How many times the CPU time of FFmpeg alone ours takes, with all cores, for the same pictures."""
+        ours = median(pair.ours_cpu_ms for pairs in self.pairs.values() for pair in pairs)
+        return ours / median(each.needed_cpu_ms for each in self.bare)
 
 
 class LoadingProcess:
@@ -148,14 +177,19 @@ def measure_clips(
     with ExitStack() as stack:
         ours = stack.enter_context(LoadingProcess(pythons[0], "ours"))
         theirs = stack.enter_context(LoadingProcess(pythons[1], "torchcodec"))
+        bare = stack.enter_context(LoadingProcess(pythons[0], "bare"))
         for clip in clips:
             path = str(clip.make(folder).absolute())
-            yield _measure(ours, theirs, clip, {"path": path, "at_model_size": at_model_size}, rounds)
+            yield _measure((ours, theirs, bare), clip, {"path": path, "at_model_size": at_model_size}, rounds)
 
 
 def _measure(
-    ours: LoadingProcess, theirs: LoadingProcess, clip: BenchClip, request: Mapping[str, Any], rounds: int
+    processes: tuple[LoadingProcess, LoadingProcess, LoadingProcess],
+    clip: BenchClip,
+    request: Mapping[str, Any],
+    rounds: int,
 ) -> PeerRow:
+    ours, theirs, bare = processes
     threaded, alone = (dict(request) | {"threads": threads} for threads in (usable_cores(), 1))
     with TemporaryDirectory(dir=Path(request["path"]).parent) as folder:
         kept = [Path(folder, f"{name}.npy") for name in ("ours", "torchcodec")]
@@ -163,16 +197,21 @@ def _measure(
         wanted = threaded | {"indices": first["indices"], "size": first["size"]}
         other = theirs.ask(**wanted, seek_mode="exact", keep=str(kept[1]))
         difference = _difference(*kept)
+        every = bare.ask(**wanted, skips_leaves=False)
     pairs: dict[Setting, list[Pair]] = {setting: [] for setting in SETTINGS}
-    alone_ms = []
+    alone_ms, bare_rounds = [], []
     for _ in range(rounds):
         for setting in SETTINGS:
             his, mine = theirs.ask(**wanted | setting._asdict()), ours.ask(**threaded)
             pairs[setting].append(Pair(his["ms"], mine["ms"], his["cpu_ms"], mine["cpu_ms"]))
         alone_ms.append(ours.ask(**alone)["ms"])
+        whole, needed = (bare.ask(**wanted, skips_leaves=skips) for skips in (False, True))
+        bare_rounds.append(Bare(whole["ms"], needed["ms"], whole["cpu_ms"], needed["cpu_ms"]))
     return PeerRow(
         clip=clip,
         pairs=pairs,
+        bare=bare_rounds,
+        pictures=(every["decoded"], first["decoded"]),
         ours_alone_ms=median(alone_ms),
         are_times_equal=bool(np.allclose(first["times_s"], other["times_s"], rtol=0, atol=1e-6)),
         mean_difference=difference,

@@ -1,4 +1,4 @@
-"""Decodes in a process of its own: `python -m benchmarks.torchcodec.process ours` or `torchcodec`.
+"""Decodes in a process of its own: `python -m benchmarks.torchcodec.process ours`, `torchcodec` or `bare`.
 
 Each line of input is a request, and each line of output its times, as JSON. The process of TorchCodec runs in another
 environment, so that this module imports a loader's libraries only when it is chosen.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,23 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Loaded = tuple[list[float], list[int], npt.NDArray[np.uint8]]  # times in seconds, indices, RGB
-    Loader = Callable[[Mapping[str, Any]], Loaded]
+    Loader = Callable[[Mapping[str, Any]], "Loaded"]
+
+
+class Loaded(NamedTuple):
+    """What a loader returns.
+
+    Attributes:
+        times_s: Times of the picked frames in seconds.
+        indices: Their positions in the video.
+        images: Their pixels, RGB; shape (N, H, W, 3), or (0, 0, 0, 3) of a loader that converts none.
+        decoded: Number of pictures decoded; 0 if the loader does not tell.
+    """
+
+    times_s: list[float]
+    indices: list[int]
+    images: npt.NDArray[np.uint8]
+    decoded: int = 0
 
 
 def load_ours() -> Loader:
@@ -31,7 +46,7 @@ def load_ours() -> Loader:
         sampling = Sampling(sampler="uniform", num_frames=request["frames"])
         is_native = not request["at_model_size"]
         got = extract_keyframes(request["path"], sampling=sampling, native=is_native, threads=request["threads"])
-        return got.time_s.tolist(), got.frame_index.tolist(), got.images
+        return Loaded(got.time_s.tolist(), got.frame_index.tolist(), got.images, got.frames_decoded)
 
     return load
 
@@ -50,22 +65,45 @@ def load_torchcodec() -> Loader:
             transforms=[Resize(tuple(request["size"]))] if request["at_model_size"] else None,
         )
         batch = decoder.get_frames_at(request["indices"])
-        return batch.pts_seconds.tolist(), request["indices"], batch.data.numpy()
+        return Loaded(batch.pts_seconds.tolist(), request["indices"], batch.data.numpy())
 
     return load
 
 
-LOADERS = {"ours": load_ours, "torchcodec": load_torchcodec}
+def load_bare() -> Loader:
+    """Return the lower bound, which reads a clip's packets when it is asked about the clip for the first time."""
+    from benchmarks.torchcodec.bare import BareDecode  # noqa: PLC0415
+
+    clips: dict[str, BareDecode] = {}
+
+    def load(request: Mapping[str, Any]) -> Loaded:
+        path = request["path"]
+        if path not in clips:
+            clips[path] = BareDecode(path, request["indices"])
+        decoded = clips[path].decode(request["threads"], skips_leaves=request["skips_leaves"])
+        return Loaded([], request["indices"], np.empty((0, 0, 0, 3), np.uint8), decoded)
+
+    return load
+
+
+LOADERS = {"ours": load_ours, "torchcodec": load_torchcodec, "bare": load_bare}
 
 
 def answer(load: Loader, request: Mapping[str, Any]) -> dict[str, Any]:
     """Load frames, and return how long that took and what they are."""
     started, cpu_started = time.perf_counter(), time.process_time()
-    times_s, indices, images = load(request)
+    got = load(request)
     ms, cpu_ms = (time.perf_counter() - started) * 1e3, (time.process_time() - cpu_started) * 1e3
     if request.get("keep"):
-        np.save(request["keep"], images)
-    return {"ms": ms, "cpu_ms": cpu_ms, "times_s": times_s, "indices": indices, "size": images.shape[1:3]}
+        np.save(request["keep"], got.images)
+    return {
+        "ms": ms,
+        "cpu_ms": cpu_ms,
+        "times_s": got.times_s,
+        "indices": got.indices,
+        "size": got.images.shape[1:3],
+        "decoded": got.decoded,
+    }
 
 
 def main() -> None:

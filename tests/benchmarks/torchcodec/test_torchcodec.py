@@ -5,9 +5,9 @@ import pytest
 
 from benchmarks.media.clips import BenchClip
 from benchmarks.torchcodec import environment
-from benchmarks.torchcodec.measure import SETTINGS, Pair, PeerRow
-from benchmarks.torchcodec.process import answer, load_ours
-from benchmarks.torchcodec.report import peer_table
+from benchmarks.torchcodec.measure import SETTINGS, Bare, Pair, PeerRow
+from benchmarks.torchcodec.process import answer, load_bare, load_ours
+from benchmarks.torchcodec.report import bound_table, peer_table
 from reelabel.errors import ReelabelError
 from reelabel.extract import extract_keyframes
 from reelabel.sampling.options import Sampling
@@ -20,7 +20,15 @@ def row_of(times_ms):
     """Return a row with TorchCodec's and our milliseconds of each round, by setting; the others take 900."""
     slow = [Pair(900, 100, 900, 100)]
     pairs = {setting: [Pair(*each, *each) for each in times_ms.get(str(setting), [])] or slow for setting in SETTINGS}
-    return PeerRow(clip=CLIP, pairs=pairs, ours_alone_ms=150, are_times_equal=True, mean_difference=0)
+    return PeerRow(
+        clip=CLIP,
+        pairs=pairs,
+        bare=[Bare(100, 80, 140, 100), Bare(90, 70, 150, 100), Bare(200, 70, 900, 100)],
+        pictures=(900, 600),
+        ours_alone_ms=150,
+        are_times_equal=True,
+        mean_difference=0,
+    )
 
 
 def test_the_ratio_is_that_of_pairs_with_the_setting_that_suits_torchcodec_best():
@@ -35,6 +43,27 @@ def test_the_table_has_a_column_for_each_setting():
 
     assert [column.header for column in table.columns][3:9] == [str(setting) for setting in SETTINGS]
     assert [next(iter(column.cells)) for column in table.columns][-4:] == ["9.00x", "9.00x", "equal", "none"]
+
+
+def test_the_bound_is_what_ffmpeg_alone_would_gain():
+    row = row_of({"exact 0": [(300, 200)] * 9})
+
+    [*cells] = [next(iter(column.cells)) for column in bound_table([row]).columns]
+
+    assert cells[1:] == ["900", "600", "100.0", "70.0", "1.50x", "1.50x", "2.00x"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ffmpeg_alone_decodes_the_pictures_that_ours_decodes_and_all_up_to_the_picks(tmp_path, threads):
+    path = write_clip(tmp_path / "clip.mp4", frames=48, gop=24, b_frames=2)
+    ours = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=4), native=True)
+    request = {"path": str(path), "indices": ours.frame_index.tolist(), "threads": threads}
+    load = load_bare()
+
+    whole, needed = (answer(load, request | {"skips_leaves": skips})["decoded"] for skips in (False, True))
+
+    assert ours.frame_index.tolist() == [0, 15, 31, 47]
+    assert needed == ours.frames_decoded < whole <= 48
 
 
 def test_our_process_answers_with_the_times_and_pixels_of_its_frames(tmp_path):

@@ -1,0 +1,71 @@
+"""The lower bound of both loaders: FFmpeg decodes the packets that the picks need, and nothing else is done."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import av
+
+from reelabel.containers.demux import read_packets
+from reelabel.decode.leaf_filter import LeafFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.stream import VideoStream
+
+
+class BareDecode:
+    """Decodes picked frames from packets in memory, without a check, a conversion or a copy."""
+
+    def __init__(self, path: Path | str, indices: Sequence[int]) -> None:
+        """Read the packets of the GOPs that hold a picked frame, each up to its last pick.
+
+        Args:
+            path: A clip of H.264 with closed GOPs, in MP4.
+            indices: Positions of the picked frames, ascending.
+        """
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            self._extradata = stream.codec_context.extradata
+            packets = list(read_packets(container, stream))
+        times = sorted(packet.pts or 0 for packet in packets)
+        starts = [number for number, packet in enumerate(packets) if packet.is_keyframe]
+        self._wanted = {times[index] for index in indices}
+        self._runs = []
+        for start, end in zip(starts, [*starts[1:], len(packets)], strict=True):
+            picks = [at for at in range(start, end) if packets[at].pts in self._wanted]
+            if picks:
+                self._runs.append(packets[start : picks[-1] + 1])
+
+    def decode(self, threads: int, *, skips_leaves: bool) -> int:
+        """Decode, with one decoder for each thread, long runs first, so that all end at about the same time.
+
+        Args:
+            threads: Number of threads.
+            skips_leaves: Whether pictures are left out that are neither picked nor referred to.
+
+        Returns:
+            The number of pictures decoded.
+        """
+        runs = iter(sorted(self._runs, key=len, reverse=True))
+        with ThreadPoolExecutor(threads) as pool:
+            workers = [pool.submit(self._decode, runs, skips_leaves=skips_leaves) for _ in range(threads)]
+        return sum(worker.result() for worker in workers)
+
+    def _decode(self, runs: Iterator[list[Packet[VideoStream]]], *, skips_leaves: bool) -> int:
+        codec: VideoCodecContext = av.CodecContext.create("h264", "r")
+        codec.thread_type, codec.thread_count, codec.extradata = "NONE", 1, self._extradata
+        leaves, pictures = LeafFilter(codec), 0
+        for run in runs:
+            for packet in run:
+                if skips_leaves:
+                    leaves.admits(packet, is_wanted=packet.pts in self._wanted)
+                pictures += len(codec.decode(packet))
+            pictures += len(codec.decode(None))
+            codec.flush_buffers()
+        return pictures
