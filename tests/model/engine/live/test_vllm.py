@@ -3,12 +3,9 @@
 import math
 import os
 import signal
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,16 +21,15 @@ from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveLimits, LiveSetup
 from tasks.live.window import Window, WindowRule
 from tasks.model.engine.live.model import EngineLiveModel
-from tasks.model.engine.process import EngineProcess, engine_environment
+from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.prompt import render_question
 from tasks.model.protocol import Batch, EngineConfig, Question
 from tests.live.client import ask, frame, start
 from tests.model.engine.live.streams import FPS, clip, pairs_of, whole_video
+from tests.model.families.saved import saved
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-vllm")]
-
-_SAVE = "import sys; from pathlib import Path; from tests.model.families.architectures import save; "
 
 
 def prefix_of(session, items):
@@ -89,13 +85,10 @@ def qwen25(folder):
 @contextmanager
 def made(folder, family, **how):
     """Load a model that `family` names, with random weights."""
-    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    environment["PYTHONPATH"] += f":{Path(__file__).parents[4]}"
-    command = [sys.executable, "-c", _SAVE + "save(sys.argv[1], Path(sys.argv[2]))", family, str(folder / family)]
-    subprocess.run(command, check=True, env=environment, cwd=folder)
-    config = EngineConfig(model=str(folder / family), dtype="float32", live_sessions=4)
+    model = str(saved(family, folder))
+    config = EngineConfig(model=model, dtype="float32", live_sessions=4)
     with EngineProcess(config, log_path=folder / f"{family}.log", start_timeout_s=240) as engine:
-        yield Live(engine, str(folder / family), **how)
+        yield Live(engine, model, **how)
 
 
 @pytest.fixture(scope="module")
