@@ -126,7 +126,11 @@ def _endurance_table(model: str, found: Endurance) -> Table:
     table = _table(title, ("", "P50, ms", "P99, ms", "P99 / P50", "longest, ms"))
     for name, (p50, p99, most) in (("arrival", found.arrival_ms), ("question", found.question_ms)):
         table.add_row(name, f"{p50:,.1f}", f"{p99:,.1f}", f"{p99 / p50 if p50 else 0:.2f}x", f"{most:,.1f}")
-    table.caption = "Memory after each quarter, MiB: " + ", ".join(f"{each:,.0f}" for each in found.memory_mib)
+    memory = ", ".join(f"{each:,.0f}" for each in found.memory_mib)
+    table.caption = (
+        f"In the longest arrival, a thread of the engine was ready for {found.no_core_ms:,.1f} ms without a core.\n"
+        f"Memory after each quarter, MiB: {memory}"
+    )
     table.caption_justify = "left"
     return table
 

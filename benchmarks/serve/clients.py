@@ -43,12 +43,13 @@ class Step:
 
     Attributes:
         answered: In the order of the answers.
-        refused: Requests that found no place, and were sent again after the time that the service named.
+        refused_ms: Of each request that found no place, how long its refusal took; it was sent again after the time
+            that the service named.
         faults: Answers that are neither, and connections that broke.
     """
 
     answered: list[Asked] = field(default_factory=list)
-    refused: int = 0
+    refused_ms: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -93,13 +94,14 @@ def _ask(connection: http.client.HTTPConnection, job: Mapping[str, Any], step: S
             with lock:
                 step.faults.append(repr(error))
             return
-        if answer.status != _BUSY:
+        ended_s = time.monotonic()
+        again_s = answer.headers["Retry-After"]
+        if answer.status != _BUSY or again_s is None:
             break
         with lock:
-            step.refused += 1
+            step.refused_ms.append((ended_s - began_s) * 1e3)
         connection.close()  # the service closes idle ones
-        time.sleep(float(answer.headers["Retry-After"]))
-    ended_s = time.monotonic()
+        time.sleep(float(again_s))
     with lock:
         if answer.status != _OK:
             step.faults.append(text.decode(errors="replace"))

@@ -38,12 +38,13 @@ _ADDRESS = re.compile(r"at (http://\S+);")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """One number of clients. All but `refused` and `failed` are of the second half of the step.
+    """One number of clients. Rates, latencies and shares are of the second half of the step.
 
     Attributes:
         clients: How many asked at once.
-        requests: Requests that were answered.
-        refused: Requests that were refused at once with 429, and asked again later.
+        requests: Requests that were answered, in the second half.
+        refused: Requests that were refused with 429 and a Retry-After, and asked again later.
+        refused_ms: The longest time that a refusal took, as clients see it; 0 if there was none.
         failed: Requests that failed.
         wrong: Answers that are not those of the flow.
         per_s: Requests per second.
@@ -54,6 +55,7 @@ class StepRow:
     clients: int
     requests: int
     refused: int
+    refused_ms: float
     failed: int
     wrong: int
     per_s: float
@@ -189,7 +191,8 @@ def _summarize(clients: int, step: Step, labels: Mapping[str, str]) -> StepRow:
     return StepRow(
         clients=clients,
         requests=len(measured),
-        refused=step.refused,
+        refused=len(step.refused_ms),
+        refused_ms=max(step.refused_ms, default=0.0),
         failed=len(step.faults),
         wrong=sum(each.label != labels[each.job_id] for each in answered),
         per_s=len(measured) / seconds,

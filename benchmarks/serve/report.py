@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from rich.box import MARKDOWN
 from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
@@ -46,29 +47,45 @@ def serve(counts: Sequence[int], folder: Path, *, requests: int, model: str, war
     if as_json:
         print_json(asdict(measured) | {"missed": missed})
     else:
-        OUT.print(_table(measured, model=model, warm=warm))
+        OUT.print(_rates(measured, model=model, warm=warm))
+        OUT.print(_shares(measured))
         OUT.print("\n".join(missed) or "All targets are reached.", soft_wrap=True)
     return 1 if missed else 0
 
 
-def _table(measured: Measured, *, model: str, warm: bool) -> Table:
+def _rates(measured: Measured, *, model: str, warm: bool) -> Table:
     cache = "frames in the cache" if warm else "no frames in the cache"
-    title = f"{model}, {cache}; the flow on the same {measured.jobs:,} videos: {measured.flow_per_s:.1f} jobs/s"
-    table = Table("clients", title=title, title_justify="left")
-    names = list(measured.rows[0].stages)
-    for name in ("requests", "refused", "requests/s", "of the flow", "P50 ms", "P95 ms", "P99 ms", "P99/P50", *names):
-        table.add_column(name, justify="right")
+    latencies = ("P50, ms", "P95, ms", "P99, ms", "P99 / P50")
+    table = _table(
+        f"{model}, {cache}; the flow on the same {measured.jobs:,} videos: {measured.flow_per_s:.1f} jobs/s",
+        ("requests", "failed", "wrong", "requests/s", "of the flow", *latencies, "refused", "in at most, ms"),
+    )
     for row in measured.rows:
         table.add_row(
-            str(row.clients),
-            f"{row.requests:,}",
-            f"{row.refused:,}",
+            f"{row.clients}",
+            *(f"{each:,}" for each in (row.requests, row.failed, row.wrong)),
             f"{row.per_s:.1f}",
             f"{row.per_s / measured.flow_per_s:.2f}",
             *(f"{each:,.0f}" for each in (row.p50_ms, row.p95_ms, row.p99_ms)),
             f"{row.p99_ms / row.p50_ms:.1f}",
-            *(f"{row.stages[name]:.0%}" for name in names),
+            f"{row.refused:,}",
+            f"{row.refused_ms:,.0f}" if row.refused else "",
         )
+    return table
+
+
+def _shares(measured: Measured) -> Table:
+    names = tuple(measured.rows[0].stages)
+    table = _table("Share of the latency by stage", names)
+    for row in measured.rows:
+        table.add_row(f"{row.clients}", *(f"{row.stages[name]:.0%}" for name in names))
+    return table
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table("clients", title=title, title_justify="left", box=MARKDOWN)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
@@ -80,6 +97,8 @@ def _missed(measured: Measured) -> list[str]:
             missed.append(
                 f"{row.clients} clients: {row.failed} requests failed, {row.wrong} answers are not the flow's."
             )
+        if row.clients <= measured.rated and row.refused:
+            missed.append(f"{row.clients} clients: {row.refused} requests refused, of no more than there are places.")
         if row.clients <= measured.rated and row.p99_ms > _TAIL * row.p50_ms:
             missed.append(f"{row.clients} clients: P99 is {row.p99_ms / row.p50_ms:.1f} times P50, at most {_TAIL:g}.")
         if row.clients == _AT_CLIENTS and row.per_s < _SHARE * measured.flow_per_s:

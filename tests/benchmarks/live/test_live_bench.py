@@ -51,6 +51,7 @@ def test_a_stream_is_replayed_with_evictions_and_memory_by_quarter(live, setup):
     assert len(found.memory_mib) == 4
     assert found.question_ms[0] > 0
     assert found.arrival_ms[0] <= found.arrival_ms[1] <= found.arrival_ms[2]
+    assert found.no_core_ms >= 0
 
 
 def test_labels_are_compared_equally_often_by_kind_of_question(live, monkeypatch):
