@@ -100,12 +100,10 @@ def deployed(expected):  # noqa: ARG001 - one service at a time
         with starting_ray(cpus=16):
             from ray import serve  # noqa: PLC0415 - takes seconds
 
-            from flows.serve.ray import application  # noqa: PLC0415
-
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
             serve.start(http_options={"host": "127.0.0.1", "port": port})
-            serve.run(application({"gpus": "false"}))
+            deploy(target_ongoing_requests=4)
             yield f"http://127.0.0.1:{port}"
 
 
@@ -113,6 +111,24 @@ def deployed(expected):  # noqa: ARG001 - one service at a time
 def client(deployed):
     with httpx.Client(base_url=deployed, headers=OURS, timeout=START_S) as client:
         yield client
+
+
+def deploy(**scaling):
+    """Deploy what a file for `serve deploy` says, with decoders that scale as it says, and wait.
+
+    If nothing but that has changed, replicas stay.
+    """
+    from ray import serve  # noqa: PLC0415
+    from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
+
+    decoder = {"name": "Decoder", "autoscaling_config": {"min_replicas": 1, "max_replicas": 2, **scaling}}
+    application = {"import_path": "flows.serve.ray:application", "args": {"gpus": False}, "deployments": [decoder]}
+    file = {"applications": [{"name": "default", **application}]}
+    serve.context._get_global_client().deploy_apps(ServeDeploySchema.model_validate(file))
+    until_s = time.monotonic() + START_S
+    while (found := serve.status().applications["default"]).status != "RUNNING" and time.monotonic() < until_s:
+        time.sleep(0.2)
+    assert found.status == "RUNNING", found
 
 
 def question_of(row):
@@ -235,9 +251,48 @@ def test_what_a_lost_replica_had_in_work_is_asked_of_another_one(client, deploye
     assert replicas("Decoder") != [decoder]
 
 
+def test_ongoing_requests_start_a_second_replica_and_both_answer(deployed, requests, expected):
+    waiting = list(zip(requests[:3], expected[0], strict=False))  # from the store, in chunks, uploaded
+    [engine], [first] = replicas("Engine"), replicas("Decoder")
+    deploy(target_ongoing_requests=1, upscale_delay_s=1, look_back_period_s=2)
+
+    def ask(asked):
+        (route, body), there = asked
+        here = httpx.post(deployed + route, **body, headers=OURS, timeout=START_S)
+        assert here.status_code == 200, here.text
+        assert comparable(here.json()) == approximately(comparable(there.json()))
+
+    with ThreadPoolExecutor(len(waiting)) as threads:
+        os.kill(engine, signal.SIGSTOP)  # so that the requests go on until there is a second decoder
+        try:
+            asking = [threads.submit(ask, each) for each in waiting]
+            until_s = time.monotonic() + START_S
+            while calls_of("Decoder").keys() == {first} and time.monotonic() < until_s:
+                time.sleep(0.2)
+        finally:
+            os.kill(engine, signal.SIGCONT)
+        for each in asking:
+            each.result()
+        assert len(replicas("Decoder")) == 2
+        while len([count for count in calls_of("Decoder").values() if count]) < 2 and time.monotonic() < until_s:
+            list(threads.map(ask, waiting))
+    assert {bool(count) for count in calls_of("Decoder").values()} == {True}
+    assert replicas("Engine") == [engine]
+
+
+def calls_of(deployment):
+    """By replica, how many requests it has answered, as its log says."""
+    counts = {}
+    for replica in replicas(deployment):
+        files = [file.readlink() for file in Path(f"/proc/{replica}/fd").iterdir()]
+        for log in {file for file in files if file.name.startswith(f"replica_default_{deployment}_")}:
+            counts[replica] = log.read_text().count(" CALL classify OK ")
+    return counts
+
+
 def comparable(answer):
     """Leave out times, and what depends on who asked first."""
-    varies = {"stage_ms", "total_ms", "was_cached", "decode_method", "decode_note"}
+    varies = {"stage_ms", "total_ms", "was_cached", "cached_tokens", "decode_method", "decode_note"}
     return {name: value for name, value in answer.items() if name not in varies}
 
 
