@@ -49,6 +49,8 @@ def reserve(settings: ServeSettings) -> socket.socket:
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Of every connection: else the body of an answer waits until its head has been acknowledged, 40 ms later.
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened.bind((settings.host, settings.port))
     except OSError as error:
         opened.close()

@@ -28,3 +28,10 @@ def test_a_port_that_is_taken_is_named():
             ConfigurationError, match=rf"Cannot listen on 127\.0\.0\.1:{port} \(Address already in use\)"
         ):
             reserve(ServeSettings(port=port))
+
+
+def test_the_body_of_an_answer_does_not_wait_until_its_head_is_acknowledged():
+    with reserve(ServeSettings(port=0)) as opened:
+        opened.listen()
+        with socket.create_connection(opened.getsockname()), opened.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
