@@ -49,7 +49,7 @@ class StepRow:
         wrong: Answers that are not those of the flow.
         per_s: Requests per second.
         p50_ms: Median of the latencies, as clients see them; then the 95th and the 99th percentile.
-        stages: Share of the latency by stage, 0 to 1.
+        stages: Share of the latency by stage, 0 to 1; `outside` is what the service does not see of it.
     """
 
     clients: int
@@ -187,6 +187,7 @@ def _summarize(clients: int, step: Step, labels: Mapping[str, str]) -> StepRow:
     stages = Counter[str]()
     for each in measured:
         stages.update(dict(each.stage_ms))
+    shares = {name: ms / took_ms.sum() for name, ms in stages.items()}
     p50, p95, p99 = np.percentile(took_ms, [50, 95, 99])
     return StepRow(
         clients=clients,
@@ -199,5 +200,5 @@ def _summarize(clients: int, step: Step, labels: Mapping[str, str]) -> StepRow:
         p50_ms=float(p50),
         p95_ms=float(p95),
         p99_ms=float(p99),
-        stages={name: ms / took_ms.sum() for name, ms in stages.items()},
+        stages=shares | {"outside": 1 - sum(shares.values())},
     )
