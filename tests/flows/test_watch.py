@@ -1,8 +1,11 @@
+import io
 import os
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+import polars as pl
 import pytest
 from prefect import flow, tags
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
@@ -13,6 +16,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.flow_engine import run_flow
 from prefect.states import Cancelled, Pending
+from sqlalchemy import select
 
 from flows.run.arrival import ARRIVED, broken_manifest_told
 from flows.run.names import on_demand
@@ -26,6 +30,8 @@ from infra.settings import RunSettings
 from infra.settings.schedule import WatchSettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import DESCRIPTION
+from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -213,6 +219,35 @@ def test_the_deployment_watches_by_itself(deployed, objects, folder):
 
     assert "watch/manifests" in deployed
     assert looked.state.message == "Started runs on 1 new manifest."
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("deployed")
+def test_videos_without_a_question_are_described_when_their_manifest_arrives(client, engine, objects, folder, tmp_path):
+    clip = tmp_path / f"a.{ENCODINGS[0].container}"
+    write_clip(clip, draw_clip(np.random.default_rng(7))[1], ENCODINGS[0])
+    manifest = io.BytesIO()
+    pl.DataFrame({"job_id": ["a"], "video_uri": [str(clip)]}).write_parquet(manifest)
+    objects.replace(f"{folder}/arrived.parquet", manifest.getvalue())
+
+    dataset = folder[-12:]
+    watched = {"manifests": f"{folder}/*.parquet", "dataset": dataset, "starts": "describe"}
+    run_deployment("watch/manifests", parameters=watched, poll_interval=1)
+
+    [started] = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[ARRIVED])),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+        limit=1,
+    )
+    deadline = time.monotonic() + 300
+    while not (state := client.read_flow_run(started.id).state).is_final():
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    assert started.parameters["manifest"] == f"{folder}/arrived.parquet"
+    assert state.message == "Reconciled: 1 job = 1 description + 0 failures."
+    with engine.connect() as connection:
+        query = select(DESCRIPTION.c.job_id, DESCRIPTION.c.frames_used).where(DESCRIPTION.c.dataset == dataset)
+        assert connection.execute(query).all() == [("a", 16)]
 
 
 @pytest.mark.system
