@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ from sqlalchemy import select
 
 from benchmarks.describe.model import SIZE, make_model
 from reelabel.sources.object_store import ObjectStore
-from tasks.database.tables import DESCRIPTION, RUN
+from tasks.database.tables import DESCRIPTION, PLAN, RUN, SHARD
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, FPS, Encoding, draw_clip, write_clip
 from tasks.demo.shapes import draw_shape, render_frames
@@ -22,6 +23,7 @@ from tests.report.test_page import data_of
 
 SCENE_S = 4
 CLIPS = 6
+COPIES = 20
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_describe")]
 
@@ -224,3 +226,26 @@ def test_a_model_without_a_text_tower_is_refused_before_any_row(reelabel, engine
     assert "has no text tower, so nothing can be compared with its frames; use a whole model" in run.stderr
     with engine.connect() as connection:
         assert connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "faulty")).all() == []
+
+
+def test_two_simultaneous_runs_share_a_plan_and_describe_each_video_once(
+    own_environment, own_services, videos, engine, tmp_path
+):
+    clips = pl.read_parquet(ObjectStore(own_services.store).read(videos[0])).head(CLIPS + 1)
+    copies = [clips.with_columns(job_id=pl.format("{}-{}", "job_id", pl.lit(copy))) for copy in range(COPIES)]
+    pl.concat(copies).write_parquet(tmp_path / "many.parquet")
+    small_shards = own_environment | {"COLUMNS": "200", "REELABEL_SHARD_TARGET_JOBS": "50"}
+    command = ("describe", str(tmp_path / "many.parquet"), "--dataset", "both", "--tags", str(videos[1]))
+
+    with ThreadPoolExecutor(2) as threads:
+        runs = [run.result() for run in [threads.submit(run_command, small_shards, *command) for _ in range(2)]]
+
+    jobs = COPIES * len(clips)
+    assert [run.returncode for run in runs] == [0, 0], [run.stderr for run in runs]
+    assert {spoken(run)["audit"] for run in runs} == {f"Reconciled: {jobs} jobs = {jobs} descriptions + 0 failures."}
+    with engine.connect() as connection:
+        ended = connection.execute(select(RUN.c.jobs_labelled + RUN.c.jobs_failed).where(RUN.c.dataset == "both"))
+        assert sum(ended.scalars()) == jobs
+        plans = connection.execute(select(PLAN.c.plan_id).where(PLAN.c.dataset == "both")).all()
+        shards = select(SHARD.c.shard_index).where(SHARD.c.plan_id.in_([plan.plan_id for plan in plans]))
+        assert (len(plans), len(connection.execute(shards).all())) == (1, 3)

@@ -1,0 +1,65 @@
+"""A model by its name on the hub: from what was downloaded once; and where neither it nor the network is there."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tasks.embedding.identity import TINY_TOWERS
+
+NAME, COMMIT = "team/shapes", "0123456789abcdef0123456789abcdef01234567"
+NOWHERE = "http://127.0.0.1:9"  # a port that nobody listens at, so that the network is as good as gone
+EMBED = """
+import sys
+from pathlib import Path
+import numpy as np
+from reelabel.errors import ReelabelError
+from tasks.embedding.backend import TowersOptions, towers_backend
+from tasks.embedding.identity import TINY_TOWERS
+
+vectors = []
+for name in (sys.argv[1], str(TINY_TOWERS)):
+    try:
+        card = towers_backend().card(name)
+    except ReelabelError as error:
+        sys.exit(error.message)
+    with towers_backend().open(card, TowersOptions(log_path=Path(sys.argv[2]))) as towers:
+        vectors.append(towers.embed_texts(["a red circle"]))
+    print(card.identity.name, card.identity.revision)
+print(np.array_equal(*vectors))
+"""
+
+
+@pytest.fixture
+def embed(tmp_path):
+    def run(home, **options):
+        command = [sys.executable, "-P", "-c", EMBED, NAME, str(tmp_path / "towers.log")]
+        hub = {"HF_HOME": str(home), "HF_ENDPOINT": NOWHERE, "PYTHONPATH": os.pathsep.join(sys.path)} | options
+        return subprocess.run(command, env=os.environ | hub, capture_output=True, text=True, check=False, timeout=600)
+
+    return run
+
+
+@pytest.mark.system
+@pytest.mark.xdist_group("towers")
+def test_a_model_that_was_downloaded_once_is_found_by_its_name(embed, tmp_path):
+    cached = tmp_path / "home" / "hub" / f"models--{NAME.replace('/', '--')}"
+    shutil.copytree(TINY_TOWERS, cached / "snapshots" / COMMIT)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(COMMIT)
+
+    ran = embed(tmp_path / "home", HF_HUB_OFFLINE="1")
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[0] == f"{NAME} {COMMIT}"
+    assert ran.stdout.splitlines()[-1] == "True"
+
+
+def test_a_model_that_cannot_be_reached_is_told_in_a_sentence(embed, tmp_path):
+    ran = embed(tmp_path / "home")
+
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(f"Cannot reach or find model {NAME} on the hub (")
+    assert ran.stderr.rstrip().endswith("; check the name and the network, or give a model folder.")
