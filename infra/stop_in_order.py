@@ -24,7 +24,13 @@ _FLOWS_END_S = GRACE_S + 4.0  # flows end by themselves within GRACE_S
 
 def run(command: list[str]) -> int:
     """Run a command to its end; return its exit code, or 128 plus the signal that ended it."""
-    child = subprocess.Popen(command)  # noqa: S603 - that of the container
+    # A Prefect worker at SIGTERM sends itself SIGINT, so it would never end where a script has started it by `&`, for
+    # which shells ignore SIGINT. That is reset for the worker, and a process group of its own keeps Ctrl-C from it.
+    is_background = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    if is_background:
+        signal.signal(signal.SIGINT, lambda *_: None)
+    group = 0 if is_background else None
+    child = subprocess.Popen(command, process_group=group)  # noqa: S603 - that of the container
     signal.signal(signal.SIGTERM, lambda *_: _stop(child))
     code = child.wait()
     return code if code >= 0 else 128 - code

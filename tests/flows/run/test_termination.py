@@ -76,6 +76,13 @@ def flow_run_of(dataset, db):
     return found[0] if found else None
 
 
+def count_workers(pool):
+    """Count the workers that serve a pool, which the first one creates."""
+    with get_client(sync_client=True) as client:
+        is_there = any(each.name == pool for each in client.read_work_pools())
+        return len(client.read_workers_for_work_pool(pool)) if is_there else 0
+
+
 def terminate(process):
     process.terminate()
     return process.wait(timeout=END_S)
@@ -128,6 +135,18 @@ def test_a_pod_hands_back_its_shards_and_its_flow_run(start, manifest, db, stall
     assert not count_leases(db, "pod", "extract")
     with get_client(sync_client=True) as client:
         assert client.read_flow_run(flow_run_id).state.name == "AwaitingRetry"
+
+
+def test_a_prefect_worker_that_a_script_has_started_in_the_background_ends(start):
+    command = (*PREFECT, "worker", "start", "--pool", "background", "--type", "process")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as shells have it for such processes
+    try:
+        worker = start(*command, module="infra.stop_in_order")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    until(lambda: count_workers("background"), worker)
+
+    terminate(worker)
 
 
 def test_a_prefect_worker_in_a_container_has_its_flows_hand_back_their_shards(start, manifest, db, stalled):
