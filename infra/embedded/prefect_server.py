@@ -58,7 +58,18 @@ class PrefectServer:
         """Create its database on the first start, which requires a running Postgres; keep the UI's files in home."""
         database = self._postgres.own_database(_DATABASE).set(drivername="postgresql+asyncpg", query={"ssl": "disable"})
         return Launch(
-            command=prefect_command("server", "start", "--host", "127.0.0.1", "--port", str(port)),
+            command=[
+                sys.executable,
+                "-P",
+                "-m",
+                "prefect",
+                "server",
+                "start",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+            ],
             environment={
                 # PG* variables such as PGSSLMODE concern other servers.
                 **{name: value for name, value in prefect_environment(self._home).items() if not name.startswith("PG")},
@@ -93,11 +104,6 @@ class PrefectServer:
 def login_path(home: Path) -> Path:
     """Return the path of the file with the login, `user:password`, of the API and the UI."""
     return Home(home).secret_path(_SECRET)
-
-
-def prefect_command(*arguments: str) -> list[str]:
-    """Return the command that runs Prefect with this Python, without importing from the current folder."""
-    return [sys.executable, "-P", "-m", "prefect", *arguments]
 
 
 def prefect_environment(home: Home) -> dict[str, str]:

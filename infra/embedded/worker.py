@@ -6,14 +6,16 @@ import hashlib
 import http.client
 import json
 import secrets
+import shutil
 import signal
+import sys
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from infra.basic_auth import basic_auth_headers
 from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
-from infra.embedded.prefect_server import PrefectServer, prefect_command, prefect_environment
+from infra.embedded.prefect_server import PrefectServer, prefect_environment
 from infra.embedded.service import Launch
 
 if TYPE_CHECKING:
@@ -45,8 +47,12 @@ class Worker:
         # A new name each time, because the server reports a killed worker as online for a while.
         name = f"embedded-{secrets.token_hex(6)}"
         self._name_path.write_text(name)
+        temporary = self._home.folder(self.name) / "temporary"
+        shutil.rmtree(temporary, ignore_errors=True)  # of a worker that was killed
+        temporary.mkdir(mode=0o700)
+        prefect = [sys.executable, "-P", "-m", "infra.embedded.worker_main", str(temporary)]
         return Launch(
-            command=prefect_command("worker", "start", "--pool", pool, "--type", "process", "--name", name),
+            command=[*prefect, "worker", "start", "--pool", pool, "--type", "process", "--name", name],
             environment={
                 **prefect_environment(self._home),
                 **export(self._settings),

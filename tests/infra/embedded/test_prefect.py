@@ -132,3 +132,17 @@ def test_a_worker_that_knows_other_addresses_is_replaced(settings, tmp_path):
     after = _pids(settings)
     assert after[ServiceName.PREFECT] == before[ServiceName.PREFECT]
     assert after[ServiceName.WORKER] != before[ServiceName.WORKER]
+
+
+@pytest.mark.system
+def test_a_worker_shares_no_temporary_folder_with_other_users_and_leaves_none(settings, tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    (temporary / "runner_storage").touch()  # as useless as another user's folder, also for root
+
+    started = start(settings, wanted=WANTED)
+    assert _online_workers(started.prefect)
+    stop(settings.home)
+
+    assert [path.name for path in temporary.iterdir()] == ["runner_storage"]
