@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from unicodedata import category
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Control, format (bidirectional, zero-width), surrogate, and line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -13,6 +17,11 @@ _DELETE, _DELETE_PICTURE = 0x7F, "␡"
 def pluralize(count: int, noun: str) -> str:
     """Return a number with its noun: 1 job, 2 jobs."""
     return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def named(noun: str, names: Sequence[str]) -> str:
+    """Return names after their noun: column a, columns a, b."""
+    return f"{noun if len(names) == 1 else noun + 's'} {', '.join(names)}"
 
 
 def printable(text: str, *, keep: str = "") -> str:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -34,19 +36,24 @@ def serve_tiny_model(folder):
     """
 
     def start():
-        port = _free_port()
+        port, temporary = _free_port(), tempfile.mkdtemp(prefix="vllm-")  # a short path, for its sockets
         with (folder / "vllm.log").open("wb") as log:
-            environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
+            environment = engine_environment(EngineConfig(model=str(TINY_MODEL))) | {"TMPDIR": temporary}
             server = subprocess.Popen(_command(port), env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
             _wait_healthy(server, f"http://127.0.0.1:{port}/health", folder / "vllm.log")
         except BaseException:
             server.kill()
             server.wait()
+            shutil.rmtree(temporary)
             raise
-        return {"pid": server.pid, "url": f"http://127.0.0.1:{port}/v1"}
+        return {"pid": server.pid, "url": f"http://127.0.0.1:{port}/v1", "temporary": temporary}
 
-    with shared(folder / "vllm.json", start, lambda server: _end(server["pid"])) as server:
+    def end(server):
+        _end(server["pid"])
+        shutil.rmtree(server["temporary"])  # it leaves its sockets, and `vllm_dist_*`
+
+    with shared(folder / "vllm.json", start, end) as server:
         yield server["url"]
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import httpx
@@ -130,22 +131,23 @@ def serve_chat(setup: LiveSetup, folder: Path, *, prompt_tokens: int) -> Iterato
     if prompt_tokens > _STEP_TOKENS:
         command += ["--max-num-batched-tokens", str(prompt_tokens)]
     log_path = folder / "live-chat.log"
-    with log_path.open("wb") as log:
-        environment = engine_environment(config)
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)  # noqa: S603 - our own command
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_healthy(server, url, log_path)
-        chat = ChatServer(url)
-        yield chat
-        chat.close()
-    finally:
-        server.terminate()
+    with TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True) as temporary:  # where it leaves its sockets
+        environment = engine_environment(config) | {"TMPDIR": temporary}
+        with log_path.open("wb") as log:
+            server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)  # noqa: S603 - our own command
         try:
-            server.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+            url = f"http://127.0.0.1:{port}"
+            _wait_healthy(server, url, log_path)
+            chat = ChatServer(url)
+            yield chat
+            chat.close()
+        finally:
+            server.terminate()
+            try:
+                server.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
 
 
 def _wait_healthy(server: subprocess.Popen[bytes], url: str, log_path: Path) -> None:

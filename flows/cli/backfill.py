@@ -165,9 +165,9 @@ def _dataset_of(named: list[str], engine: Engine) -> str:
     """
     found = count_ids_by_dataset(engine, list(dict.fromkeys((*named, *(split_chunk_id(name)[0] for name in named)))))
     if not found:
+        others, their = (", or of any other that was named", "their") if len(named) > 1 else ("", "its")
         raise ConfigurationError(
-            f"No dataset has a result of {pluralize(len(named), 'job id')} such as {named[0]}; "
-            "name their manifest with --manifest."
+            f"No dataset has a result of job {named[0]}{others}; name {their} manifest with --manifest."
         )
     if len(found) > 1:
         shown = ", ".join(f"{dataset} ({count:,})" for dataset, count in found.items())

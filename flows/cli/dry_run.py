@@ -150,7 +150,7 @@ def _lines(
     videos = pluralize(drawn.videos, "video") if drawn else "0 videos"
     yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {dataset}."
     if standing := len(jobs) - wanted:
-        yield f"Skipping {pluralize(standing, 'job')} that have ended already; --force includes those with a label."
+        yield f"Skipping {pluralize(standing, 'job')} already ended; --force includes those with a label."
     if failures:
         yield f"{failures:,} of these failed, so that the run ends with exit code 1."
     if wanted and spec.chunk_s is not None:

@@ -7,10 +7,12 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from flows.cli.console import print_line
 from flows.cli.context import ready_to_run
 from flows.cli.follow import show_progress
 from flows.cli.summary import print_summary
 from flows.run.names import TAG
+from flows.run.result import NOTHING_TO_DO
 from infra.database.connect import connect
 from infra.embedded import uninterrupted
 from infra.errors import RunFailedError
@@ -78,7 +80,9 @@ def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, 
     engine = connect(settings.database)
     try:
         with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
-            run_flow(flow, flow_run=flow_run, parameters=parameters)
+            said = run_flow(flow, flow_run=flow_run, parameters=parameters)
+        if is_watched and str(said).startswith(NOTHING_TO_DO):
+            print_line(str(said))
     finally:
         engine.dispose()
     return flow_run.id

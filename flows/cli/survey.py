@@ -66,7 +66,7 @@ def survey_manifest(
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """Show on standard error what is being done; yield a function that takes it and how much of how much is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=ERRORS, transient=True) as bar:
+    with Progress(*columns, console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
         def note(what: str, done: int, of: int) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tasks.results.audit import AuditReport
 
+NOTHING_TO_DO = "Nothing to do"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
@@ -37,7 +39,7 @@ class RunResult:
         """Return a sentence or two."""
         if self.answered:
             return str(self.report)
-        return f"Nothing to do{self._why_nothing()}. {self.report}"
+        return f"{NOTHING_TO_DO}{self._why_nothing()}. {self.report}"
 
     def _why_nothing(self) -> str:
         if self.chosen is None:

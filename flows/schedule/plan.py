@@ -240,9 +240,10 @@ class _Draft:
         """Set whether it is paused; return how to say so."""
         deployed, needs = self._deployed, self._wanted.needs
         lacking = needs is not None and not parameters.get(needs)
+        until = f"paused until its parameter {needs} is set"
         if deployed is None:
             self._payload["paused"] = lacking
-            return f"paused until it has a {needs}" if lacking else ""
+            return until if lacking else ""
         if not deployed.paused:
             return ""
         # A deploy itself pauses only what has nothing to do.
@@ -251,7 +252,7 @@ class _Draft:
             self._payload["paused"] = False
             self._change("paused", "yes", "no")
             return ""
-        return f"kept paused until it has a {needs}" if lacking else "kept paused"
+        return f"kept {until}" if lacking else "kept paused"
 
     def _next_run(self) -> datetime | None:
         schedules = [each.schedule for each in (self._deployed.schedules if self._deployed else ()) if each.active]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
-from reelabel.wording import pluralize
+from reelabel.wording import named, pluralize
 from tasks.manifest.csv_rows import read_header, read_rows
 from tasks.manifest.rejects import ImportedRows
 from tasks.manifest.schema import COLUMNS, REPLACED, REQUIRED
@@ -76,7 +76,7 @@ def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, 
     if missing:
         found = ", ".join(header) or "nothing"
         raise ManifestError(
-            f"{path} lacks the columns {', '.join(dict.fromkeys(missing))}; its first line is: {found}. "
+            f"{path} lacks the {named('column', [*dict.fromkeys(missing)])}; its first line is: {found}. "
             "The first line must list the columns, separated by commas; to use a column of another name, add "
             "--column NAME=COLUMN, such as prompt=question.",
         )

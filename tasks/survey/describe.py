@@ -33,7 +33,8 @@ def headlines(survey: Survey) -> Iterator[str]:
         seen = pluralize(survey.seen, "clip")
         yield f"Estimated from {seen}, drawn at random{until} and looked at in {duration(survey.took_s)}."
     else:
-        yield f"All {pluralize(survey.seen, 'clip')} were looked at, in {duration(survey.took_s)}."
+        seen = "The one clip was" if survey.seen == 1 else f"All {survey.seen:,} clips were"
+        yield f"{seen} looked at, in {duration(survey.took_s)}."
     one, uncovered, unlisted = survey.one_keyframe, survey.not_covered, survey.unlisted
     answers = ": answers about anything later are guesses" if one.seen else ""
     yield f"{of_clips(one.clips, survey)} {_have(one.clips)} one keyframe{answers}."

@@ -47,7 +47,17 @@ if TYPE_CHECKING:
 _EVERY_S = 2.0
 _RUNS = _SESSIONS = 10
 # Columns that are wrapped where the table is too wide, and their least widths: those of their longest usual words.
-_WRAPPED = {"dataset": 8, "flow run": 8, "jobs": 7, "per s, so far": 6, "shards": 6, "status": 8, "waits for": 8}
+_WRAPPED = {
+    "dataset": 8,
+    "flow run": 8,
+    "jobs": 7,
+    "leased": 10,
+    "model": 8,
+    "per s, so far": 6,
+    "shards": 6,
+    "status": 8,
+    "waits for": 8,
+}
 _OF_LATE = timedelta(days=7)
 
 
@@ -272,10 +282,13 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
 
 
 def _plans(plans: Sequence[PlanStatus]) -> Table:
-    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "inferring", "status")
+    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "leased", "status")
     for plan in plans:
-        counts = (plan.planned, plan.extracted, plan.done, plan.failed, plan.extracting, plan.inferring)
-        table.add_row(str(plan.plan_id)[:8], cell(plan.dataset), *(f"{count:,}" for count in counts), plan.status)
+        counts = (plan.planned, plan.extracted, plan.done, plan.failed)
+        leased = f"{plan.extracting:,} extract, {plan.inferring:,} infer"
+        table.add_row(
+            str(plan.plan_id)[:8], cell(plan.dataset), *(f"{count:,}" for count in counts), leased, plan.status
+        )
     return table
 
 

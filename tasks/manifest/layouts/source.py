@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
-from reelabel.wording import pluralize, why_unreadable
+from reelabel.wording import named, pluralize, why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str
     if missing:
         present = ", ".join(names) or "none"
         raise ManifestError(
-            f"{path} lacks the columns {', '.join(missing)} required for {layout}; its columns are: {present}."
+            f"{path} lacks the {named('column', missing)} required for {layout}; its columns are: {present}."
         )
 
 

@@ -46,6 +46,13 @@ def test_ids_are_found_in_the_dataset_that_contains_them(backfill, folder):
     assert shown.stdout.splitlines()[-1] == f"To answer them: {again}"
 
 
+def test_a_backfill_that_selects_nothing_says_why(backfill):
+    ended = backfill("--dataset", "birds", "--failed", "--since", "2999-01-01")
+
+    assert ended.returncode == 0, ended.stderr
+    assert "Nothing to do: no job matches the selection." in ended.stdout
+
+
 def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
     shown = backfill("--dataset", "birds", "--failed", "--since", "2999-01-01", "--dry-run")
 
@@ -58,7 +65,7 @@ def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
     ("arguments", "said"),
     [
         (["--ids", "both"], "These job ids are in several datasets: animals (1), birds (1); name one with --dataset."),
-        (["--ids", "nobody"], "No dataset has a result of 1 job id such as nobody"),
+        (["--ids", "nobody"], "No dataset has a result of job nobody; name its manifest with --manifest."),
         (["--ids", "b1,nobody", "--dataset", "birds"], "1 job id is not in the manifest: nobody; correct them"),
         (["--failed", "--dataset", "fish"], "No run of dataset fish has been started"),
         (

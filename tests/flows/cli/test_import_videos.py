@@ -200,9 +200,9 @@ def test_faults_are_named_by_shard_and_sample_and_good_samples_kept(tmp_path):
             "There is no camera nix; the data set has: obs",
         ),
         ("lerobot", {"layout": "lerobot", "columns": ["start_s=x"]}, "Episodes have a segment of their own"),
-        ("lerobot", {"layout": "lerobot", "columns": ["task=nix"]}, "lacks the columns nix required for LeRobot 3"),
-        ("hugging_face", {"layout": "parquet", "columns": ["task=nix"]}, "lacks the columns nix"),
-        ("hugging_face", {"layout": "parquet", "columns": ["video_uri=nix"]}, "lacks the columns nix"),
+        ("lerobot", {"layout": "lerobot", "columns": ["task=nix"]}, "lacks the column nix required for LeRobot 3"),
+        ("hugging_face", {"layout": "parquet", "columns": ["task=nix"]}, "lacks the column nix"),
+        ("hugging_face", {"layout": "parquet", "columns": ["video_uri=nix"]}, "lacks the column nix"),
         (
             "hugging_face/struct.parquet",
             {"layout": "parquet", "columns": ["video_uri=label"]},

@@ -62,6 +62,17 @@ def test_a_stage_that_nobody_serves_is_told_with_the_command_that_starts_a_worke
     ]
 
 
+def test_tables_of_plans_and_workers_fit_80_columns(db, page, make_plan):
+    make_plan()
+    with alive(db, Work.INFER, model=SPEC.model):
+        lines = page(COLUMNS="80").splitlines()
+
+    headings = [line.split() for line in lines if "heartbeat" in line or "planned" in line]
+    assert sorted(line[0] for line in headings) == ["plan", "worker"]
+    assert max(map(len, lines)) <= 80
+    assert any("waiting for" in line for line in lines)
+
+
 def test_with_the_local_executor_no_worker_is_missed(page, make_plan):
     make_plan()
 

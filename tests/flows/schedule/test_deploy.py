@@ -95,7 +95,7 @@ def test_descriptions_have_a_manifest_a_dataset_and_a_time_of_their_own(deploy, 
     created = deploy(DESCRIBE, **common, DESCRIBE_NIGHTLY_MANIFEST=f"s3://b/clips/{dated}")
     timed = deploy(DESCRIBE, **common, DESCRIBE_NIGHTLY_CRON="0 4 * * *", DESCRIBE_NIGHTLY_DATASET="clips")
 
-    assert lacking[0] == f"{DESCRIBE}: new, paused until it has a manifest"
+    assert lacking[0] == f"{DESCRIBE}: new, paused until its parameter manifest is set"
     assert "schedule: 0 1 * * * Pacific/Kiritimati" in lacking
     assert created[1:] == [
         "dataset: none → clips-{scheduled_date}",
