@@ -105,7 +105,8 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
             with _errors_shown(runs):
                 troubles = _without_repaired(bad, troubles, have_done)
     attention = _troubles(bad, troubles, is_known=have_done is not None)
-    return Group(_services(settings), *attention, *plans, *runs)
+    logs = _line(f"Logs: {settings.home / 'logs'}")
+    return Group(_services(settings), logs, *attention, *plans, *runs)
 
 
 @contextmanager
@@ -193,7 +194,6 @@ def _table(*names: str) -> Table:
 
 def _services(settings: Settings) -> Table:
     table = _table("service", "state", "address")
-    table.caption, table.caption_justify = f"Logs: {settings.home / 'logs'}", "left"
     embedded = missing_services(settings, frozenset(ServiceName))
     for service in status(settings.home):
         idle = "stopped" if service.name in embedded else "your own"
