@@ -6,14 +6,18 @@ import os
 import signal
 import socket
 import threading
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 EXIT_CODE = 128 + signal.SIGINT
 GRACE_S = 8.0
+# Wakes the main thread, and means nothing: without a handler, it is ignored.
+_WAKE = signal.SIGURG
+_WAKE_EVERY_S, _NOTICED_WITHIN_S = 0.1, 1.0
 _kill_what_is_ours: list[Callable[[], None]] = []
 
 
@@ -29,16 +33,39 @@ def end_within(grace_s: float, exit_code: int) -> None:
     forced.start()
 
 
+@contextmanager
+def signals_noticed() -> Iterator[None]:
+    """Have the main thread notice soon what signals arrive while the body runs in it.
+
+    Python calls their handlers only where the main thread takes its next step. A signal that arrives right before the
+    thread begins to wait for a lock, or at another thread, does not wake it. So wake it now and then.
+    """
+    ended = threading.Event()
+
+    def wake() -> None:
+        while not ended.wait(_NOTICED_WITHIN_S):
+            _wake_main_thread()
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(_WAKE, lambda *_: None)
+        threading.Thread(target=wake, name="notices signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _wake_main_thread() -> None:
+    main_id = threading.main_thread().ident
+    assert main_id is not None
+    signal.pthread_kill(main_id, _WAKE)
+
+
 def _end_by_force(exit_code: int) -> None:
     for kill in _kill_what_is_ours:
         with suppress(Exception):  # whatever is left, this process ends
             kill()
     os._exit(exit_code)
-
-
-def _interrupt_once(_number: int, _frame: object) -> None:
-    signal.signal(signal.SIGINT, lambda *_: None)  # unlike SIG_IGN, not inherited by new processes
-    raise KeyboardInterrupt
 
 
 class InterruptWatch:
@@ -47,6 +74,8 @@ class InterruptWatch:
     The interpreter's own handler, written in C, reports every signal to a thread. So this works even if the main thread
     is stuck in a library or waits for other threads. The first SIGINT also raises KeyboardInterrupt, as always; later
     ones do not, so that nothing interrupts the cleanup but the end itself.
+
+    The main thread is woken until it has raised (`signals_noticed` says why).
     """
 
     def __init__(self, sentence: str, *, grace_s: float = GRACE_S) -> None:
@@ -59,10 +88,12 @@ class InterruptWatch:
         self._sentence = sentence
         self._grace_s = grace_s
         self._ending = threading.Lock()
+        self._has_raised = False
         self._signals, self._handler_end = socket.socketpair()
         self._handler_end.setblocking(False)
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell may have it ignored
-            signal.signal(signal.SIGINT, _interrupt_once)
+            signal.signal(signal.SIGINT, self._interrupt_once)
+            signal.signal(_WAKE, lambda *_: None)
         signal.set_wakeup_fd(self._handler_end.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="interrupts", daemon=True).start()
 
@@ -70,13 +101,24 @@ class InterruptWatch:
         """Print nothing at a forced end: the process has said how to go on."""
         self._sentence = ""
 
+    def _interrupt_once(self, _number: int, _frame: object) -> None:
+        self._has_raised = True
+        signal.signal(signal.SIGINT, lambda *_: None)  # unlike SIG_IGN, not inherited by new processes
+        raise KeyboardInterrupt
+
     def _watch(self) -> None:
         self._await_interrupt()
         forced = threading.Timer(self._grace_s, self._end)
         forced.daemon = True
         forced.start()
+        threading.Thread(target=self._wake_main_thread, name="wakes the main thread", daemon=True).start()
         self._await_interrupt()
         self._end()
+
+    def _wake_main_thread(self) -> None:
+        while not self._has_raised:
+            _wake_main_thread()
+            time.sleep(_WAKE_EVERY_S)
 
     def _await_interrupt(self) -> None:
         while self._signals.recv(1)[0] != signal.SIGINT:

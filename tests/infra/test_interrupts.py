@@ -15,7 +15,8 @@ import ctypes, signal, subprocess, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGUSR1, lambda *_: None)
 from infra.embedded import services
-from infra.interrupts import InterruptWatch
+from contextlib import nullcontext
+from infra.interrupts import InterruptWatch, signals_noticed
 watch = InterruptWatch("Stopped at once.", grace_s={grace_s})
 nowhere = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 child = subprocess.Popen(["sleep", "600"], start_new_session=True, **nowhere)
@@ -45,6 +46,20 @@ try:
     time.sleep(600)
 except KeyboardInterrupt:
     sys.exit(1)
+"""
+
+# A signal that is blocked in the main thread is given to another one, as some are that come at a bad moment.
+_ASLEEP = """
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+lock = threading.Lock()
+lock.acquire()
+try:
+    with {noticing}:
+        print(child.pid, flush=True)
+        lock.acquire()
+except KeyboardInterrupt:
+    sys.exit(3)
 """
 
 
@@ -106,3 +121,18 @@ def test_other_signals_and_one_ctrl_c_leave_time_to_end(begin):
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
     assert is_alive(child)
+
+
+@pytest.mark.parametrize(
+    ("number", "noticing"),
+    [
+        pytest.param(signal.SIGINT, "nullcontext()", id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, "signals_noticed()", id="SIGTERM"),
+    ],
+)
+def test_a_signal_wakes_a_main_thread_that_waits(begin, number, noticing):
+    process, _ = begin(_ASLEEP.format(noticing=noticing), grace_s=600)
+
+    process.send_signal(number)
+
+    assert process.wait(timeout=60) == 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prefect.exceptions import TerminationSignal
 
 from flows.shard.retry import cancel_waits_at_exit
-from infra.interrupts import GRACE_S, end_within
+from infra.interrupts import GRACE_S, end_within, signals_noticed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ def ends_soon(videos: ObjectStore) -> Iterator[None]:
     last, so that the other contexts of a flow have these seconds to give back what they hold.
     """
     try:
-        with ExitStack() as stack:
+        with signals_noticed(), ExitStack() as stack:
             stack.callback(videos.end_reads)  # second: then nothing tries again
             stack.enter_context(cancel_waits_at_exit())
             yield

@@ -201,6 +201,7 @@ def runs_of(settings, dataset):
     ("arguments", "dataset"),
     [
         pytest.param(["classify", "{manifest}", "--dataset", "stopped", "--force"], "stopped", id="in this process"),
+        pytest.param(["describe", "{manifest}", "--dataset", "undescribed"], "undescribed", id="that describes"),
         pytest.param(
             ["backfill", "--missing", "--manifest", "{manifest}", "--dataset", "unanswered"],
             "unanswered",
