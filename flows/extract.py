@@ -62,16 +62,17 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     """Extract planned shards until none is left, or the idle timeout passes; return how many."""
     start_metrics(settings.metrics)
     count = 0
-    objects, videos = ObjectStore(settings.store, settings.web), video_store(settings)
+    objects = ObjectStore(settings.store, settings.web)
+    videos = video_store(settings, files=objects)
     with (
         PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
         alive(scope.database, Work.EXTRACT, plan_id=scope.plan_id),
         make_lease_keeper(scope.database, settings) as keeper,
-        ends_soon(videos),
+        ends_soon(videos, objects),
     ):
         most = settings.extract.max_pending_shards
         source = scope.queue(Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=most)
-        extracting = _on_ray if settings.extract.ray_address else partial(_here, videos)
+        extracting = _on_ray if settings.extract.ray_address else partial(_here, videos, objects)
         for each in extracting(settings, source, scope.spec_of):
             if each is None:
                 continue
@@ -82,7 +83,7 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
 
 
 def _here(
-    videos: ObjectStore, settings: Settings, source: ShardQueue, spec_of: Callable[[Plan], RunSpec]
+    videos: ObjectStore, files: ObjectStore, settings: Settings, source: ShardQueue, spec_of: Callable[[Plan], RunSpec]
 ) -> Iterator[ShardInExtraction | None]:
     """Extract in this flow's own decoding processes."""
     processes = settings.extract.processes or usable_cores()
@@ -92,7 +93,7 @@ def _here(
 
         @lru_cache(CACHED_PLANS)
         def extractor_of(plan: Plan) -> FrameExtractor:
-            return open_extractor(settings, pool, spec_of(plan).sampling, keep_bytes=0, videos=videos)
+            return open_extractor(settings, pool, spec_of(plan).sampling, keep_bytes=0, videos=videos, files=files)
 
         yield from extract_ahead(
             source, lambda plan: partial(extractor_of, plan), ahead=ahead, start=start, threads=threads

@@ -90,7 +90,8 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     card = registered.card(model, settings)
     registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
-    objects, videos = ObjectStore(settings.store, settings.web), video_store(settings)
+    objects = ObjectStore(settings.store, settings.web)
+    videos = video_store(settings, files=objects)
     with (
         PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
         alive(scope.database, Work.INFER, plan_id=scope.plan_id, model=identity),
@@ -117,7 +118,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
                     open_backend(registered, card, engine_settings(settings, first), sampling=largest, media=media)
                 )
                 keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
-                stack.enter_context(ends_soon(videos))
+                stack.enter_context(ends_soon(videos, objects))
                 info = backend.wait_ready()
             source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
             source = replace(
@@ -130,7 +131,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
             @lru_cache(CACHED_PLANS)
             def context_of(plan: Plan) -> InferenceContext:
                 spec = scope.spec_of(plan)
-                extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=0, videos=videos)
+                extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=0, videos=videos, files=objects)
                 run = _run_key(plan, model=identity.name, info=info)
                 made = make_inference_context(
                     extractor, backend, run=run, spec=spec, settings=settings, database=scope.database

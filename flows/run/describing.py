@@ -138,7 +138,7 @@ def open_describer(
     *,
     spec: DescribeSpec,
     banks: tuple[EmbeddedBank, EmbeddedBank],
-    videos: ObjectStore | None = None,
+    stores: tuple[ObjectStore, ObjectStore] | None = None,
     charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> VideoDescriber:
     """Return what describes videos.
@@ -150,17 +150,18 @@ def open_describer(
         info: What they report.
         spec: How videos are described.
         banks: Of tags, and of captions.
-        videos: Where videos are read; None opens a store.
+        stores: Where videos are read, and where frames, embeddings and outlines are; None opens both.
         charge: Measures the time in which the towers work.
     """
     assert settings.store.uri is not None
-    objects, seal = ObjectStore(settings.store), settings.store.seal
+    videos, objects = stores or (None, ObjectStore(settings.store))
+    seal = settings.store.seal
     sampling = spec.sampling(max_pixels=frame_pixels(info))
     keep_bytes = settings.model.batch_mib * 1024**2
-    extractor = open_extractor(settings, pool, sampling, keep_bytes=keep_bytes, videos=videos)
+    extractor = open_extractor(settings, pool, sampling, keep_bytes=keep_bytes, videos=videos, files=objects)
     tags, captions = banks
     return VideoDescriber(
-        embedder=open_embedder(settings, extractor, towers, info, spec=spec, charge=charge),
+        embedder=open_embedder(settings, extractor, towers, info, spec=spec, files=objects, charge=charge),
         scene_files=SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
         outlines=OutlineFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
         spec=spec,

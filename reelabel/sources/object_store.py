@@ -91,7 +91,7 @@ class ObjectStore:
     @cached_property
     def _s3(self) -> S3:
         module = require("reelabel.sources.s3", extra="s3", purpose="Reading s3://")
-        return cast("S3", module.S3(self._s3_options, self._buckets))
+        return cast("S3", module.S3(self._s3_options, self._buckets, self._pending))
 
     @cached_property
     def _web(self) -> Web:
@@ -99,10 +99,9 @@ class ObjectStore:
         return cast("Web", module.Web(self._web_options, self._pending))
 
     def end_reads(self) -> None:
-        """End all reads from the web that are in progress; they, and whatever is asked later, raise ReadingEndedError.
+        """End all requests to the web and to S3 that are in progress, reads and writes alike.
 
-        Called by another thread than those that read. Requests to S3 in progress end by themselves, or by their
-        timeouts.
+        They, and whatever is asked later, raise ReadingEndedError. Called by another thread than those that wait.
         """
         self._pending.end()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import ssl
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cache, lru_cache
@@ -26,6 +26,7 @@ from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefuse
 from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, check_range
+from reelabel.sources.s3_connections import endable, make_endable
 from reelabel.sources.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
 from reelabel.sources.s3_listing import FEWEST, list_neighbours
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.sources.options import S3Options
+    from reelabel.sources.pending import PendingReads
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32
@@ -46,10 +48,17 @@ _T = TypeVar("_T")
 class S3:
     """Reads and writes objects."""
 
-    def __init__(self, settings: S3Options, buckets: frozenset[str] = frozenset()) -> None:
-        """Store `settings`, and the buckets that may be used, all if empty; no connection is opened yet."""
+    def __init__(self, settings: S3Options, buckets: frozenset[str], pending: PendingReads) -> None:
+        """Store how S3 is reached; no connection is opened yet.
+
+        Args:
+            settings: The server and its login.
+            buckets: Those that may be used; all if empty.
+            pending: Where requests are noted down.
+        """
         self._settings = settings
         self._buckets = buckets
+        self._pending = pending
 
     @property
     def max_wait_s(self) -> float:
@@ -166,10 +175,15 @@ class S3:
     def list(self, uri: str) -> Iterator[ObjectInfo]:
         """Yield all objects below a prefix, to which a slash is appended if it has none."""
         bucket, prefix = _split(f"{uri.rstrip('/')}/", needs_key=False)
-        with self._errors(uri) as client:
-            for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-                for entry in page.get("Contents", ()):
-                    yield _describe(f"{_SCHEME}{bucket}/{entry['Key']}", entry)
+        pages: Iterator[dict[str, Any]] | None = None
+        while True:
+            with self._errors(uri) as client:  # not while the caller works on a page
+                pages = pages or iter(client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
+                page = next(pages, None)
+            if page is None:
+                return
+            for entry in page.get("Contents", ()):
+                yield _describe(f"{_SCHEME}{bucket}/{entry['Key']}", entry)
 
     def remove(self, uri: str) -> None:
         """Remove an object."""
@@ -199,11 +213,16 @@ class S3:
     def _allows(self, bucket: str) -> bool:
         return not self._buckets or bucket in self._buckets
 
-    def _errors(self, uri: str) -> AbstractContextManager[Any]:
+    @contextmanager
+    def _errors(self, uri: str) -> Iterator[Any]:
         bucket, _ = _split(uri, needs_key=False)
         if not self._allows(bucket):
             raise ObjectRefusedError(f"The bucket {bucket} is not in store.read_buckets; add it to allow it.")
-        return s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings))
+        with (
+            endable(self._pending),
+            s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings)) as client,
+        ):
+            yield client
 
 
 def sign_url(settings: S3Options, uri: str, *, valid_s: int) -> str:
@@ -276,7 +295,7 @@ def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its cla
 @lru_cache(maxsize=8)
 def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
     key, secret = settings.access_key_id, settings.secret_access_key
-    return _session().client(
+    client = _session().client(
         "s3",
         endpoint_url=settings.endpoint_url,
         region_name=settings.region,
@@ -286,6 +305,8 @@ def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
         verify=_authority(settings),
         config=_config(settings),
     )
+    make_endable(client)
+    return client
 
 
 def parse_time(text: str) -> datetime:

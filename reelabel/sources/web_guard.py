@@ -127,6 +127,7 @@ def _connect_to(address: str, connection: HTTPConnection) -> socket.socket:
         deadline.watch(connected)
         connected.settimeout(min(timeout_s, deadline.left_s()))
         connected.connect(place)
+        deadline.watch(connected)  # what ended it before it was connected had no effect
         connected.settimeout(min(timeout_s, deadline.left_s()))  # for the TLS handshake
     except BaseException as error:
         connected.close()

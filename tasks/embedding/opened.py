@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tasks.model.identity import ModelCard
 
 
-def embedding_cache(settings: Settings) -> EmbeddingCache:
-    """Return the embedding files."""
+def embedding_cache(settings: Settings, files: ObjectStore | None = None) -> EmbeddingCache:
+    """Return the embedding files, as read and written by `files`; if None, by a store of their own."""
     assert settings.store.uri is not None
-    return EmbeddingCache(ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
+    return EmbeddingCache(files or ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
 
 
 def bank_files(settings: Settings) -> BankFiles:

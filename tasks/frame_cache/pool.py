@@ -22,10 +22,17 @@ if TYPE_CHECKING:
 _KEPT_FAULTS = 1024
 
 
-def frame_cache(settings: Settings, *, keep_bytes: int = 0) -> FrameCache:
-    """Open the frame cache, which keeps up to `keep_bytes` of frame files in memory."""
-    assert settings.store.uri is not None
-    return FrameCache(ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal, keep_bytes=keep_bytes)
+def frame_cache(settings: Settings, *, keep_bytes: int = 0, files: ObjectStore | None = None) -> FrameCache:
+    """Open the frame cache.
+
+    Args:
+        settings: Where it is.
+        keep_bytes: Maximum bytes of frame files kept in memory.
+        files: Where its files are read and written; None opens a store.
+    """
+    store = settings.store
+    assert store.uri is not None
+    return FrameCache(files or ObjectStore(store), store.uri, seal=store.seal, keep_bytes=keep_bytes)
 
 
 def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
@@ -41,16 +48,16 @@ def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
     )
 
 
-def video_store(settings: Settings) -> ObjectStore:
+def video_store(settings: Settings, *, files: ObjectStore | None = None) -> ObjectStore:
     """Return the object store that reads videos: with keys and buckets of their own, if set.
 
-    Indexes of archives are kept in the frame cache, where workers and later runs find them.
+    Indexes of archives are kept in the frame cache, where workers and later runs find them; `files` is its store.
     """
     return ObjectStore(
         settings.store.for_videos(),
         settings.web,
         buckets=settings.store.read_buckets,
-        archive_indexes=frame_cache(settings) if settings.store.uri else None,
+        archive_indexes=frame_cache(settings, files=files) if settings.store.uri else None,
     )
 
 
@@ -96,6 +103,7 @@ def open_extractor(
     keep_bytes: int,
     keep_faults: int = _KEPT_FAULTS,
     videos: ObjectStore | None = None,
+    files: ObjectStore | None = None,
 ) -> FrameExtractor:
     """Return the extractor of videos by a sampling.
 
@@ -106,10 +114,11 @@ def open_extractor(
         keep_bytes: Maximum bytes of frame files kept in memory.
         keep_faults: Maximum videos at fault that are not tried again.
         videos: Where they are read, as `video_store` returns it; None opens one.
+        files: Where the cache's files are; None opens a store.
     """
     return FrameExtractor(
-        objects=videos or video_store(settings),
-        cache=frame_cache(settings, keep_bytes=keep_bytes),
+        objects=videos or video_store(settings, files=files),
+        cache=frame_cache(settings, keep_bytes=keep_bytes, files=files),
         pool=pool,
         sampling=sampling,
         limits=video_limits(settings),

@@ -82,9 +82,9 @@ def describe_locally(
             towers.start()
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             keeper = stack.enter_context(make_lease_keeper(database, settings))
-            videos = video_store(settings)
-            stack.enter_context(ends_soon(videos))
             objects = ObjectStore(settings.store)
+            videos = video_store(settings, files=objects)
+            stack.enter_context(ends_soon(videos, objects))
             source = ShardQueue.of_plan(plan, keeper, objects=objects, seal=settings.store.seal, database=database)
             leasing = iter(source)
             first = list(islice(leasing, 1))
@@ -106,7 +106,7 @@ def describe_locally(
                 info,
                 spec=description_spec(context.spec),
                 banks=(tags, captions),
-                videos=videos,
+                stores=(videos, objects),
                 charge=partial(ledger.doing, RunPhase.ANSWER),
             ),
             towers=towers,

@@ -102,15 +102,16 @@ def execute_locally(
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             answering = engine_settings(settings, spec)
-            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=settings.model.batch_mib * 1024**2)
-            if spec.relevance:  # before the engine, which takes what memory is left of a GPU
-                extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance))
             objects = ObjectStore(settings.store)
+            keep_bytes = settings.model.batch_mib * 1024**2
+            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=keep_bytes, files=objects)
+            if spec.relevance:  # before the engine, which takes what memory is left of a GPU
+                extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance, files=objects))
             media = read_media(objects, plan.plan_uri, seal=settings.store.seal)
             opened = open_backend(backend_of(settings), card, answering, sampling=spec.sampling, media=media)
             backend = stack.enter_context(opened)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
-            stack.enter_context(ends_soon(extractor.objects))
+            stack.enter_context(ends_soon(extractor.objects, objects))
             source = ShardQueue.of_plan(plan, keeper, objects=objects, seal=settings.store.seal, database=database)
             ahead = settings.extract.lookahead_shards
             start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))

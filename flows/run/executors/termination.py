@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def ends_soon(videos: ObjectStore) -> Iterator[None]:
-    """When the body ends, end its waits and its reads of videos, for which Prefect would wait as long as they stall.
+def ends_soon(*stores: ObjectStore) -> Iterator[None]:
+    """When the body ends, end its waits and the requests of stores, for which Prefect would wait as long as they stall.
 
     If SIGTERM ended the body, also end this process some seconds later, whatever else its tasks wait for. Enter it
     last, so that the other contexts of a flow have these seconds to give back what they hold.
     """
     try:
         with signals_noticed(), ExitStack() as stack:
-            stack.callback(videos.end_reads)  # second: then nothing tries again
+            for store in stores:
+                stack.callback(store.end_reads)  # second: then nothing tries again
             stack.enter_context(cancel_waits_at_exit())
             yield
     except TerminationSignal:

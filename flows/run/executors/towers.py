@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader
-from reelabel.sources.object_store import ObjectStore
 from tasks.embedding.backend import towers_backend
 from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
 from tasks.embedding.opened import embedding_cache, open_towers
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from infra.settings import Settings
+    from reelabel.sources.object_store import ObjectStore
     from tasks.domain import EmbeddingSpec
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.embedding.protocol import TowersInfo
@@ -35,6 +35,7 @@ def open_embedder(
     info: TowersInfo,
     *,
     spec: EmbeddingSpec,
+    files: ObjectStore,
     charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> VideoEmbedder:
     """Return what embeds videos.
@@ -45,14 +46,15 @@ def open_embedder(
         towers: Of the model, loaded.
         info: What they report.
         spec: How frames are chosen, and the model.
+        files: Where embeddings are read and written.
         charge: Measures the time in which the towers work.
     """
     assert settings.store.uri is not None
     return VideoEmbedder(
         extractor=extractor,
         reader=IndexReader.beside(extractor),
-        cache=embedding_cache(settings),
-        packs=PackFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal),
+        cache=embedding_cache(settings, files),
+        packs=PackFiles(objects=files, root_uri=settings.store.uri, seal=settings.store.seal),
         frames=FrameBatcher(
             towers=towers,
             batch_frames=settings.describe.batch_frames,
@@ -66,7 +68,7 @@ def open_embedder(
 
 @contextmanager
 def relevant_extraction(
-    settings: Settings, extractor: FrameExtractor, spec: EmbeddingSpec
+    settings: Settings, extractor: FrameExtractor, spec: EmbeddingSpec, *, files: ObjectStore
 ) -> Iterator[RelevantExtractor]:
     """Load the towers, and yield an extractor that chooses frames by what is asked, with the options of another one.
 
@@ -81,6 +83,6 @@ def relevant_extraction(
         info = towers.wait_ready()
         yield RelevantExtractor(
             **{each.name: getattr(extractor, each.name) for each in fields(FrameExtractor)},
-            embedder=open_embedder(settings, extractor, towers, info, spec=spec),
+            embedder=open_embedder(settings, extractor, towers, info, spec=spec, files=files),
             texts=TextEmbedder(towers=towers, max_tokens=info.max_tokens),
         )

@@ -1,4 +1,4 @@
-"""Reads of the web end at once when their store is told to end them, wherever they wait."""
+"""Requests to the web and to S3 end at once when their store is told to end them, wherever they wait."""
 
 import pickle
 import socket
@@ -17,6 +17,7 @@ from tests.reelabel.sources.web_server import serving
 # Longer than any test waits for a read that has been ended.
 _LONG_S = 600
 _PATIENCE_S = 60
+_HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: e\r\n\r\nclip"
 
 
 @pytest.fixture
@@ -24,12 +25,29 @@ def store():
     return ObjectStore(StoreSettings(), WebSettings(allow_private=True, timeout_s=_LONG_S, total_timeout_s=_LONG_S))
 
 
+def store_at(endpoint):
+    return ObjectStore(
+        StoreSettings(
+            endpoint_url=endpoint,
+            access_key_id="key",
+            secret_access_key="secret",
+            connect_timeout_s=_LONG_S // 2,
+            read_timeout_s=_LONG_S,
+        )
+    )
+
+
 @contextmanager
-def silent(scheme):
-    """A server that accepts and says nothing: a request, or a TLS handshake, waits for its first byte."""
+def silent(scheme, said=b""):
+    """A server that accepts and says no more: a request, or a TLS handshake, waits for its next byte."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepted = []
-        yield f"{scheme}://127.0.0.1:{server.getsockname()[1]}/clip.mp4", lambda: accepted.append(server.accept())
+
+        def wait():
+            accepted.append(server.accept()[0])
+            accepted[-1].sendall(said)
+
+        yield f"{scheme}://127.0.0.1:{server.getsockname()[1]}/clip.mp4", wait
 
 
 @contextmanager
@@ -77,6 +95,50 @@ def test_a_read_that_waits_ends_with_its_store(store, stalled):
 
         with pytest.raises(ReadingEndedError):
             read.result(_PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "stalled",
+    [
+        pytest.param(lambda: silent("http"), id="an answer"),
+        pytest.param(lambda: silent("https"), id="a handshake"),
+        pytest.param(full, id="a connection"),
+        pytest.param(lambda: silent("http", _HALF), id="a body"),
+    ],
+)
+def test_a_read_from_s3_that_waits_ends_with_its_store(stalled):
+    with stalled() as (uri, wait_for_request), ThreadPoolExecutor(1) as threads:
+        store = store_at(uri.removesuffix("/clip.mp4"))
+        read = threads.submit(store.read, "s3://bucket/clip.mp4")
+        wait_for_request()
+
+        store.end_reads()
+
+        with pytest.raises(ReadingEndedError):
+            read.result(_PATIENCE_S)
+
+
+def test_a_write_to_s3_that_nobody_takes_ends_with_its_store():
+    with silent("http") as (uri, wait_for_request), ThreadPoolExecutor(1) as threads:
+        store = store_at(uri.removesuffix("/clip.mp4"))
+        write = threads.submit(store.replace, "s3://bucket/clip.mp4", bytes(1 << 25))
+        wait_for_request()
+
+        store.end_reads()
+
+        with pytest.raises(ReadingEndedError):
+            write.result(_PATIENCE_S)
+
+
+def test_other_stores_of_the_same_server_go_on(store_settings):
+    ended, going_on = ObjectStore(store_settings), ObjectStore(store_settings)
+    going_on.replace(f"{store_settings.uri}/clip.mp4", b"clip")
+
+    ended.end_reads()
+
+    assert going_on.read(f"{store_settings.uri}/clip.mp4") == b"clip"
+    with pytest.raises(ReadingEndedError):
+        ended.read(f"{store_settings.uri}/clip.mp4")
 
 
 def test_nothing_is_read_afterwards(store, tmp_path):
