@@ -194,9 +194,14 @@ class TransientError(ReelabelError):
 
 
 class StoreUnavailableError(TransientError):
-    """The object store did not respond, or responded with a server error."""
+    """The object store did not respond, or responded with a server error.
+
+    Attributes:
+        failed_at: Address of the S3 server that responded with an error; None if none did.
+    """
 
     code = "store_unavailable"
+    failed_at: str | None = None
 
 
 class ReadingEndedError(TransientError):

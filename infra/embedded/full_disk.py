@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from infra.embedded.home import Home, ServiceName
+from infra.embedded.s3_server import s3_data, s3_endpoint
 from reelabel.disk import full_disk
-from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError, TransientError
+from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError, StoreUnavailableError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+_MIB = 1024**2
+# The S3 server chooses the size of its volumes by that of the disk, between these.
+_SMALLEST_VOLUME_MIB, _LARGEST_VOLUME_MIB = 64, 1024
 
 
 @contextmanager
@@ -30,7 +37,32 @@ def full_disk_named(home: Path, *, starting: bool = False) -> Iterator[None]:
     except DiskFullError:
         raise
     except kinds as error:
-        full = full_disk([home], None if isinstance(error, ReelabelError) else error)
+        full = full_disk([home], None if isinstance(error, ReelabelError) else error) or _full_for_s3(home, error)
         if full is None:
             raise
         raise full from error
+
+
+def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
+    """Return the error to raise if the embedded S3 server failed because its disk has no room for another volume.
+
+    It says so only in its log, and stops writing long before the disk is full.
+    """
+    record = Home(home).record(ServiceName.S3)
+    if not isinstance(error, StoreUnavailableError) or record is None or error.failed_at != s3_endpoint(record.port):
+        return None
+    found = os.statvfs(s3_data(home))
+    disk_mib, free_mib = (blocks * found.f_frsize / _MIB for blocks in (found.f_blocks, found.f_bavail))
+    needed_mib = max(disk_mib / 100, 2 * _volume_mib(disk_mib))
+    if free_mib > needed_mib:
+        return None
+    return DiskFullError(
+        f"The disk of {s3_data(home)} is full ({free_mib:,.1f} MiB free; the embedded S3 server needs "
+        f"{needed_mib:,.0f} for another volume); free space, then run the same command again."
+    )
+
+
+def _volume_mib(disk_mib: float) -> int:
+    """Return the size of a volume: a hundredth of the disk, rounded up to a power of two."""
+    power: int = 1 << max(0, int(disk_mib / 100) - 1).bit_length()
+    return min(_LARGEST_VOLUME_MIB, max(_SMALLEST_VOLUME_MIB, power))

@@ -67,7 +67,7 @@ class S3Server:
         return base.model_copy(
             update={
                 "uri": STORE_URI,
-                "endpoint_url": f"https://127.0.0.1:{port}",
+                "endpoint_url": s3_endpoint(port),
                 "ca_file": self._certificate_path,
                 "access_key_id": SecretStr(self._home.secret("s3-key")),
                 "secret_access_key": SecretStr(self._home.secret("s3-secret")),
@@ -82,7 +82,7 @@ class S3Server:
         folder = self._home.folder(self.name)
         certificate = Certificate(self._certificate_path, folder / "key.pem")
         certificate.ensure()
-        data = folder / "data"
+        data = s3_data(self._home.path)
         data.mkdir(exist_ok=True, mode=0o700)
         admin = _admin_port()
         inner = {option: free_port() for option in _INNER_PORTS}
@@ -142,6 +142,16 @@ class S3Server:
         path = folder / "identities.secret"
         write_privately(path, json.dumps({"identities": [owner]}))
         return path
+
+
+def s3_endpoint(port: int) -> str:
+    """Return the address of the server."""
+    return f"https://127.0.0.1:{port}"
+
+
+def s3_data(home: Path) -> Path:
+    """Return the folder in which the server keeps its objects."""
+    return home / ServiceName.S3 / "data"
 
 
 def s3_program() -> str:

@@ -109,9 +109,11 @@ def _unavailable(status: int, code: str, uri: str, where: str) -> TransientError
             f"{where} is full: it rejects {uri} ({code}, HTTP {status}); free space there, then run the same command "
             "again."
         )
-    return StoreUnavailableError(
+    failed = StoreUnavailableError(
         f"{where} failed for {uri} ({code}, HTTP {status}) after all attempts; try again later."
     )
+    failed.failed_at = where
+    return failed
 
 
 def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationError:

@@ -189,6 +189,24 @@ def test_a_full_disk_of_the_s3_server_is_named(small_disk, tmp_path):
         assert ObjectStore(started.store).read(f"{started.store.uri}/kept") == b"kept"
 
 
+def test_a_disk_without_room_for_another_volume_of_the_s3_server_is_named(small_disk, tmp_path):
+    disk = small_disk(160, tmp_path / "home")
+    settings = Settings(home=disk.path, store={"max_attempts": 1})
+
+    def write_until_full():
+        with running(settings, wanted=frozenset({ServiceName.S3})) as started:
+            objects = ObjectStore(started.store)
+            disk.fill(leave_bytes=90 << 20)
+            for number in range(20):
+                objects.replace(f"{started.store.uri}/{number}", os.urandom(4 << 20))
+
+    with said(disk.path) as error:
+        write_until_full()
+    assert "needs 128 for another volume" in error.value.message
+    free = os.statvfs(disk.path)
+    assert free.f_bavail * free.f_frsize > 1 << 20
+
+
 def test_a_full_disk_for_the_log_of_a_loading_engine_is_named(small_disk):
     disk = small_disk(8)
     disk.fill()
