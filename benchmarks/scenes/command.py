@@ -8,6 +8,8 @@ import typer
 
 from benchmarks.bench import FOLDER, AsJson, Bench, ClipFolder, Rounds, known_names
 
+GROUPS = ("real", "cuts", "motion", "gradual")
+
 
 def scenes(
     folder: ClipFolder = FOLDER,
@@ -16,6 +18,7 @@ def scenes(
     methods: Annotated[
         str, typer.Option(help="What to compare, comma-separated; PySceneDetect is in any case.")
     ] = "auto,index,ema,published,content,transnetv2",
+    clips: Annotated[str, typer.Option(help="Kinds of clips, comma-separated.")] = ",".join(GROUPS),
     sizes: Annotated[str, typer.Option(help="Sizes of the made clips: small, large or both.")] = "small,large",
     json: AsJson = False,
 ) -> None:
@@ -28,7 +31,8 @@ def scenes(
 
     wanted = known_names(methods, OURS, "--methods")
     kept = known_names(sizes, ("small", "large"), "--sizes")
-    raise typer.Exit(run(folder, (*wanted, *LIBRARIES), rounds=rounds, sizes=kept, as_json=json))
+    groups = known_names(clips, GROUPS, "--clips")
+    raise typer.Exit(run(folder, (*wanted, *LIBRARIES), rounds=rounds, groups=groups, sizes=kept, as_json=json))
 
 
 BENCHES = (Bench(scenes, "scenes --methods auto,ema --sizes small"),)

@@ -46,7 +46,7 @@ class SceneRow:
 
 
 def measure(
-    folder: Path, packages: Path, methods: Sequence[str], *, rounds: int, sizes: Sequence[str]
+    folder: Path, packages: Path, methods: Sequence[str], *, rounds: int, groups: Sequence[str], sizes: Sequence[str]
 ) -> Iterator[SceneRow]:
     """Measure some methods on all clips.
 
@@ -55,6 +55,7 @@ def measure(
         packages: Folder of the real ones.
         methods: Names out of `METHODS`.
         rounds: Times that each method runs on each clip.
+        groups: Which kinds of clips: `real`, `cuts`, `motion`, `gradual`.
         sizes: Which sizes of the made clips: `small`, `large`.
     """
     clips: list[tuple[str, str, Path, tuple[Transition, ...]]] = [
@@ -63,7 +64,7 @@ def measure(
     clips += [(made.kind, made.name, *made.make(folder)) for made in scene_clips() if made.size in sizes]
     with DecodePool() as pool, tiny_embedder(pool, folder) as embedder:
         _run("index", clips[0][2], pool, embedder)  # starts the process
-        for group, name, path, truth in clips:
+        for group, name, path, truth in (clip for clip in clips if clip[0] in groups):
             found: dict[str, list[Finding]] = {method: [] for method in methods}
             for _ in range(rounds):  # the methods take turns, so that other load falls on all of them
                 for method in methods:

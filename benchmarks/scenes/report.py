@@ -31,7 +31,15 @@ _NOTE = (
 )
 
 
-def run(folder: Path, methods: Sequence[str], *, rounds: int, sizes: Sequence[str], as_json: bool) -> int:
+def run(
+    folder: Path,
+    methods: Sequence[str],
+    *,
+    rounds: int,
+    groups: Sequence[str],
+    sizes: Sequence[str],
+    as_json: bool,
+) -> int:
     """Measure; print tables or JSON.
 
     Returns:
@@ -41,19 +49,21 @@ def run(folder: Path, methods: Sequence[str], *, rounds: int, sizes: Sequence[st
         packages = import_packages(folder)
     rows: list[SceneRow] = []
     with PROGRESS.status("Measuring; the first run makes the clips") as status:
-        for row in measure(folder, packages, methods, rounds=rounds, sizes=sizes):
+        for row in measure(folder, packages, methods, rounds=rounds, groups=groups, sizes=sizes):
             rows.append(row)
             status.update(f"Measuring; {row.method} on {row.clip} is done")
     verdicts = targets(rows)
     if as_json:
         print_json({"rows": [_record(row) for row in rows], "targets": verdicts})
     else:
-        for groups, title in (
+        for kinds, title in (
             (_CUTS, "made cuts"),
             (("gradual",), "made dissolves and fades"),
             (("real",), "real clips"),
         ):
-            OUT.print(scene_table(rows, groups, title, [name for name in METHODS if name in methods]))
+            if not any(row.group in kinds for row in rows):
+                continue
+            OUT.print(scene_table(rows, kinds, title, [name for name in METHODS if name in methods]))
         OUT.print(_NOTE)
         for sentence, is_met in verdicts.items():
             OUT.print(f"{'met' if is_met else 'MISSED'}: {sentence}")
