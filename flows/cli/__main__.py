@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
+from infra.garbage import collect_rarely
 from infra.interrupts import EXIT_CODE
 
 
@@ -16,6 +17,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell may have it ignored
         # Not an exception, which an import might catch, or leave half done.
         signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_CODE))
+    collect_rarely()
     from flows.cli.main import main as run_command  # noqa: PLC0415 - see the module
 
     run_command()

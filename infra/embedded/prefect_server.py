@@ -62,7 +62,7 @@ class PrefectServer:
                 sys.executable,
                 "-P",
                 "-m",
-                "prefect",
+                "infra.prefect_main",
                 "server",
                 "start",
                 "--host",

@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from infra.garbage import collect_rarely
 from tasks.embedding.protocol import Message, TowersConfig, receive, send
 from tasks.model.engine.engine_main import end_with_parent, explain_failure
 
@@ -37,6 +38,7 @@ def main(load: Callable[..., Towers] = load_towers) -> None:
         load: Loads the towers; called once the connection is open, so that the parent learns why it fails.
     """
     started = time.perf_counter()
+    collect_rarely()
     connection = Connection(int(sys.argv[1]))
     threading.Thread(target=end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
     try:

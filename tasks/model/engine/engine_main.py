@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from infra.garbage import collect_rarely
 from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
 from tasks.model.engine.engine_loop import serve
@@ -70,6 +71,7 @@ def main(import_implementation: Callable[[EngineConfig], Implementation] = impor
         import_implementation: Called once the connection is open, so that the parent learns why it fails.
     """
     started = time.perf_counter()
+    collect_rarely()
     connection = Connection(int(sys.argv[1]))
     config = connection.recv()
     try:
