@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from flows.cli.console import ERRORS
 from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connect
-from infra.embedded import ServiceName, export, missing_services, running
+from infra.embedded import JSON_LINES, ServiceName, export, missing_services, running
 from infra.json_logs import log_all_as_json
 from infra.settings import load_settings
 from reelabel.disk import full_disk
@@ -19,7 +20,7 @@ from reelabel.sources.object_info import redact_uri
 from tasks.database.schema import check_schema, prepare_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
 
@@ -49,17 +50,15 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     found = check_prefect(settings)
     if not found.ok:
         raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
-    quiet = _QUIET if settings.log.format == "text" else {}
-    if settings.log.format == "json":
-        log_all_as_json()
-    os.environ.update(export(settings) | quiet | (PREFECT_VARIABLES if patient else _AT_ONCE))
+    _set_logging(settings)
+    os.environ.update(export(settings) | (PREFECT_VARIABLES if patient else _AT_ONCE))
     import httpx  # noqa: PLC0415
     from prefect.context import refresh_global_settings_context  # noqa: PLC0415
     from prefect.events.worker import EventsWorker  # noqa: PLC0415
     from prefect.exceptions import PrefectException, PrefectHTTPStatusError  # noqa: PLC0415
     from prefect.logging.handlers import APILogHandler  # noqa: PLC0415
 
-    refresh_global_settings_context()  # where it was imported before, while the services started
+    refresh_global_settings_context()  # see `flows_imported_meanwhile`
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
@@ -80,6 +79,33 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
         # An embedded server stops with this command.
         APILogHandler().flush()
         EventsWorker.drain_all(timeout=_DRAIN_TIMEOUT_S)
+
+
+@contextmanager
+def flows_imported_meanwhile() -> Iterator[Callable[[], None]]:
+    """Import Prefect and the flows, which takes seconds, while the caller starts services; yield what waits for it.
+
+    Prefect's client gets the server's address later, by `prefect_ready`.
+    """
+    _set_logging(load_settings())
+    with ThreadPoolExecutor(1, thread_name_prefix="import") as background:
+        yield background.submit(_import_flows).result
+
+
+def _import_flows() -> None:
+    import prefect.flow_engine  # noqa: F401, PLC0415
+
+    import flows.backfill  # noqa: PLC0415
+    import flows.classify  # noqa: PLC0415
+    import flows.describe  # noqa: F401, PLC0415
+    import tasks.report.of_run  # noqa: F401, PLC0415 - needed when the run ends
+
+
+def _set_logging(settings: Settings) -> None:
+    """Set how Prefect logs, which it reads only when it is imported."""
+    if settings.log.format == "json":
+        log_all_as_json()
+    os.environ.update(JSON_LINES if settings.log.format == "json" else _QUIET)
 
 
 def _first_line(error: Exception) -> str:
@@ -149,13 +175,15 @@ def ready_to_run() -> Iterator[Settings]:
         ConfigurationError: A service does not start, or is unreachable.
     """
     with (
+        flows_imported_meanwhile() as wait_for_imports,
         running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
-        prefect_ready(settings),
     ):
-        with startup_errors():
-            prepare_database(settings.database)
-            probe_store(settings.store)
-        yield settings
+        wait_for_imports()
+        with prefect_ready(settings):
+            with startup_errors():
+                prepare_database(settings.database)
+                probe_store(settings.store)
+            yield settings
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Embedded services: Postgres, S3, Prefect and a worker, for machines that have none."""
 
 from infra.embedded.addresses import missing_services, with_running_services
-from infra.embedded.environment import export
+from infra.embedded.environment import JSON_LINES, export
 from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
@@ -11,6 +11,7 @@ from infra.embedded.s3_server import STORE_URI, s3_program
 from infra.embedded.services import ServiceStatus, in_use, is_kept, running, start, status, stop
 
 __all__ = [
+    "JSON_LINES",
     "STORE_URI",
     "ServiceName",
     "ServiceStatus",
