@@ -7,7 +7,6 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,6 +46,8 @@ def sum_variance(deviations: npt.NDArray[np.float64], clusters: npt.NDArray[np.u
 
 def t_quantile(clusters: npt.NDArray[np.uint64]) -> float:
     """Return the factor of a standard error in a 95% interval."""
+    from scipy import stats  # noqa: PLC0415 - takes longer to import than most commands need
+
     return float(stats.t.ppf(0.975, max(1, len(np.unique(clusters)) - 1)))
 
 
