@@ -19,6 +19,7 @@ from tasks.demo.shapes import draw_shape, render_frames
 from tasks.description.banks import PLACES
 from tasks.embedding.identity import TINY_TOWERS
 from tests.command_line import reelabel as run_command
+from tests.command_line import reelabel_process
 from tests.report.test_page import data_of
 
 SCENE_S = 4
@@ -238,7 +239,7 @@ def test_two_simultaneous_runs_share_a_plan_and_describe_each_video_once(
     command = ("describe", str(tmp_path / "many.parquet"), "--dataset", "both", "--tags", str(videos[1]))
 
     with ThreadPoolExecutor(2) as threads:
-        runs = [run.result() for run in [threads.submit(run_command, small_shards, *command) for _ in range(2)]]
+        runs = [run.result() for run in [threads.submit(reelabel_process, small_shards, *command) for _ in range(2)]]
 
     jobs = COPIES * len(clips)
     assert [run.returncode for run in runs] == [0, 0], [run.stderr for run in runs]
