@@ -222,7 +222,7 @@ def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path,
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=300)
 
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert re.fullmatch(
         r"Stopped( with 0 of [\d,]+ jobs? done; r|\. R)un the same command again to continue\.", said.strip()
     )
@@ -255,7 +255,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_a_server(environment, endless, arg
         os.killpg(process.pid, signal.SIGINT)
         printed, said = process.communicate(timeout=300)
 
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert (printed, said.strip()) == ("", "Stopped. Run the same command again to continue.")
 
 
