@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -116,7 +117,12 @@ def require_writes(engine: sqlalchemy.Engine) -> None:
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Convert the driver's errors about the server to our own; other errors pass through."""
+    """Convert the driver's errors about the server to our own; other errors pass through.
+
+    If Ctrl-C or SIGTERM interrupts the body, raise what they raise, also where SQLAlchemy's cleanup of the interrupted
+    connection has put an error of its own in its place.
+    """
+    handled = sys.exception()
     try:
         yield
     except PoolTimeoutError as error:
@@ -124,10 +130,22 @@ def database_errors() -> Iterator[None]:
             "All connections to Postgres were in use; raise database.pool_size, or try again."
         ) from error
     except (DBAPIError, psycopg.Error) as error:  # COPY bypasses SQLAlchemy, so it raises psycopg's own errors
+        if interruption := _interruption(error, handled):
+            raise interruption from None
         explained = _explain(error.orig if isinstance(error, DBAPIError) else error)
         if explained is None:
             raise
         raise explained from error
+
+
+def _interruption(error: BaseException, handled: BaseException | None) -> BaseException | None:
+    """Return what interrupted a body that ended with an error, other than what was handled before it; else None."""
+    found = error.__cause__ or error.__context__
+    while found is not None and found is not handled:
+        if not isinstance(found, Exception):  # as KeyboardInterrupt and Prefect's TerminationSignal
+            return found
+        found = found.__cause__ or found.__context__
+    return None
 
 
 def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:

@@ -74,6 +74,33 @@ def test_statement_errors_pass_through_unchanged(url):
         connection.execute(missing)
 
 
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def divide_by_zero(connection):
+    connection.execute(sqlalchemy.text("SELECT 1 / 0"))
+
+
+def test_an_interrupt_is_not_lost_where_the_cleanup_of_a_connection_fails(url):
+    def body(connection):
+        try:
+            interrupt()
+        finally:
+            divide_by_zero(connection)
+
+    with pytest.raises(KeyboardInterrupt), database_errors(), _connect(url).connect() as connection:
+        body(connection)
+
+
+def test_an_error_after_an_interrupt_passes_through(url):
+    try:
+        interrupt()
+    except KeyboardInterrupt:
+        with pytest.raises(sqlalchemy.exc.DataError), database_errors(), _connect(url).connect() as connection:
+            divide_by_zero(connection)
+
+
 def test_a_read_only_server_is_unavailable(url):
     engine = _connect(url)
 
