@@ -343,7 +343,7 @@ function showAnswer(done) {
   const here = performance.now() - item.at;
   item.note.textContent =
     `First token after ${done.first_token_ms.toFixed(0)} ms, whole answer after ${done.total_ms.toFixed(0)} ms (${here.toFixed(0)} ms at this browser) · ` +
-    `${done.frames_used} frames, the last at ${done.last_frame_s.toFixed(1)} s · ` +
+    `${done.frames_used} ${done.frames_used === 1 ? "frame" : "frames"}, the last at ${done.last_frame_s.toFixed(1)} s · ` +
     (done.audio_s ? `${done.audio_s.toFixed(1)} s of audio · ` : "") +
     `${done.prompt_tokens} tokens, ${done.cached_tokens} of them read before`;
 }
