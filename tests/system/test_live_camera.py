@@ -72,7 +72,7 @@ def test_frames_of_the_camera_are_kept_and_a_question_about_them_is_answered(pag
     expect(answer.locator(".note")).to_contain_text("First token after")
     expect(answer.locator("h3")).to_have_text("Which frames?")
     seen = answer.locator(".outcome").inner_text().split()
-    assert len(seen) == int(re.search(r"(\d+) frames", answer.locator(".note").inner_text())[1])
+    assert len(seen) == int(re.search(r"(\d+) frames?,", answer.locator(".note").inner_text())[1])
     page.fill("#choices", "yes | no")
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator("#answers li").first.locator(".bars .row")).to_have_count(2)
