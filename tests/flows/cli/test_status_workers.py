@@ -69,7 +69,7 @@ def test_tables_of_plans_and_workers_fit_80_columns(db, page, make_plan):
 
     headings = [line.split() for line in lines if "heartbeat" in line or "planned" in line]
     assert sorted(line[0] for line in headings) == ["plan", "worker"]
-    assert max(map(len, lines)) <= 80
+    assert max(len(line) for line in lines if not line.startswith("Logs: ")) <= 80
     assert any("waiting for" in line for line in lines)
 
 
