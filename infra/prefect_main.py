@@ -7,7 +7,7 @@ from infra.garbage import collect_rarely
 
 def main() -> None:
     """Run Prefect."""
-    collect_rarely()  # the server takes a third less time to import
+    collect_rarely()  # the server imports much
     from prefect.cli import app  # noqa: PLC0415
 
     app()

@@ -146,7 +146,7 @@ def shown_pixels(images: npt.NDArray[np.uint8], picks: npt.NDArray[np.int64]) ->
 
     Returns:
         An array of shape (M, H, W, 3) that can be written to: `images` itself where each is shown once in its place,
-        as copying the frames of a video costs as much as a third of decoding them; else a copy.
+        else a copy.
     """
     is_each = len(picks) == len(images) and (np.diff(picks) == 1).all()
     return images if is_each and images.flags.writeable else images[picks]

@@ -65,9 +65,7 @@ def compare(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, at_model_s
 def peer_table(rows: Sequence[PeerRow], size: str) -> Table:
     """Return a table with one row per clip."""
     headings = ("clip", "ours", "1 thread", *map(str, SETTINGS), "ratio", "CPU ratio", "times", "difference")
-    table = Table(title=f"16 uniform frames at {size}, ms", title_justify="left", box=SIMPLE)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
+    table = _empty_table(f"16 uniform frames at {size}, ms", headings)
     for row in rows:
         table.add_row(
             row.clip.name,
@@ -94,9 +92,7 @@ def bound_table(rows: Sequence[PeerRow]) -> Table:
         "CPU ratio",
         "ours / FFmpeg",
     )
-    table = Table(title="FFmpeg alone, on the pictures of each", title_justify="left", box=SIMPLE)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
+    table = _empty_table("FFmpeg alone, on the pictures of each", headings)
     for row in rows:
         table.add_row(
             row.clip.name,
@@ -107,6 +103,14 @@ def bound_table(rows: Sequence[PeerRow]) -> Table:
             f"{row.cpu_ratio:.2f}x",
             f"{row.overhead:.2f}x",
         )
+    return table
+
+
+def _empty_table(title: str, headings: Sequence[str]) -> Table:
+    """Return a table whose first column holds names, and the others figures."""
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
     return table
 
 

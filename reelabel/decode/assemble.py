@@ -59,8 +59,8 @@ class ExtractionRequest:
     """What to extract from one video, and the decode statistics so far; see `extract_keyframes`.
 
     Attributes:
-        roughly: Leave out the loop filter where frames are decoded out of GOPs: a fifth faster, and unsuited for frames
-            that a model sees.
+        roughly: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for frames that a
+            model sees.
     """
 
     source: VideoFile | SparseFile

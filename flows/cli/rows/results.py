@@ -230,7 +230,7 @@ def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
     Raises:
         ConfigurationError: No such run, no such job in it, or the file cannot be written.
     """
-    from tasks.report.of_run import page_of_run  # noqa: PLC0415 - takes as long to import as all else here
+    from tasks.report.of_run import page_of_run  # noqa: PLC0415 - imports much that nothing else here needs
 
     if out:
         require_parent_folder(out)
