@@ -14,7 +14,7 @@ from flows.run.naming import name_of_current
 from flows.run.parameters import Baseline, Dataset, Manifest, Models, Samplers
 from flows.run.result import completed_state
 from flows.run.sentence import failing_in_a_sentence
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.errors import ManifestError
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
@@ -106,16 +106,13 @@ def score_candidates(
     Raises:
         TransientError: Postgres did not respond.
     """
-    database = connect(settings.database)
-    try:
+    with connected(settings.database) as database:
         results = [
             read_candidate_results(database, each.spec, name=each.name, dataset=dataset, jobs=jobs)
             for each in candidates
         ]
         evaluation = compare_candidates(jobs, results, baseline=baseline, manifest_uri=manifest, dataset=dataset)
         save_evaluation(database, evaluation)
-    finally:
-        database.dispose()
     return evaluation
 
 

@@ -14,7 +14,7 @@ from flows.run.names import TAG
 from flows.run.naming import name_of_current
 from flows.run.result import completed_state
 from flows.run.sentence import failing_in_a_sentence
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import remove_stale_folders
@@ -100,8 +100,7 @@ def apply_retention(settings: Settings, *, dry_run: bool) -> Iterator[str]:
     """
     verb = "Would remove" if dry_run else "Removed"
     prepare_database(settings.database)
-    engine = connect(settings.database)
-    try:
+    with connected(settings.database) as engine:
         lost = count_lost_runs(engine) if dry_run else close_lost_runs(engine)
         yield f"{'Would close' if dry_run else 'Closed'} {pluralize(lost, 'lost run')}."
         for what, rows in _results(engine, settings, dry_run=dry_run):
@@ -109,8 +108,6 @@ def apply_retention(settings: Settings, *, dry_run: bool) -> Iterator[str]:
         yield f"{verb} {_plans(engine, settings, dry_run=dry_run)}."
         if settings.retention.live_days:
             yield f"{verb} {_sessions(engine, settings, age_days=settings.retention.live_days, dry_run=dry_run)}."
-    finally:
-        engine.dispose()
     for what, room in _frames(settings, dry_run=dry_run):
         yield f"{verb} {pluralize(room.removed, 'cached file')} of {room.removed_bytes:,} bytes {what}."
     yield f"{verb} {_old_files(settings, dry_run=dry_run)}."

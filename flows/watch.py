@@ -23,7 +23,7 @@ from flows.run.names import on_demand
 from flows.run.parameters import Dataset, Manifest, Starts
 from flows.run.result import completed_state
 from flows.run.sentence import failing_in_a_sentence
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
@@ -95,13 +95,9 @@ def watch(manifests: Manifest, dataset: Dataset = None, starts: Starts = "classi
     """
     settings = load_settings()
     prepare_database(settings.database)
-    engine = connect(settings.database)
-    try:
-        with get_client(sync_client=True) as client:
-            objects = ObjectStore(settings.store, settings.web)
-            started = start_new_runs(client, engine, objects, manifests=manifests, dataset=dataset, starts=starts)
-    finally:
-        engine.dispose()
+    with connected(settings.database) as engine, get_client(sync_client=True) as client:
+        objects = ObjectStore(settings.store, settings.web)
+        started = start_new_runs(client, engine, objects, manifests=manifests, dataset=dataset, starts=starts)
     if not started:
         return Completed(name=IDLE, message="No new manifest.")
     for flow_run in started:

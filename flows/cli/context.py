@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flows.cli.console import ERRORS
 from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect, probe_store
-from infra.database.connect import Login, connect
+from infra.database.connect import Login, connected
 from infra.embedded import JSON_LINES, ServiceName, export, missing_services, running
 from infra.json_logs import log_all_as_json
 from infra.settings import load_settings
@@ -193,17 +193,7 @@ def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator
     Raises:
         ConfigurationError: The database is unreachable, or does not have this version's schema.
     """
-    with running_services(*wanted) as settings, connected(settings, login) as engine:
+    with running_services(*wanted) as settings, connected(settings.database, login) as engine:
         with startup_errors():
             check_schema(engine)
         yield settings, engine
-
-
-@contextmanager
-def connected(settings: Settings, login: Login = Login.READER) -> Iterator[Engine]:
-    """Connect to the database, and close its connections at the end."""
-    engine = connect(settings.database, login)
-    try:
-        yield engine
-    finally:
-        engine.dispose()

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 
 from flows.cli.console import OUT, cell, print_line, print_notice
-from flows.cli.context import connected, running_services, startup_errors
+from flows.cli.context import running_services, startup_errors
 from flows.cli.repeat import command
 from flows.cli.survey import progress
 from flows.run.request import RunRequest
+from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, export
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
@@ -82,7 +83,7 @@ def forecast_classify(
         purpose = Questions()
         objects = ObjectStore(settings.store, settings.web)
         with (
-            connected(settings) as engine,
+            connected(settings.database, Login.READER) as engine,
             open_jobs(request.manifest, objects, keep_going=keep_going) as jobs,
             progress() as note,
         ):

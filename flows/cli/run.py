@@ -13,7 +13,7 @@ from flows.cli.follow import show_progress
 from flows.cli.summary import print_summary
 from flows.run.names import TAG
 from flows.run.result import NOTHING_TO_DO
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import uninterrupted
 from infra.errors import RunFailedError
 from reelabel.errors import ConfigurationError, ReelabelError
@@ -77,14 +77,11 @@ def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, 
     with get_client(sync_client=True) as client:
         flow: Any = {"classify": classify, "describe": describe, "backfill": backfill}[kind]
         flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
-    engine = connect(settings.database)
-    try:
+    with connected(settings.database) as engine:
         with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
             said = run_flow(flow, flow_run=flow_run, parameters=parameters)
         if is_watched and str(said).startswith(NOTHING_TO_DO):
             print_line(str(said))
-    finally:
-        engine.dispose()
     return flow_run.id
 
 
@@ -144,15 +141,13 @@ def watch_submitted(run_id: UUID, settings: Settings) -> None:
     """
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
-    engine = connect(settings.database)
-    try:
-        with show_progress(engine, run_id):
-            ended: Any = asyncio.run(wait_for_flow_run(run_id, timeout=None))
-    except (KeyboardInterrupt, SystemExit):
-        _cancel(engine, run_id)
-        raise
-    finally:
-        engine.dispose()
+    with connected(settings.database) as engine:
+        try:
+            with show_progress(engine, run_id):
+                ended: Any = asyncio.run(wait_for_flow_run(run_id, timeout=None))
+        except (KeyboardInterrupt, SystemExit):
+            _cancel(engine, run_id)
+            raise
     if not ended.state.is_completed():
         raise RunFailedError(f"The run failed: {ended.state.message} See the logs of flow run {run_id} in Prefect.")
 

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
-from flows.cli.context import connected, prefect_ready, running_services
+from flows.cli.context import prefect_ready, running_services
 from flows.cli.repeat import command
+from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
 from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
@@ -81,7 +82,7 @@ def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
         from flows.schedule.catch_up import find_nights  # noqa: PLC0415
 
         prepare_database(settings.database)
-        with get_client(sync_client=True) as client, connected(settings) as engine:
+        with get_client(sync_client=True) as client, connected(settings.database, Login.READER) as engine:
             objects = ObjectStore(settings.store, settings.web)
             nights = find_nights(client, engine, objects, since=first, until=last)
             _print_nights(nights)

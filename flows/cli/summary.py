@@ -11,7 +11,7 @@ from rich.table import Table
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.repeat import command
 from flows.run.result import cost_lines
-from infra.database.connect import Login, connect
+from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, is_kept, status
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ObjectError
@@ -69,8 +69,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
 
     It is 1 if any job of the manifest failed, or, for a backfill, any of the selected jobs.
     """
-    engine = connect(settings.database, Login.READER)
-    try:
+    with connected(settings.database, Login.READER) as engine:
         row = read_run(engine, run_id)
         assert row is not None
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
@@ -81,8 +80,6 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
             summary = summarize_results(engine, **key, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill")
         routing = read_routing(engine, **key, run_id=run_id) if asks else None
         frames = None if asks else count_frames(engine, run_id)
-    finally:
-        engine.dispose()
     OUT.print(_table(row, report, summary, routing, frames=frames))
     print_line(f"Results: {command('results', str(run_id)[:8])}")
     page = download_report(settings, run_id)

@@ -13,7 +13,7 @@ from prefect import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.run.purposes.choose import purpose_of
-from infra.database.connect import connect
+from infra.database.connect import connected
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
@@ -101,8 +101,7 @@ def open_run_context(
         purpose.check_backend(card, settings)
         run = _run_key(request, spec, model=card.identity.name)
         prepare_database(settings.database)
-        database = connect(settings.database)
-        try:
+        with connected(settings.database) as database:
             reject_reused_ids(database, request, purpose, jobs)
             refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
             close_lost_runs(database)
@@ -122,8 +121,6 @@ def open_run_context(
                     execute=execute,
                     warnings=_warn(purpose.doubts(request, settings, card)),
                 )
-        finally:
-            database.dispose()
 
 
 def _warn(doubts: tuple[str, ...]) -> tuple[str, ...]:

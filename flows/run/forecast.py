@@ -13,7 +13,7 @@ import polars as pl
 from flows.run.purposes.choose import purpose_of
 from flows.run.request import RunRequest
 from flows.run.selection import Choice, describe_unknown_ids
-from infra.database.connect import Login, connect
+from infra.database.connect import Login, connected
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
@@ -130,9 +130,8 @@ class _Amount:
 
 def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool) -> JobTable:
     """Return the jobs that the run would ask about, as its planner chooses them."""
-    reader, dataset = connect(choosing.settings.database, Login.READER), choosing.earlier.dataset
-    objects = video_store(choosing.settings)
-    try:
+    dataset, objects = choosing.earlier.dataset, video_store(choosing.settings)
+    with connected(choosing.settings.database, Login.READER) as reader:
         pending = chosen
         if not force:
             pending = pending_jobs(
@@ -145,8 +144,6 @@ def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool)
             )
         choice = Choice(selected=chosen, pending=pending, force=force)
         return choice.by_chunks(reader, objects, spec, dataset=dataset, selector=choosing)[1]
-    finally:
-        reader.dispose()
 
 
 def _counts(reasons: dict[str, int], *, standing: int, over: int) -> Iterator[str]:
@@ -163,11 +160,8 @@ def _expectation(choosing: JobSelector, spec: Spec, amount: _Amount, *, host: st
     """Estimate minutes and bytes from past runs of the spec; for a new spec, from those of the earlier one."""
     specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
     where = f"on {host}" if host else "on any host"
-    reader = connect(choosing.settings.database, Login.READER)
-    try:
+    with connected(choosing.settings.database, Login.READER) as reader:
         paces = {each: past_pace(reader, dataset=choosing.earlier.dataset, spec_id=each, host=host) for each in specs}
-    finally:
-        reader.dispose()
     spec_id, pace = next(((each, pace) for each, pace in paces.items() if pace.jobs), (spec.spec_id, None))
     if pace is None:
         return f"No estimate: there is no past run of this dataset with this spec {where}."

@@ -13,7 +13,7 @@ from prefect.runtime import flow_run
 
 from flows.run.names import run_name
 from flows.run.scheduled import first_scheduled, render_scheduled
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings import load_settings
 from reelabel.errors import ReelabelError
 from tasks.manifest.dataset import dataset_name, nightly_dataset
@@ -57,10 +57,6 @@ def _started_at() -> datetime:
 
 def _dataset_of(plan: str) -> str | None:
     """Return the dataset of a plan; None if it is unknown, which the run itself reports."""
-    with suppress(ReelabelError, ValueError):
-        database = connect(load_settings().database)
-        try:
-            return plan_dataset(database, UUID(plan))
-        finally:
-            database.dispose()
+    with suppress(ReelabelError, ValueError), connected(load_settings().database) as database:
+        return plan_dataset(database, UUID(plan))
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from infra.database.connect import Login, connect
+from infra.database.connect import Login, connected
 from infra.settings.describe import DescribeOptions
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
@@ -77,8 +77,7 @@ def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run
     Raises:
         ConfigurationError: No such run, or it belongs to another dataset, or its spec cannot be read.
     """
-    reader = connect(settings.database, Login.READER)
-    try:
+    with connected(settings.database, Login.READER) as reader:
         if run is None:
             row = newest_run(reader, manifest_uri=manifest, dataset=dataset)
             if row is None:
@@ -90,8 +89,6 @@ def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run
                 f"Run {named['run_id']} belongs to dataset {named['dataset']}, not {dataset}; name only one of them."
             )
         return replace(_base_run(reader, named), run_id=named["run_id"])
-    finally:
-        reader.dispose()
 
 
 def _base_run(reader: Engine, row: RowMapping) -> BaseRun:
@@ -158,8 +155,7 @@ class JobSelector:
         """
         database, earlier = self.settings.database, self.earlier
         scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id, run_id=earlier.run_id)
-        reader = connect(database, Login.READER)
-        try:
+        with connected(database, Login.READER) as reader:
             self._require_label(reader, scope)
             return choose_jobs(
                 reader,
@@ -169,8 +165,6 @@ class JobSelector:
                 named=[*self._named_jobs(spec), *self._changed(reader, scope, jobs)],
                 timeout_s=_WHERE_TIMEOUT_S,
             )
-        finally:
-            reader.dispose()
 
     def _require_label(self, reader: Engine, scope: Scope) -> None:
         label = self.selection.label

@@ -14,7 +14,7 @@ from flows.serve.requests.analyze import analyze_router
 from flows.serve.requests.analyzer import Analyzer
 from flows.serve.requests.classifier import Classifier
 from flows.serve.requests.classify import classify_router
-from infra.database.connect import connect
+from infra.database.connect import connected
 from reelabel.cores import usable_cores
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import decode_pool
@@ -65,8 +65,7 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
     settings = with_uploads(settings, uploads)
     load, extract = settings.serve.load, settings.extract
     with ExitStack() as stack:
-        database = connect(settings.database)
-        stack.callback(database.dispose)
+        database = stack.enter_context(connected(settings.database))
         pool = stack.enter_context(decode_pool(settings, processes=extract.processes or usable_cores()))
         answering = Answering()
         routers = answering.routers

@@ -12,7 +12,7 @@ from prefect import get_run_logger
 
 from flows.shard.queue import ShardQueue
 from flows.shard.retry import retry_outage
-from infra.database.connect import connect
+from infra.database.connect import connected
 from reelabel.errors import ConfigurationError
 from tasks.database.schema import check_schema
 from tasks.plans.plan import Plan, is_drained, open_plans
@@ -58,13 +58,10 @@ class PlanScope:
             plan_id = UUID(plan) if plan else None
         except ValueError:
             raise ConfigurationError(f"{plan!r} is not a plan id; leave it out to serve every open plan.") from None
-        database = connect(settings.database)
-        try:
+        with connected(settings.database) as database:
             check_schema(database)
             limit_s = settings.run.idle_timeout_s if idle_timeout_s is None else idle_timeout_s
             yield cls(plan_id=plan_id, idle_timeout_s=limit_s, database=database)
-        finally:
-            database.dispose()
 
     def queue(
         self,

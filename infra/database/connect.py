@@ -83,6 +83,16 @@ def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalche
     return engine
 
 
+@contextmanager
+def connected(settings: DatabaseSettings, login: Login = Login.WRITER) -> Iterator[sqlalchemy.Engine]:
+    """Connect to a database as `connect` does, and close its connections at the end."""
+    engine = connect(settings, login)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
 def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
     """Drop the connection if the server has become read-only: after a failover, its name leads to another server."""
     if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy
 
-from infra.database.connect import Login, check_database, connect, database_errors
+from infra.database.connect import Login, check_database, connected, database_errors
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -29,13 +29,10 @@ def check_login(settings: DatabaseSettings, login: Login) -> str:
         ConfigurationError: The server rejects the login, or the login lacks privileges.
     """
     action, role, privilege = _PURPOSES[login]
-    engine = connect(settings, login)
-    try:
+    with connected(settings, login) as engine:
         version, name = check_database(engine), engine.url.username
         with database_errors(), engine.connect() as connection:
             is_allowed = connection.scalar(sqlalchemy.text(_QUERY.format(privilege=privilege)))
-    finally:
-        engine.dispose()
     if is_allowed is False:
         raise ConfigurationError(f"The login {name} may not {action}; grant it {role}, or fix database.{login}.")
     return f"Postgres {version}; {name} may {action}" if is_allowed else f"Postgres {version}; no tables yet"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.exc import ProgrammingError
 
-from infra.database.connect import Login, connect, database_errors
+from infra.database.connect import Login, connected, database_errors
 from reelabel.errors import ConfigurationError
 from sql.migrate import current, head, revisions, upgrade
 
@@ -27,13 +27,9 @@ def prepare_database(settings: DatabaseSettings) -> None:
         ConfigurationError: The database has a revision unknown to this version, or the login lacks the rights.
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    owner, writer = connect(settings, Login.OWNER), connect(settings)
-    try:
+    with connected(settings, Login.OWNER) as owner, connected(settings) as writer:
         upgrade_schema(owner)
         check_schema(writer)
-    finally:
-        owner.dispose()
-        writer.dispose()
 
 
 def upgrade_schema(engine: Engine) -> None:

@@ -13,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
-from flows.cli.context import connected, open_database, ready_to_run
+from flows.cli.context import open_database, ready_to_run
 from flows.cli.follow import show_progress_of_manifest
 from flows.cli.repeat import command
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
-from infra.database.connect import Login
+from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
@@ -99,7 +99,7 @@ def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  #
     if json_to not in {None, _PRINTED}:
         require_parent_folder(str(json_to))
     parameters = {"manifest": absolute_uri(manifest)} | asked
-    with ready_to_run() as settings, connected(settings) as engine:
+    with ready_to_run() as settings, connected(settings.database, Login.READER) as engine:
         with nullcontext() if json_to == _PRINTED else show_progress_of_manifest(engine, parameters["manifest"]):
             _run_flow(parameters)
         evaluation = last_evaluation(engine, dataset=asked["dataset"] or dataset_name(manifest))

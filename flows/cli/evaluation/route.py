@@ -12,7 +12,7 @@ from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import ready_to_run
 from flows.cli.run import run_flow_locally
 from flows.run.spec import make_spec
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings.sampling import SamplingOptions
 from reelabel.sampling.passes import dense_pass
 from reelabel.sources.object_info import absolute_uri
@@ -67,15 +67,12 @@ def fit_margin(
         for each in passes[1:]:
             parameters = {"manifest": uri, "dataset": dataset, "overrides": each.as_parameter()}
             run_flow_locally("classify", parameters, settings, is_watched=not as_json)
-        engine = connect(settings.database)
-        try:
+        with connected(settings.database) as engine:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
             sample = paired_answers(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
             fit = fit_route(sample, target)
             if fit.proven:
                 save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
-        finally:
-            engine.dispose()
     still = fit_still_tasks(sample) if first.sampling.sampler == "keyframes" else None
     if as_json:
         facts = {"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit)

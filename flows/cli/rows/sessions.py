@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.cli.console import OUT, print_line, require_parent_folder
-from flows.cli.context import connected, open_database, ready_to_run
+from flows.cli.context import open_database, ready_to_run
 from flows.cli.run import run_flow_locally
 from flows.cli.summary import print_summary
 from flows.run.spec import make_spec
+from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -33,7 +34,7 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
     with ready_to_run() as settings:
         assert settings.store.uri is not None
         objects = ObjectStore(settings.store)
-        with connected(settings) as engine:
+        with connected(settings.database, Login.READER) as engine:
             found = find_session(engine, session)
         # As the run does; what is wrong with the model or the options is then said before anything is written.
         make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)

@@ -6,7 +6,7 @@ import psycopg
 
 from flows.cli.console import print_line
 from flows.cli.context import running_services, startup_errors
-from infra.database.connect import Login, connect, database_errors
+from infra.database.connect import Login, connected, database_errors
 from infra.embedded import ServiceName, missing_services
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
@@ -26,9 +26,13 @@ def make_roles() -> None:
     if missing_services(settings, _POSTGRES):
         print_line("The embedded Postgres already has its roles.")
         return
-    administrator = connect(settings.database, Login.OWNER)
     try:
-        with startup_errors(), database_errors(), administrator.connect() as connection:
+        with (
+            connected(settings.database, Login.OWNER) as administrator,
+            startup_errors(),
+            database_errors(),
+            administrator.connect() as connection,
+        ):
             driver = connection.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
             create_roles(driver)
@@ -37,8 +41,6 @@ def make_roles() -> None:
             f"This login cannot create roles: {error.diag.message_primary}. For this command, set "
             "database.owner_url to the URL of a superuser, or of the database's owner with CREATEROLE."
         ) from None
-    finally:
-        administrator.dispose()
     print_line(f"Roles {', '.join(ROLES)} are ready. Grant them to logins, for example:")
     print_line(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
 

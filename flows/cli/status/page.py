@@ -14,9 +14,10 @@ from rich.live import Live
 from rich.table import Table
 
 from flows.cli.console import OUT, cell
-from flows.cli.context import connected, prefect_ready
+from flows.cli.context import prefect_ready
 from flows.cli.repeat import command
 from flows.run.executors.workers_needed import absence, missing_stages
+from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services, status, with_running_services
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
@@ -85,7 +86,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
             runs.append(_line(f"No runs are shown, since Postgres is stopped; to start it: {command('up')}"))
         else:
             with _errors_shown(runs):
-                engine = stack.enter_context(connected(found))
+                engine = stack.enter_context(connected(found.database, Login.READER))
                 check_schema(engine)
                 objects = ObjectStore(found.store, found.web)
                 have_done = partial(repairs.have_done, engine=engine, objects=objects)

@@ -14,7 +14,7 @@ from flows.serve.requests import analyze, classify
 from flows.serve.requests.analyzer import Analyzer
 from flows.serve.requests.classifier import Classifier
 from flows.serve.requests.uploads import Uploads
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.temporary import temporary_folder
@@ -56,8 +56,7 @@ class Decoder:
                 self._analyzer = stack.enter_context(Analyzer(settings, pool=pool, towers=RemoteTowers(encoder)))
                 self._analyzer.wait_ready()
             if engine:
-                database = connect(settings.database)
-                stack.callback(database.dispose)
+                database = stack.enter_context(connected(settings.database))
                 self._classifier = stack.enter_context(
                     Classifier(settings, pool=pool, database=database, engine=RemoteEngine(engine))
                 )
