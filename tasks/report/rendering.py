@@ -6,12 +6,12 @@ import base64
 import hashlib
 from dataclasses import fields, is_dataclass
 from datetime import UTC
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from reelabel.wording import pluralize, printable
@@ -34,7 +34,12 @@ _WHOLE_FROM_MS = 1000
 def environment() -> Environment:
     """Return the environment of the templates."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_shown_text, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown_text,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(partial(read, "assets")),  # of what pages share
     )
     environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
     environment.filters |= {
@@ -107,9 +112,9 @@ def render_page(template: str, *, own: Sequence[str], charts: bool = True, **val
 
 
 @cache
-def read(folder: str, name: str) -> str:
-    """Read a file of the package."""
-    return (files("tasks.report") / folder / name).read_text(encoding="utf-8").strip()
+def read(folder: str, name: str, *, package: str = "tasks.report") -> str:
+    """Read a file of a package."""
+    return (files(package) / folder / name).read_text(encoding="utf-8").strip()
 
 
 def duration(seconds: float) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from reelabel.wording import printable
+from tasks.report.rendering import environment, read
 from tasks.survey import describe
 
 if TYPE_CHECKING:
@@ -52,11 +50,20 @@ def render(survey: Survey) -> str:
         ("Size", survey.resolutions),
         ("Frames per second", survey.frame_rates),
     )
+    sections = (
+        ("glance", "Survey", True),
+        ("figures", "Figures", True),
+        ("kinds", "Kinds", True),
+        ("tasks", "Tasks", bool(survey.groups)),
+        ("failures", "Failures", bool(survey.failed)),
+    )
     return (
-        _environment()
-        .from_string(_read("tasks.survey", "page.html.jinja"))
+        environment()
+        .from_string(read("assets", "page.html.jinja", package="tasks.survey"))
         .render(
             survey=survey,
+            sections=[(name, title) for name, title, is_there in sections if is_there],
+            scripts=(),
             title=describe.title(survey),
             sentences=list(describe.headlines(survey)),
             amounts=list(describe.amount(survey)),
@@ -66,7 +73,8 @@ def render(survey: Survey) -> str:
             height=_HEIGHT,
             axis=_AXIS,
             policy=_POLICY,
-            style=Markup(_read("tasks.report", "style.css")),  # noqa: S704 - our own file
+            clips=_clips,
+            style=Markup(read("assets", "style.css")),  # noqa: S704 - our own file
             version=version("reelabel"),
         )
     )
@@ -101,24 +109,5 @@ def _part(share: Share, survey: Survey) -> float:
     return share.clips.value / survey.clips if survey.clips else 0.0
 
 
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"clips": _clips, "count": lambda number: f"{number:,}"}
-    return environment
-
-
 def _clips(estimate: Estimate | None) -> str:
     return describe.count(estimate) if estimate else "?"
-
-
-def _shown(value: Any) -> Any:  # noqa: ANN401 - any value of the page
-    """Return a text with its invisible characters as pictures."""
-    return printable(value, keep="\n\t") if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-@cache
-def _read(package: str, name: str) -> str:
-    return (files(package) / "assets" / name).read_text(encoding="utf-8").strip()

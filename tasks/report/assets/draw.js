@@ -1,4 +1,4 @@
-// Charts in their place, drawn again when it changes its width.
+// Elements, and charts in their place, drawn again when it changes its width.
 
 // Screen readers see a chart as one image, described by its label.
 function place(holder, svg, label) {
@@ -20,4 +20,11 @@ function drawWhenSized(holder, draw, label) {
   };
   new ResizeObserver(redraw).observe(holder);
   redraw();
+}
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
 }

@@ -8,13 +8,6 @@ const TIMES = {
   preprocess_ms: "preprocess", inference_ms: "inference",
 };
 
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
 function timeOf(s) {
   return `${s.toFixed(2)} s`;
 }

@@ -13,13 +13,6 @@ const hitHolder = document.getElementById("hits");
 const foundHolder = document.getElementById("found");
 const videoHolder = document.getElementById("shown-video");
 
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
 function clock(s) {
   const minutes = Math.floor(s / 60);
   const rest = (s - minutes * 60).toFixed(1).padStart(4, "0");

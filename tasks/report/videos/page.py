@@ -60,6 +60,7 @@ def _render(report: VideosReport) -> str:
         report=report,
         data=page_value(_data(report)),
         sections=_SECTIONS,
+        job_link=str,  # of every job, as text
         short_id=str(report.glance.run_id)[:8],
         shown_note=_shown_note(report),
     )
