@@ -64,11 +64,7 @@ class Check:
 
 
 def run_checks(settings: Settings) -> Iterator[Check]:
-    """Look at everything, one check after the other, never raising.
-
-    Args:
-        settings: With the addresses of the embedded services filled in, if they run.
-    """
+    """Look at everything, one check after the other, never raising; running embedded services are in the settings."""
     yield check_system()
     yield check_python()
     yield from (check_import(module) for module in _MODULES)

@@ -50,10 +50,7 @@ def json_lines(log: IO[bytes], *, logger: str) -> Iterator[IO[bytes]]:
 def copy_lines(source: IO[bytes], target: int, *, logger: str) -> None:
     """Copy lines as JSON until the source ends; a target that is full or gone loses lines, but never stops the source.
 
-    Args:
-        source: What a program prints.
-        target: A descriptor.
-        logger: Name of the logger of lines that are not JSON.
+    `logger` names the logger of lines that are not JSON.
     """
     for line in iter(lambda: source.readline(_LONGEST_BYTES), b""):
         text = line.decode(errors="replace").rstrip()

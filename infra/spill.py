@@ -26,11 +26,9 @@ class Spill:
     """
 
     def __init__(self, folder: Path, *, parts: int) -> None:
-        """Create an empty spill.
+        """Create an empty spill in an empty folder, which the caller removes.
 
-        Args:
-            folder: An empty folder, which the caller removes.
-            parts: Number of partitions; the rows of one must fit into memory to be read at once.
+        The rows of a partition must fit into memory to be read at once.
         """
         self.parts = parts
         self.rows = Counter[int]()

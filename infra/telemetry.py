@@ -25,13 +25,9 @@ _started: list[int | None] = []
 
 
 def start_metrics(settings: MetricsSettings, *, page: bool = False) -> int | None:
-    """Start exporting the metrics of this process; further calls have no effect.
+    """Start exporting the metrics of this process, also to a page of our own (`metrics_page`) if it is asked for.
 
-    Pending metrics are sent when the process exits.
-
-    Args:
-        settings: With the port of the Prometheus endpoint.
-        page: Also collect for a page of our own, `metrics_page`.
+    Further calls have no effect. Pending metrics are sent when the process exits.
 
     Returns:
         The port of the Prometheus endpoint; None if there is none.

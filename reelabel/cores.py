@@ -18,10 +18,8 @@ _QUOTA_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))  # of c
 def usable_cores(root: Path = _ROOT) -> int:
     """Return the number of cores by CPU affinity or by the container's CPU quota, rounded up, whichever is less.
 
-    A container usually sees all cores of its node, and is paused whenever it has used up its quota of them.
-
-    Args:
-        root: Folder that contains the file systems `proc` and `sys`.
+    A container usually sees all cores of its node, and is paused whenever it has used up its quota of them. The file
+    systems `proc` and `sys` are in `root`.
     """
     quota = min(map(_quota, _cgroups(root)), default=math.inf)
     cores = len(os.sched_getaffinity(0))

@@ -160,11 +160,7 @@ _DESCRIPTIONS = {
 
 
 def coverage_warnings(counts: Mapping[str, int]) -> list[str]:
-    """Describe how many videos keyframes may not cover, one sentence per reason, and how many that is in all.
-
-    Args:
-        counts: Counts, as returned by `reelabel.coverage.count_reasons`.
-    """
+    """Describe how many videos keyframes may not cover, one sentence per reason, and how many in all."""
     of = f"of {pluralize(counts.get('videos', 0), 'clip')}"
     found = {reason: counts[reason] for reason in _DESCRIPTIONS if counts.get(reason)}
     lines = [

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import a module of an optional dependency.
-
-    Args:
-        module: Its dotted name.
-        extra: The extra of the library that installs it.
-        purpose: What needs it, to begin a sentence with.
+    """Import a module of an optional dependency, which an extra of the library installs for a purpose.
 
     Raises:
         ConfigurationError: It is not installed.

@@ -140,10 +140,6 @@ class SampledFrames:
 def shown_pixels(images: npt.NDArray[np.uint8], picks: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return the frames that the model is shown, in their order and with repeats.
 
-    Args:
-        images: The distinct frames; shape (N, H, W, 3).
-        picks: Which are shown; shape (M,).
-
     Returns:
         An array of shape (M, H, W, 3) that can be written to: `images` itself where each is shown once in its place,
         else a copy.

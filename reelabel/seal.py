@@ -42,11 +42,9 @@ class Seal:
     key: bytes = field(default=b"", repr=False)
 
     def make(self, name: str, *pieces: bytes | memoryview) -> bytes:
-        """Return the seal of a file: `SEAL_LENGTH` ASCII characters.
+        """Return the seal of a file of some pieces: `SEAL_LENGTH` ASCII characters.
 
-        Args:
-            name: What the file is, and where it belongs; unique among all sealed files.
-            pieces: Its bytes, in pieces.
+        The name says what the file is, and where it belongs; it is unique among all sealed files.
         """
         prefix = name.encode()
         mac = hmac.new(self.key, len(prefix).to_bytes(8, "big") + prefix, "sha256")

@@ -41,9 +41,7 @@ class Segment(NamedTuple):
     def bounds(self, first_pts: int, time_base: Fraction | None) -> tuple[float, float]:
         """Return the PTS that no frame in the segment precedes or follows, with a margin for rounding.
 
-        Args:
-            first_pts: PTS of the video's first frame.
-            time_base: Unit of a PTS, in seconds; without one, the segment has no bounds.
+        Without a time base, the segment has no bounds.
         """
         if not time_base:
             return -math.inf, math.inf
@@ -85,12 +83,9 @@ class SegmentSelection:
 
 
 def select_segment(times_s: npt.NDArray[np.float64], segment: Segment, *, first_s: float) -> SegmentSelection:
-    """Find the frames in a segment.
+    """Find the frames in a segment by their times, in any order; shape (N,), N >= 1.
 
-    Args:
-        times_s: Presentation times in seconds, in any order; shape (N,), N >= 1.
-        segment: The segment, relative to the video's first frame.
-        first_s: Presentation time of the first frame, on the clock of `times_s`.
+    `first_s` is the time of the video's first frame, on the same clock.
     """
     start_s = first_s + (segment.start_s or 0.0) - _TOLERANCE_S
     end_s = np.inf if segment.end_s is None else first_s + segment.end_s + _TOLERANCE_S

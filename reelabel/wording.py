@@ -27,11 +27,8 @@ def named(noun: str, names: Sequence[str]) -> str:
 def printable(text: str, *, keep: str = "") -> str:
     """Return a text with its invisible characters as pictures: `␛` for ESC, `␊` for a newline, `<U+202E>` for others.
 
-    Otherwise a job id or a file name could move the cursor, forge a line, or reverse what follows it.
-
-    Args:
-        text: A text of any origin, including undecodable file names.
-        keep: Characters to leave, such as the newlines of a text that was laid out by us.
+    Otherwise a job id or a file name could move the cursor, forge a line, or reverse what follows it. `keep` are
+    characters to leave, such as the newlines of a text that was laid out by us.
     """
     if text.isprintable():
         return text

@@ -137,15 +137,9 @@ def _count_failures(standing: JobTable, engine: Engine, *, dataset: str, spec: R
 def _lines(
     jobs: JobTable, drawn: ManifestClips | None, dataset: str, engine: Engine, spec: RunSpec, *, failures: int
 ) -> Iterator[str]:
-    """Yield sentences on the jobs: how many, and for how long past runs would answer them.
+    """Yield sentences on the jobs: how many, and for how long past runs would answer those that are drawn.
 
-    Args:
-        jobs: Those of the manifest.
-        drawn: Those to answer; None if there are none.
-        dataset: The dataset.
-        engine: The database.
-        spec: The run's spec.
-        failures: How many jobs have a lasting failure, and are not asked again.
+    `failures` is how many have a lasting failure, and are not asked again.
     """
     wanted = drawn.jobs if drawn else 0
     videos = pluralize(drawn.videos, "video") if drawn else "0 videos"

@@ -151,14 +151,10 @@ def _require_no_pipe(path: Path) -> None:
 
 
 def import_manifest(source: str, target: str, options: ImportOptions, *, keep_going: bool = False) -> int:
-    """Convert a file to a manifest and validate it; return the exit code, 1 if rows were rejected.
+    """Convert a file, a benchmark's folder, or videos to a manifest; return the exit code, 1 if rows were rejected.
 
-    Args:
-        source: The file, a benchmark's folder, or a folder or prefix of videos.
-        target: Parquet file to write.
-        options: How to read it.
-        keep_going: Write the valid rows, and the others to `rejected.csv` beside the target; else write nothing if
-            any row is invalid.
+    With `keep_going`, the valid rows are written, and the others to `rejected.csv` beside the target; else nothing is,
+    if any row is invalid.
 
     Raises:
         ManifestError: The source cannot be read, or makes an invalid manifest.

@@ -59,14 +59,7 @@ def run_locally(kind: str, parameters: dict[str, Any]) -> int:
 
 
 def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
-    """Run a flow in this process; return the run's id.
-
-    Args:
-        kind: `classify`, `describe` or `backfill`.
-        parameters: The flow's parameters.
-        settings: With the addresses of running services.
-        is_watched: Show progress on standard output.
-    """
+    """Run `classify`, `describe` or `backfill` in this process, with progress if it is watched; return the run's id."""
     from prefect.client.orchestration import get_client  # noqa: PLC0415
     from prefect.flow_engine import run_flow  # noqa: PLC0415
 

@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
     """Create or update the deployments on the user's Prefect server, or on the embedded one, and print what changes.
 
-    Args:
-        nightly: Fields that override those of the settings section `nightly`.
-        unpause: Replace also pauses and schedules that an operator has set in Prefect.
-        dry_run: Only print.
+    `nightly` has fields that override those of the settings section. What an operator has set in Prefect is replaced
+    only with `unpause`.
     """
     manifest = with_nightly(load_settings(), nightly).nightly.manifest
     looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()

@@ -57,17 +57,7 @@ def publish_results(
     page: str | None,
     failures: list[dict[str, str]],
 ) -> None:
-    """Publish the outcome of a run, its cost and warnings, and links to its results.
-
-    Args:
-        run_id: The run.
-        dataset: Its dataset.
-        report: The audit of its jobs.
-        cost: Names and values, as of `cost_lines`.
-        warnings: Warnings without a final period.
-        page: URL of its report; None if there is none.
-        failures: Its failed jobs, as `failures_of_run` returns them.
-    """
+    """Publish the audit of a run, its cost and warnings (without a final period), and links to its results."""
     counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
     table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
     figures = "".join(f"\n- {name}: {value}" for name, value in cost)

@@ -28,11 +28,7 @@ def name_of_current(kind: str) -> str:
 
 
 def scheduled_run_name(kind: str) -> str:
-    """Return the name of the current flow run, from its dataset and the time for which it was scheduled.
-
-    Args:
-        kind: `classify` or `describe`.
-    """
+    """Return the name of the current flow run of a kind, from its dataset and the time for which it was scheduled."""
     parameters = flow_run.parameters
     manifest, timezone = parameters["manifest"], parameters.get("timezone") or "UTC"
     dataset = parameters.get("dataset") or nightly_dataset(manifest) or dataset_name(manifest)

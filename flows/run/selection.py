@@ -129,8 +129,7 @@ class JobSelector:
     def named_chunks(self, spec: Spec) -> dict[str, set[int]]:
         """Return the numbers of the named chunks, by the id of their job; jobs that are also named whole are left out.
 
-        Args:
-            spec: The backfill's spec; if it cuts no jobs, no id names a chunk.
+        If the spec cuts no jobs, no id names a chunk.
         """
         chunks: dict[str, set[int]] = {}
         for job_id, number in map(split_chunk_id, self.named) if spec.chunk_s is not None else ():
@@ -144,11 +143,7 @@ class JobSelector:
         return list(dict.fromkeys(split_chunk_id(name)[0] for name in self.named))
 
     def resolve(self, jobs: JobTable, spec: Spec) -> ChosenJobs:
-        """Select jobs, and also return unknown ids.
-
-        Args:
-            jobs: The manifest's jobs, or those that can be selected.
-            spec: The backfill's spec, whose results are used if there is no earlier run.
+        """Select jobs, and also return unknown ids; without an earlier run, by the results under the backfill's spec.
 
         Raises:
             ConfigurationError: Postgres rejects the user's SQL, or no job has the label.
@@ -245,13 +240,6 @@ class Choice:
 
         A job whose chunks are about another question or another version of its video, or that was never cut, is asked
         about as a whole, also if one of its chunks is named.
-
-        Args:
-            database: The database.
-            objects: The videos, by URI.
-            spec: The spec of the run.
-            dataset: The dataset.
-            selector: The selection of a backfill; None for other runs.
 
         Returns:
             The numbers of the only chunks to ask about, by job id; and the jobs to ask about.

@@ -37,11 +37,7 @@ def make_spec(
 ) -> RunSpec:
     """Return everything on the run's side that can change an answer.
 
-    Args:
-        card: The model.
-        settings: Defaults.
-        overrides: Changes to the defaults; their model is that of the card.
-        base: Spec of an earlier run, whose values are the defaults instead of the settings.
+    The overrides change the settings, or the spec of an earlier run (`base`); their model is that of the card.
 
     Raises:
         ConfigurationError: The sampling options conflict.
@@ -178,12 +174,7 @@ def _dense_sampler(options: Mapping[str, Any]) -> str | None:
 
 
 def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:
-    """Make sure that a run's spec is the earlier one, except for what the run overrides.
-
-    Args:
-        spec: Spec of the run.
-        base: Spec of the earlier run.
-        kept: Fields of the spec that the run does not override.
+    """Make sure that a run's spec is the earlier one in the fields that the run does not override.
 
     Raises:
         ConfigurationError: The settings or their model have changed since.

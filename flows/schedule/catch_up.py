@@ -60,16 +60,10 @@ class Night:
 def find_nights(
     client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, since: date, until: date | None
 ) -> list[Night]:
-    """Return the state of every date of the nightly schedule.
+    """Return the state of every date of the nightly schedule, from `since` to `until`, or to today.
 
-    If the manifest has the same name every night, only the last date is returned: its run covers the earlier ones.
-
-    Args:
-        client: Client of the Prefect server with the schedule.
-        engine: The database.
-        objects: Store of the manifests.
-        since: First day, in the schedule's time zone.
-        until: Last day; None is today.
+    Days are in the schedule's time zone. If the manifest has the same name every night, only the last date is returned:
+    its run covers the earlier ones.
 
     Raises:
         ConfigurationError: There is no schedule, or it has no manifest.

@@ -30,14 +30,9 @@ def deploy_flows(
 ) -> list[DeploymentPlan]:
     """Create or update the deployments, their work pools and the automations; return what was done to each deployment.
 
-    What the settings do not name stays as deployed. Parameters hold no secrets: flow runs read these from the
-    worker's environment.
-
-    Args:
-        settings: With the address of the Prefect server.
-        insisted: Fields of the section `nightly` that were given on the command line.
-        unpause: Replace also pauses and schedules that an operator has set in Prefect.
-        dry_run: Only plan.
+    What the settings do not name stays as deployed; `insisted` are fields of the section `nightly` that were given on
+    the command line. What an operator has set in Prefect is replaced only with `unpause`. Parameters hold no secrets:
+    flow runs read these from the worker's environment.
 
     Raises:
         ConfigurationError: A schedule or a placeholder is malformed, or the nightly manifest is one file that does

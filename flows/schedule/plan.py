@@ -101,12 +101,9 @@ class DeploymentPlan:
 
 
 def plan_deployment(wanted: Wanted, deployed: DeploymentResponse | None, *, unpause: bool) -> DeploymentPlan:
-    """Compare what the settings ask for with what is deployed.
+    """Compare what the settings ask for with what is deployed, if anything.
 
-    Args:
-        wanted: What the settings ask for.
-        deployed: The deployment; None if there is none.
-        unpause: Replace also the pause and the schedule that an operator has set in Prefect.
+    With `unpause`, the pause and the schedule that an operator has set in Prefect are replaced, too.
     """
     draft = _Draft(wanted, deployed, unpause=unpause)
     return draft.plan()

@@ -94,15 +94,10 @@ class Wanted:
 
 
 def wanted_deployments(settings: Settings, insisted: Collection[str], pool_types: dict[str, str]) -> list[Wanted]:
-    """Return what the settings ask of each deployment.
+    """Return what the settings ask of each deployment; a field that is not set asks for nothing.
 
-    With the local executor, extract/cpu and infer/gpu are left out unless their pool exists: nothing would
-    serve them.
-
-    Args:
-        settings: A field that is not set asks for nothing.
-        insisted: Fields of the section `nightly` that were given on the command line.
-        pool_types: Types of the existing work pools, by name.
+    With the local executor, extract/cpu and infer/gpu are left out unless their pool exists: nothing would serve them.
+    `insisted` are fields of the section `nightly` that were given on the command line.
 
     Raises:
         ConfigurationError: A schedule or a placeholder is malformed.

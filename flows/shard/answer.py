@@ -38,11 +38,7 @@ def answer_shard(
 ) -> AnsweredShard:
     """Extract and answer a shard's jobs, as a run does.
 
-    Args:
-        shard: The jobs.
-        context: What answers them.
-        workers: Threads that prepare videos.
-        go_on: Called between the stages; raises if nobody waits for the answers any more.
+    `go_on` is called between the stages; it raises if nobody waits for the answers any more.
 
     Raises:
         TransientError: The store or the engine is unavailable.

@@ -40,10 +40,7 @@ class ChunkedShard:
 def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executor) -> ChunkedShard:
     """Cut the jobs of a shard that the plan wants cut, by the lengths that their videos state.
 
-    Args:
-        shard: The shard.
-        extractor: Knows where the videos are; the indexes that are read stay in its cache.
-        workers: Threads to read them in.
+    The indexes that are read stay in the extractor's cache.
 
     Raises:
         TransientError: The store is unavailable.
@@ -93,13 +90,9 @@ class EndedJobs:
 
 
 def merge_ended(cut: CutShard, outcome: ShardOutcome, context: AnswerContext, *, fence: int) -> EndedJobs:
-    """Make one outcome a job of those of its chunks.
+    """Make one outcome a job of those of its chunks, and of the chunks that were not asked about this time.
 
-    Args:
-        cut: The shard.
-        outcome: The outcomes of its jobs as they were asked.
-        context: Has the rule; that of a run also the database with the chunks that were not asked about this time.
-        fence: That of the shard's lease. Chunks that were written under a higher one meanwhile stay.
+    Chunks that were written under a higher fence than that of the shard's lease meanwhile stay.
 
     Raises:
         DatabaseUnavailableError: The earlier outcomes of chunks cannot be read.

@@ -87,11 +87,7 @@ class ViewStream:
             self._changed.notify_all()
 
     def end(self, extracted: ExtractedShard | None) -> None:
-        """End the stream.
-
-        Args:
-            extracted: The extracted shard, or None if the extraction failed; an earlier shard is kept.
-        """
+        """End the stream, with None if the extraction failed; an earlier shard is kept."""
         with self._changed:
             self._extracted = self._extracted or extracted
             self._is_over.set()
@@ -135,15 +131,9 @@ def extract_views(
     stream: ViewStream,
     chunked: ChunkedShard | None = None,
 ) -> ExtractedShard:
-    """Prepare views of a shard's videos, several at once.
+    """Prepare views of a shard's videos, several at once; the stream receives each as soon as it is ready.
 
-    Args:
-        shard: The shard, with its jobs whole.
-        views: Views of its jobs.
-        extractor: Prepares them.
-        workers: Threads to prepare them in.
-        stream: Receives each view as soon as it is ready.
-        chunked: The shard with its jobs cut; None cuts none.
+    `chunked` is the shard with its jobs cut; None cuts none.
     """
     began_s = time.time()
     faults, lengths_s = (chunked.faults, chunked.cut.lengths_s) if chunked else ({}, {})

@@ -193,11 +193,7 @@ class _Arrivals:
     """Views as they arrive, and what jobs show that is complete by then."""
 
     def __init__(self, wanted: Iterable[Shown]) -> None:
-        """Start with no view.
-
-        Args:
-            wanted: What jobs show.
-        """
+        """Start with no view of what jobs show."""
         self.complete: deque[Shown] = deque()
         self._outcomes: dict[View, ExtractedVideo | VideoError] = {}
         self._missing: dict[Shown, int] = {}
@@ -406,11 +402,7 @@ def _fail(
 ) -> list[Failure]:
     """Return the failures of jobs, for the first of their videos that cannot be used.
 
-    Args:
-        jobs: The jobs.
-        views: What they show.
-        found: Why each of these cannot be used, if so, and its version, if known.
-        shard_index: Index of their shard.
+    `found` has why each of what they show cannot be used, if so, and its version, if known.
     """
     view, fault = next((view, fault) for view, (fault, _) in zip(views, found, strict=True) if fault)
     cause, uri = QuestionFailure.of(fault), redact_uri(view.video_uri)

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 
 def shard_logged(leased: LeasedShard, stage: str | None) -> AbstractContextManager[None]:
-    """Say in the log lines of the body which shard they are about.
+    """Say in the log lines of the body which shard they are about, and which stage, unless both or neither.
 
-    Args:
-        leased: The shard. Its run is that of the context, or else the one that made its plan.
-        stage: `extract` or `infer`; None if both or neither.
+    Its run is that of the context, or else the one that made its plan.
     """
     return index_logged(leased.plan.plan_id, leased.plan.run_id, leased.lease.shard_index, stage=stage)
 

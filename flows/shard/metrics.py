@@ -42,11 +42,7 @@ _spent = _METER.create_gauge("reelabel.run.time", "s", "Wall-clock time of the r
 
 @contextmanager
 def shard_in_progress(stage: str) -> Iterator[None]:
-    """Count a shard as in progress while the body runs.
-
-    Args:
-        stage: `extract` or `infer`.
-    """
+    """Count a shard as in progress in a stage, `extract` or `infer`, while the body runs."""
     _in_progress.add(1, {"stage": stage})
     try:
         yield
@@ -89,15 +85,7 @@ def record_results(
     read_ms: Iterable[float],
     write_ms: float,
 ) -> None:
-    """Count the jobs of a shard by outcome.
-
-    Args:
-        results: Labels.
-        failures: Failures.
-        dataset: The run's dataset.
-        read_ms: Milliseconds spent reading each frame file.
-        write_ms: Milliseconds spent writing the rows.
-    """
+    """Count the jobs of a shard by outcome, and its times: of reading each frame file, and of writing the rows."""
     _jobs.add(len(results), {"outcome": "labelled", "dataset": dataset, **_INFER})
     _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset, **_INFER})
     for failure in failures:
@@ -116,14 +104,7 @@ def record_results(
 def record_descriptions(
     described: Sequence[DescribedVideo], failures: Sequence[Failure], *, dataset: str, write_ms: float
 ) -> None:
-    """Count the described videos of a shard, and its failures.
-
-    Args:
-        described: Descriptions.
-        failures: Failures.
-        dataset: The run's dataset.
-        write_ms: Milliseconds spent writing the rows.
-    """
+    """Count the described videos of a shard, its failures, and the time of writing the rows."""
     _jobs.add(len(described), {"outcome": "described", "dataset": dataset, **_INFER})
     _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset, **_INFER})
     for failure in failures:

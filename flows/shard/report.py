@@ -56,11 +56,7 @@ def make_shard_report(
 ) -> ShardReport:
     """Return the report of a shard, before its rows are written.
 
-    Args:
-        extracted: The extracted shard.
-        outcomes: Results of its jobs as they were asked: of chunks where they were cut.
-        ended: Results of its jobs.
-        sampling: Sampling of its spec.
+    `outcomes` are those of its jobs as they were asked: of chunks where they were cut.
     """
     videos, answers = outcomes.videos, [result.answer for result in outcomes.results]
     return ShardReport(

@@ -51,9 +51,7 @@ def retry_outage(call: Callable[[], Result]) -> Result:
 def retry_faults(call: Callable[[], Result], check_service: Callable[[], object]) -> Result:
     """Call an idempotent function that may fail although its service responds; retry it as often as a task.
 
-    Args:
-        call: The function, retried with growing delays.
-        check_service: Raises if the service is unavailable; then wait for it between the retries.
+    Between the retries, wait for the service if its check finds it unavailable.
 
     Raises:
         TransientError: The call fails although the service responds, or the service stays unavailable.
@@ -72,10 +70,7 @@ def retry_faults(call: Callable[[], Result], check_service: Callable[[], object]
 def await_recovery(services: Mapping[type[TransientError], Callable[[], object]]) -> Iterator[None]:
     """If the body fails because a service is unavailable, wait for its recovery before raising the error.
 
-    An error while the service responds is raised at once.
-
-    Args:
-        services: Checks of services, by the error raised when one is unavailable.
+    The services' checks go by the error raised when one is unavailable. An error while it responds is raised at once.
 
     Raises:
         TransientError: As raised by the body, or because a service stays unavailable.

@@ -60,11 +60,8 @@ class Login(StrEnum):
 def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalchemy.Engine:
     """Create a connection pool; connections are opened on first use.
 
-    Connections are checked before use, so that a restart of the server causes no errors.
-
-    Args:
-        settings: The database to connect to.
-        login: The login to use; choose the one with the fewest privileges that suffices.
+    Connections are checked before use, so that a restart of the server causes no errors. Choose the login with the
+    fewest privileges that suffices.
 
     Raises:
         ConfigurationError: No URL is set, or it is not a Postgres URL.

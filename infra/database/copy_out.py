@@ -17,13 +17,7 @@ _BLOCK_BYTES = 8 * 1024**2
 
 
 def copy_query(connection: Connection, query: Select[Any], columns: dict[str, pa.DataType]) -> Iterator[pl.DataFrame]:
-    """Run a query and yield its rows in data frames of a few megabytes.
-
-    Args:
-        connection: A connection in a transaction.
-        query: The query.
-        columns: Names and types of the result columns, in order.
-    """
+    """Run a query, in a transaction, and yield its rows in data frames of a few megabytes, of the given columns."""
     psycopg: Any = connection.connection.driver_connection  # SQLAlchemy does not support COPY
     compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
     statement = f"COPY ({compiled}) TO STDOUT (FORMAT csv)"

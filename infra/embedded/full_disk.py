@@ -24,9 +24,7 @@ _SMALLEST_VOLUME_MIB, _LARGEST_VOLUME_MIB = 64, 1024
 def full_disk_named(home: Path, *, starting: bool = False) -> Iterator[None]:
     """Convert the error of a service to one that names the folder of its data and logs, if that disk is full.
 
-    Args:
-        home: The folder of the embedded services.
-        starting: Whether the body starts them, which fails with other errors, too.
+    Where the body starts services, they fail with other errors, too.
 
     Raises:
         DiskFullError: The disk is full.

@@ -32,16 +32,9 @@ class StartCancelledError(Exception):
 
 
 def ensure_started(service: Service, home: Home, cancelled: threading.Event, *, as_json: bool = False) -> int:
-    """Start a service unless it is running, and wait until it is ready.
+    """Start a service unless it is running, and wait until it is ready, or until `cancelled` is set.
 
-    Args:
-        service: The service.
-        home: Where it keeps its files.
-        cancelled: Set to stop waiting.
-        as_json: Write its log as lines of JSON.
-
-    Returns:
-        Its port; 0 if it does not listen.
+    With `as_json`, its log is written as lines of JSON. Return its port; 0 if it does not listen.
 
     Raises:
         ConfigurationError: It does not start; the message quotes the end of its log.

@@ -122,14 +122,10 @@ def status(home: Path) -> list[ServiceStatus]:
 
 @contextmanager
 def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = False) -> Iterator[Settings]:
-    """Run the wanted services while the caller works.
+    """Run the wanted services, except those that the user has configured, while the caller works.
 
-    Ctrl-C and SIGTERM leave no process behind, whenever they arrive. Call it from the main thread.
-
-    Args:
-        settings: The user's settings.
-        wanted: The services that are needed; those that the user has configured are not started.
-        keep: Leave the services running for later commands, until `stop`.
+    Ctrl-C and SIGTERM leave no process behind, whenever they arrive. Call it from the main thread. With `keep`, leave
+    the services running for later commands, until `stop`.
 
     Yields:
         The settings returned by `start`.

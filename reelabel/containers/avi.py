@@ -161,10 +161,7 @@ def _list_keyframes(stream: VideoStream) -> list[IndexEntry]:
 def _walk_chunks(file: BinaryFile, size_bytes: int, *, known: Mapping[int, _Chunk]) -> Iterator[tuple[int, _Chunk]]:
     """Walk the chunks from the first one in the movi list to the end of the file, descending into lists.
 
-    Args:
-        file: The AVI.
-        size_bytes: Length of the file.
-        known: Chunks by offset, whose headers need not be read.
+    The headers of known chunks, by offset, need not be read.
 
     Yields:
         Offset and chunk.

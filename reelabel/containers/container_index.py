@@ -68,13 +68,7 @@ class OpenVideo(NamedTuple):
     limits: Limits
 
     def read_packet(self, pos: int, size: int, pts: int) -> Packet[VideoStream]:
-        """Return the packet of a keyframe that is stored in one piece.
-
-        Args:
-            pos: Its offset in the file.
-            size: Its length in bytes.
-            pts: Its presentation time, in the stream's time base.
-        """
+        """Return the packet of a keyframe that is stored in one piece, by its offset, length and PTS."""
         self.file.seek(pos)
         packet: Packet[VideoStream] = av.Packet(read_up_to(self.file, size))  # type: ignore[assignment]
         packet.pts = packet.dts = pts

@@ -107,12 +107,7 @@ class Mp4Track:
 
 
 def read_track(moov: memoryview, *, track_id: int, samples: int) -> Mp4Track | None:
-    """Read a track's sample tables.
-
-    Args:
-        moov: Payload of the movie box.
-        track_id: The track's ID.
-        samples: Number of samples in the track.
+    """Read the tables of a track of so many samples from the payload of the movie box.
 
     Returns:
         The track; None if its tables are missing or inconsistent, or if it has several sample descriptions.

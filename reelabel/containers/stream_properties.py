@@ -93,12 +93,7 @@ def one_pts_to_ms(pts: int | None, time_base: Fraction | None) -> int | None:
 
 
 def check_duration(duration_s: float, limits: Limits, *, what: str = "duration") -> None:
-    """Raise if a duration exceeds the limit.
-
-    Args:
-        duration_s: Duration in seconds.
-        limits: Limits on the video's size.
-        what: What lasts that long, for the message.
+    """Raise if a duration in seconds exceeds the limit; `what` lasts that long, for the message.
 
     Raises:
         VideoTooLargeError: It exceeds `limits.max_duration_s`, or is not a number.

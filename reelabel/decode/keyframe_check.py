@@ -26,14 +26,10 @@ _HEVC_IDR_N_LP = 20
 
 
 def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether exactly the frames decoded before a keyframe are presented before it.
+    """Return whether exactly the frames decoded before a keyframe of an MP4 are presented before it.
 
     True for codecs that do not reorder across keyframes, for H.264 IDR pictures, and for HEVC IDR pictures without
     leading pictures; false if only decoding could tell.
-
-    Args:
-        packet: The keyframe's packet, from an MP4.
-        codec: The stream's codec context.
     """
     name = codec.codec.canonical_name
     if name == "h264":

@@ -59,12 +59,9 @@ class StoredPackets:
 
 
 def collect_packets(keyframes: SampledFrames, index: SavedIndex, source: ByteSource) -> StoredPackets | None:
-    """Collect the packets of extracted keyframes; None if no keyframe table lists them.
+    """Collect the packets of extracted keyframes; None if no keyframe table of the video's index lists them.
 
-    Args:
-        keyframes: The frames.
-        index: The video's index.
-        source: The video; read only for bytes missing from `keyframes.parts`.
+    The video is read only for bytes missing from `keyframes.parts`.
     """
     if not isinstance(index, KeyframeTable) or keyframes.method != "index":
         return None

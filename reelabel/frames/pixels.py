@@ -39,12 +39,7 @@ def write_options(encoding: Encoding) -> pa.ipc.IpcWriteOptions:
 
 
 def encode_pixels(images: npt.NDArray[np.uint8], encoding: Encoding, *, jpeg_quality: int | None = None) -> pa.Array:
-    """Encode images as a pixel column, one row per image.
-
-    Args:
-        images: RGB pixels; shape (N, H, W, 3).
-        encoding: How to store them.
-        jpeg_quality: From 1 to 100, for `jpeg` only.
+    """Encode RGB images, shape (N, H, W, 3), as a pixel column, one row per image; `jpeg` has a quality from 1 to 100.
 
     Raises:
         VideoTooLargeError: A side exceeds JPEG's maximum.
@@ -90,11 +85,7 @@ def jpeg_round_trip(images: npt.NDArray[np.uint8], *, quality: int) -> npt.NDArr
 
 
 def to_differences(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Subtract green from red and blue, then from each row the one above, modulo 256.
-
-    Args:
-        images: RGB pixels; shape (N, H, W, 3).
-    """
+    """Subtract green from red and blue, then from each row the one above, modulo 256; shape (N, H, W, 3)."""
     plain = images.copy()
     plain[..., _RED] -= images[..., _GREEN]
     plain[..., _BLUE] -= images[..., _GREEN]

@@ -41,11 +41,7 @@ _STDIN, _STDERR = 0, 2
 
 
 def main(descriptor: int) -> None:
-    """Serve the pool at the other end of a socket.
-
-    Args:
-        descriptor: The socket.
-    """
+    """Serve the pool at the other end of a socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=descriptor)
     _start(connection)

@@ -174,12 +174,7 @@ class DecodePool:
     def read_facts(
         self, video: VideoFile | ByteSource, *, limits: Limits, known: tuple[CachedRange, ...] = ()
     ) -> tuple[IndexFacts, tuple[CachedRange, ...], int]:
-        """Run `read_index_facts` in a decoding process.
-
-        Args:
-            video: The open file, or the bytes of a video that is read in ranges.
-            limits: Limits on the video.
-            known: Ranges of it that are known.
+        """Run `read_index_facts` in a decoding process, on an open file, or a video that is read in ranges.
 
         Returns:
             The facts, the ranges that hold its index, and the bytes read.

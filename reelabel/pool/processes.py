@@ -68,10 +68,7 @@ class DecodingProcesses:
 
     @contextmanager
     def lend(self, modules: Modules) -> Iterator[DecodingProcess]:
-        """Lend a process that is ready, after waiting for one, and replace it unless it is sound afterwards.
-
-        Args:
-            modules: What it must have imported.
+        """Lend a process that is ready and has imported some modules; replace it unless it is sound afterwards.
 
         Raises:
             RuntimeError: The processes were stopped.

@@ -92,13 +92,7 @@ def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
 
 
 def sampling_shown(sampling: Sampling, *, sampler: str, chosen_ms: str) -> Sampling:
-    """Return the sampling of a frame file, by what is known of its frames.
-
-    Args:
-        sampling: The sampling of the spec.
-        sampler: The sampler that chose them.
-        chosen_ms: Their times, as `FrameProvenance` has them.
-    """
+    """Return the sampling of a frame file by what is known of its frames: their sampler, and their times."""
     alone = with_sampler(sampling, sampler)
     return with_times(alone, [int(time_ms) for time_ms in chosen_ms.split(",")]) if chosen_ms else alone
 

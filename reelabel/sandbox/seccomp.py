@@ -63,10 +63,7 @@ def is_filter_available() -> bool:
 
 
 def deny_system_calls(*, threads: bool) -> None:
-    """Install the filter for all threads.
-
-    Args:
-        threads: Whether new threads may be started.
+    """Install the filter for all threads; new ones may be started only if `threads`.
 
     Raises:
         OSError: The kernel or the container refuses it.

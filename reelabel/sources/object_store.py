@@ -145,12 +145,7 @@ class ObjectStore:
                 self._s3.stat(f"{bucket}/reelabel-asks-who-is-there")
 
     def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
-        """Read a whole object.
-
-        Args:
-            uri: The object.
-            fingerprint: Required fingerprint, as returned by `stat` or `list`.
-            max_bytes: Size limit.
+        """Read a whole object; require a fingerprint, as returned by `stat` or `list`, and a size, if given.
 
         Raises:
             ObjectMissingError: There is no object at `uri`.
@@ -221,11 +216,9 @@ class ObjectStore:
 
     @contextmanager
     def open_local(self, uri: str, roots: Sequence[Path] = ()) -> Iterator[LocalFile | ArchiveMember]:
-        """Open a local file, one for which `local_path` returns a path, for the duration of a `with` block.
+        """Open a local file, one for which `local_path` returns a path, or a member of it, for a `with` block.
 
-        Args:
-            uri: The file, or a member of it.
-            roots: Folders that it must lie in, with symlinks resolved; empty allows every folder.
+        It must lie in one of the folders, with symlinks resolved; without any, every folder is allowed.
 
         Raises:
             VideoRefusedError: It lies in none of the folders.

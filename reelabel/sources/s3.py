@@ -49,13 +49,7 @@ class S3:
     """Reads and writes objects."""
 
     def __init__(self, settings: S3Options, buckets: frozenset[str], pending: PendingReads) -> None:
-        """Store how S3 is reached; no connection is opened yet.
-
-        Args:
-            settings: The server and its login.
-            buckets: Those that may be used; all if empty.
-            pending: Where requests are noted down.
-        """
+        """Store how S3 is reached; no connection is opened yet."""
         self._settings = settings
         self._buckets = buckets
         self._pending = pending

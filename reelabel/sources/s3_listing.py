@@ -17,12 +17,7 @@ _LARGEST_PAGE = 1000
 
 
 def list_neighbours(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """List objects that are close to each other by name, in the folders of a bucket.
-
-    Args:
-        client: A boto3 client.
-        bucket: The bucket.
-        keys: Keys of the objects.
+    """List objects of a bucket that are close to each other by name, in their folders.
 
     Yields:
         The listing's entries of some of the objects. Omitted are objects that do not exist, that are far from

@@ -77,12 +77,7 @@ class CachedRange(NamedTuple):
 
 
 def read_ranges(source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
-    """Start reading ranges of a source concurrently.
-
-    Args:
-        source: The source.
-        spans: The ranges.
-        is_kept: As for `BatchSource.read_many`.
+    """Start reading ranges of a source concurrently; `is_kept` is as for `BatchSource.read_many`.
 
     Returns:
         The ranges in order, each as soon as it is there. Iterating raises EOFError if the source ends early, and

@@ -153,12 +153,9 @@ class LocalFile:
 
 @contextmanager
 def open_local(uri: str, path: Path, roots: Sequence[Path] = ()) -> Iterator[LocalFile]:
-    """Open a file for the duration of a `with` block.
+    """Open a file, known by a URI, for the duration of a `with` block.
 
-    Args:
-        uri: The URI by which it is known.
-        path: The file.
-        roots: Folders that it must lie in, with symlinks resolved; empty allows every folder.
+    It must lie in one of the folders, with symlinks resolved; without any, every folder is allowed.
 
     Raises:
         VideoRefusedError: It lies in none of the folders.

@@ -99,11 +99,8 @@ def choose_positions(
 ) -> SampledPositions:
     """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do.
 
-    Args:
-        request: The request.
-        times: PTS of the video's frames, ascending, or of those that determine which ones lie in the segment.
-        stream: Their stream.
-        first_pts: PTS of the video's first frame; None uses the first of `times`.
+    `times` are the ascending PTS of the video's frames, or of those that determine which ones lie in the segment; the
+    first frame's is the first of them, unless it is given.
     """
     if not len(times):
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")

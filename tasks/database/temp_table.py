@@ -30,14 +30,10 @@ def copy_rows(
     *,
     shared: dict[str, Any],
 ) -> None:
-    """Write new rows by COPY; none of their keys may exist yet.
+    """Write new rows by COPY, in a transaction; none of their keys may exist yet.
 
-    Args:
-        connection: A connection in a transaction.
-        table: The table to write to.
-        names: Columns that differ from row to row.
-        rows: Their values.
-        shared: Values of the columns that are the same in all rows; names that the table lacks are ignored.
+    `names` are the columns of the rows' values. `shared` has the values that are the same in all rows; names that the
+    table lacks are ignored.
     """
     constant = {name: value for name, value in shared.items() if name in table.c}
     # Converted once, since COPY repeats them in every row.
@@ -87,10 +83,8 @@ def temp_job_table(
 ) -> Iterator[Connection]:
     """Open a transaction with `jobs` in the temporary table ASKED, which is dropped at its end.
 
-    Args:
-        engine: The database.
-        jobs: Jobs, or data frames with the manifest's columns, `row` and `job_digest`.
-        columns: Columns of ASKED to fill, the others being null; empty fills all.
+    Data frames have the manifest's columns, `row` and `job_digest`. Only `columns` are filled, the others being null;
+    without any, all are.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable, here or in the body.

@@ -63,13 +63,9 @@ def paint(
     *,
     background: int,
 ) -> npt.NDArray[np.uint8]:
-    """Paint a clip at some instants, with a little noise.
+    """Paint a clip at some instants, fractions of it in [0, 1] of shape (T,), with a little noise.
 
-    Args:
-        actors: The shapes; later ones are drawn in front.
-        fractions: Instants as fractions of the clip, in [0, 1]; shape (T,).
-        rng: Source of the noise.
-        background: Grey level of the background, 0 to 255.
+    Later actors are drawn in front, and the background is a grey level from 0 to 255.
 
     Returns:
         RGB pixels; shape (T, SIDE_PX, SIDE_PX, 3), uint8.

@@ -52,14 +52,7 @@ def choice_of(rule: str) -> str | None:
 
 
 def judge(rule: str, answers: Sequence[Answer], choices: Sequence[str], *, unanswered: int) -> Verdict:
-    """Apply a rule.
-
-    Args:
-        rule: Its name, as accepted by `check_rule`.
-        answers: The answers to the chunks, at least one, in the order of the chunks.
-        choices: The job's choices.
-        unanswered: Number of chunks without an answer.
-    """
+    """Apply a rule that `check_rule` accepts to the answers, at least one, to a job's chunks in their order."""
     if len(answers) == 1 and not unanswered:
         return Verdict(choice_index=answers[0].choice_index, probabilities=answers[0].probabilities, stands=True)
     wanted = choice_of(rule)

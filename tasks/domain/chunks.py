@@ -35,14 +35,9 @@ def split_chunk_id(chunk_id: str) -> tuple[str, int | None]:
 
 
 def cut_segment(segment: Segment, *, length_s: float, chunk_s: float) -> list[Segment]:
-    """Cut a segment into chunks, one after another; the k-th begins at k times `chunk_s`.
+    """Cut a segment into chunks of `chunk_s` seconds, one after another; the k-th begins at k times `chunk_s`.
 
     A rest of less than half a chunk belongs to the chunk before it. A segment of one chunk is returned as it is.
-
-    Args:
-        segment: The segment.
-        length_s: Length of its video in seconds.
-        chunk_s: Length of a chunk in seconds.
 
     Raises:
         VideoTooLargeError: It would be more than `MAX_CHUNKS`.
@@ -121,11 +116,7 @@ class CutShard:
 
 
 def cut_shard(shard: Shard, lengths_s: Mapping[str, float]) -> CutShard:
-    """Cut the jobs of a shard.
-
-    Args:
-        shard: The shard.
-        lengths_s: Length in seconds of each video to cut; jobs on others are left as they are.
+    """Cut the jobs of a shard, by the lengths in seconds of their videos; jobs on others are left as they are.
 
     Raises:
         VideoTooLargeError: A job would be more than `MAX_CHUNKS`.
@@ -164,16 +155,10 @@ class ChunkOutcome:
 def merge_chunks(
     cut: CutJob, earlier: Mapping[int, ChunkOutcome], asked: Mapping[int, ChunkOutcome], rule: str
 ) -> JobResult | Failure:
-    """Make one outcome of those of a job's chunks.
+    """Make one outcome of those of a job's chunks: those of an earlier time, and those that were asked about now.
 
     It is a label if every chunk has an answer, or if the others cannot change it any more; otherwise a failure. If the
     chunks are not all there, or are about different versions of the video, the failure follows from none of them.
-
-    Args:
-        cut: The job.
-        earlier: Outcomes of chunks that were not asked about this time, by number.
-        asked: Outcomes of those that were.
-        rule: The rule, as accepted by `check_rule`.
     """
     known = {**earlier, **asked}
     outcomes = [known[number] for number in range(len(cut.chunks)) if number in known]

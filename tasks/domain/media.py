@@ -100,12 +100,7 @@ def merge_provenance(parts: Sequence[FrameProvenance]) -> FrameProvenance:
 
 
 def merge_media(media: Sequence[Medium], parts: Sequence[FrameProvenance]) -> FrameProvenance:
-    """Return the provenance of a job of several videos and images; what is said of keyframes is said of videos alone.
-
-    Args:
-        media: The job's media.
-        parts: The provenance of each.
-    """
+    """Return the provenance of a job of several videos and images; keyframes are those of the videos alone."""
     noted = [
         replace(part, decode_note=f"{redact_uri(medium.uri)}: {part.decode_note}" if part.decode_note else "")
         for medium, part in zip(media, parts, strict=True)

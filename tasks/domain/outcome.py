@@ -160,12 +160,10 @@ def needs_escalation(result: JobResult, *, below: float) -> bool:
 
 
 def merge_answers(first: JobResult, second: JobResult | Failure | None, *, below: float) -> JobResult:
-    """Merge both outcomes into one row: the second answer if it is about the same video, else the first.
+    """Merge the answer on keyframes and the outcome when the job was asked again, if it was, into one row.
 
-    Args:
-        first: The answer on keyframes.
-        second: The outcome when the job was asked again; None if it was not.
-        below: Margin below which jobs are asked again.
+    The second answer counts if it is about the same video, else the first. `below` is the margin below which jobs are
+    asked again.
     """
     asked_first = FirstAnswer(label=first.label, margin=first.answer.margin, below=below)
     if second is None:

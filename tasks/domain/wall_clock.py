@@ -58,11 +58,7 @@ class WallClockProfile:
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.perf_counter) -> None:
-        """Start the clock.
-
-        Args:
-            clock_s: Monotonic clock in seconds.
-        """
+        """Start the clock, which is monotonic and in seconds."""
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._charged_until_s = clock_s()
@@ -81,12 +77,7 @@ class WallClockProfile:
             self._change(part, -1)
 
     def split(self, part: RunPhase, made_of_ms: Mapping[RunPhase, float]) -> None:
-        """Replace a part's time by that of its components, in proportion.
-
-        Args:
-            part: A part that was charged as a whole.
-            made_of_ms: Milliseconds of work per component so far, parallel or not.
-        """
+        """Replace a part's time by that of its components, in proportion to their work so far, parallel or not."""
         with self._lock:
             self._components[part] = dict(made_of_ms)
 

@@ -65,10 +65,7 @@ class FrameBatcher:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def embed(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
-        """Embed the frames of one video.
-
-        Args:
-            frames: RGB pixels; shape (N, H, W, 3).
+        """Embed the RGB frames of one video, shape (N, H, W, 3).
 
         Raises:
             InferenceError: The towers die on these frames alone, and embed others.

@@ -38,12 +38,7 @@ _VIDEOS_KEY = b"videos"
 
 
 def pack_key(videos: Iterable[tuple[str, Segment]], like: EmbeddingIdentity) -> str:
-    """Return the key of the pack of some videos, a path relative to the cache's root.
-
-    Args:
-        videos: URI and segment of each, in any order.
-        like: What the embeddings of any of them are asked for by.
-    """
+    """Return the key of the pack of some videos and segments, in any order; a path relative to the cache's root."""
     shown = sorted([uri, *map(str, segment)] for uri, segment in set(videos))
     digest = json_digest({"pack": _VERSION, "videos": shown, **like.shared})
     return f"v{_VERSION}/{digest[:2]}/{digest}.pack"
@@ -54,11 +49,7 @@ class PackFiles(SealedFiles):
     """Packs under the root of the frame cache; one that must not be used counts as missing, and is written again."""
 
     def read(self, key: str, *, dimensions: int) -> Kept[Embeddings]:
-        """Read a pack.
-
-        Args:
-            key: Its key.
-            dimensions: Size of a vector.
+        """Read a pack of vectors of so many dimensions.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
@@ -107,10 +98,6 @@ def encode_pack(videos: Mapping[str, Embeddings]) -> bytes:
 
 def decode_pack(data: memoryview, *, dimensions: int) -> dict[str, Embeddings]:
     """Read a pack whose seal is valid.
-
-    Args:
-        data: Its bytes.
-        dimensions: Size of a vector.
 
     Raises:
         ValueError: It contradicts itself; so do KeyError, TypeError, OSError and pyarrow's errors.

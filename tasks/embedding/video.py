@@ -65,14 +65,7 @@ def frame_pixels(info: TowersInfo) -> int:
 
 
 def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, towers: TowersInfo) -> EmbeddingIdentity:
-    """Return what the embeddings of a video are asked for by.
-
-    Args:
-        info: The version of the video.
-        segment: The part of it.
-        spec: How frames are chosen, and the model.
-        towers: What the model's towers report.
-    """
+    """Return what the embeddings of a segment of a version of a video are asked for by."""
     return EmbeddingIdentity(
         source_uri=info.uri,
         fingerprint=info.fingerprint,
@@ -157,13 +150,9 @@ class VideoEmbedder:
     def embed_segment(
         self, uri: str, segment: Segment, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None
     ) -> EmbeddedVideo:
-        """Return the embeddings of a video, or of a segment of it.
+        """Return the embeddings of a segment of a video, whose version is looked up unless it is known.
 
-        Args:
-            uri: URI of the video.
-            segment: The segment.
-            info: Size and fingerprint of the video, if known; None looks them up.
-            pack: What is kept of the videos of its shard; what it lacks is added.
+        What the pack of its shard lacks is added to it.
 
         Raises:
             VideoError: The video cannot be used; see its code.

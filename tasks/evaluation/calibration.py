@@ -75,10 +75,7 @@ class Calibration:
 
 
 def calibrate(known: KnownAnswers) -> Calibration:
-    """Fit a temperature on all jobs, and measure its effect by two-fold cross-fitting.
-
-    Args:
-        known: Jobs on at least two videos.
+    """Fit a temperature on jobs on at least two videos, and measure its effect by two-fold cross-fitting.
 
     Raises:
         ManifestError: Too few labels are wrong to fit a temperature, no temperature within the bounds fits them, or
@@ -143,14 +140,10 @@ def _require_within_bounds(temperature: float, wrong: int, jobs: int) -> None:
 
 
 def expected_calibration_error(confidences: npt.NDArray[np.float64], is_right: npt.NDArray[np.bool_]) -> float:
-    """Average the gap between confidence and accuracy over bins of similar confidence.
+    """Average the gap between the probability of each job's label and its being right over bins of confidence.
 
-    Equation 3 of Guo et al. 2017 (arXiv:1706.04599), after Naeini et al., AAAI 2015: BINS bins of equal
-    width over (0, 1], each weighted by its share of the jobs.
-
-    Args:
-        confidences: Probability of each job's label; shape (J,).
-        is_right: Whether each label is the known answer; shape (J,).
+    Equation 3 of Guo et al. 2017 (arXiv:1706.04599), after Naeini et al., AAAI 2015: BINS bins of equal width over (0,
+    1], each weighted by its share of the jobs.
     """
     bins = np.clip(np.ceil(confidences * BINS).astype(np.int64) - 1, 0, BINS - 1)
     # A bin's weight times its gap is the sum of its jobs' differences, divided by the number of all jobs.

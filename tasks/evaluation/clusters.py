@@ -22,14 +22,10 @@ class Estimate:
 
 
 def mean_interval(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint64]) -> Estimate:
-    """Estimate a mean; the interval allows for any dependence within clusters.
+    """Estimate the mean of one value a job; the interval allows for any dependence within at least two clusters.
 
     The cluster-robust variance of Liang and Zeger, "Longitudinal data analysis using generalized linear models",
     Biometrika 73 (1986), with the factor G / (G - 1) and Student's t with G - 1 degrees of freedom for G clusters.
-
-    Args:
-        values: One per job; shape (J,), J >= 1.
-        clusters: The cluster of each job; shape (J,), at least two different ones.
     """
     value = float(values.mean())
     error = sqrt(sum_variance(values - value, clusters)) / len(values)
@@ -52,14 +48,10 @@ def t_quantile(clusters: npt.NDArray[np.uint64]) -> float:
 
 
 def design_effect(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint64]) -> float:
-    """Return by how much clusters inflate the variance of a mean; at least 1.
+    """Return by how much clusters inflate the variance of the mean of one value a job; at least 1.
 
     Dividing counts by it makes methods for independent jobs valid: Rao and Scott, "A simple method for the analysis of
     clustered binary data", Biometrics 48 (1992).
-
-    Args:
-        values: One per job; shape (J,).
-        clusters: The cluster of each job; shape (J,).
     """
     deviations = values - values.mean()
     independent = float((deviations**2).sum()) * len(values) / max(1, len(values) - 1)

@@ -127,13 +127,7 @@ def accuracy_curve(sample: PairedAnswers) -> tuple[RoutingPoint, ...]:
 
 
 def evaluate_margin(sample: PairedAnswers, thresholds: npt.NDArray[np.float64], *, below: float | None) -> RoutingPoint:
-    """Evaluate margins on a sample.
-
-    Args:
-        sample: Jobs asked in both passes.
-        thresholds: One margin per job, or one for all; shape (J,) or ().
-        below: Margin to report.
-    """
+    """Evaluate one margin, or one for each job, on a sample; `below` is the margin to report."""
     again = sample.margins < thresholds
     return RoutingPoint(
         below=below,

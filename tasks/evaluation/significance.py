@@ -20,22 +20,15 @@ _BISECTIONS = 50
 
 
 def proportion(correct: int, jobs: int) -> Proportion:
-    """Return a proportion of jobs and its Wilson score interval.
-
-    Args:
-        correct: Jobs that were answered correctly.
-        jobs: All jobs, at least one.
-    """
+    """Return the proportion of jobs, at least one, that were answered correctly, and its Wilson score interval."""
     interval = stats.binomtest(correct, jobs).proportion_ci(0.95, method="wilson")
     return Proportion(value=correct / jobs, low=float(interval.low), high=float(interval.high))
 
 
 def paired_difference(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt.NDArray[np.bool_]) -> Difference:
-    """Compare a candidate with the baseline on the same jobs; `p_holm` equals `p_value` until adjusted.
+    """Compare a candidate with the baseline by which of the same jobs, at least one, each answers correctly.
 
-    Args:
-        is_right: Whether each job is answered correctly; shape (J,), J >= 1.
-        is_right_in_baseline: The same for the baseline.
+    `p_holm` equals `p_value` until adjusted.
     """
     both = int((is_right & is_right_in_baseline).sum())
     gained = int((is_right & ~is_right_in_baseline).sum())
@@ -56,17 +49,12 @@ def paired_difference(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt
 
 
 def paired_interval(*, both: int, gained: int, lost: int, jobs: int) -> tuple[float, float]:
-    """Return the 95% confidence interval of the difference between two proportions of the same jobs.
+    """Return the 95% confidence interval of the difference between two proportions of the same jobs, at least one.
 
-    Method 10 of Newcombe, "Improved confidence intervals for the difference between binomial proportions
-    based on paired data", Statistics in Medicine 17 (1998): the Wilson intervals of both proportions, combined by
-    their correlation. It stays within -1 and 1, and has non-zero width even if all answers agree.
-
-    Args:
-        both: Jobs that both answer correctly.
-        gained: Jobs that only the first answers correctly.
-        lost: Jobs that only the second answers correctly.
-        jobs: All jobs, at least one.
+    Method 10 of Newcombe, "Improved confidence intervals for the difference between binomial proportions based on
+    paired data", Statistics in Medicine 17 (1998): the Wilson intervals of both proportions, combined by their
+    correlation. It stays within -1 and 1, and has non-zero width even if all answers agree. `gained` and `lost` are the
+    jobs that only the first, or only the second, answers correctly.
     """
     neither = jobs - both - gained - lost
     first, second = proportion(both + gained, jobs), proportion(both + lost, jobs)
@@ -84,12 +72,8 @@ def paired_low(
 
     The score interval of Tango, "Equivalence test and confidence interval for the difference in proportions for the
     paired-sample design", Statistics in Medicine 17 (1998). Unlike `paired_interval`, it is also right where hardly any
-    answers differ: it depends on `gained` and `lost` alone.
-
-    Args:
-        gained: Jobs that only the first answers correctly; shape (N,). May be fractions: effective numbers of jobs.
-        lost: Jobs that only the second answers correctly; shape (N,).
-        jobs: All jobs.
+    answers differ: it depends on `gained` and `lost` alone, the jobs that only the first, or only the second, answers
+    correctly; shapes (N,). Both may be fractions: effective numbers of jobs.
     """
     low, high = np.full(gained.shape, -1.0), (gained - lost) / jobs
     for _ in range(_BISECTIONS):

@@ -74,13 +74,9 @@ def log_table(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
 
 
 def apply_temperature(logs: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
-    """Divide log-probabilities by a temperature, and normalise to probabilities.
+    """Divide log-probabilities from `log_table` by a temperature above 0, and normalise to probabilities.
 
     A temperature above 1 lowers confidence, one below 1 raises it; the most probable choice does not change.
-
-    Args:
-        logs: Log-probabilities from `log_table`; shape (J, C).
-        temperature: Above 0.
 
     Returns:
         Probabilities; shape (J, C), each row summing to one, 0 past a job's last choice.

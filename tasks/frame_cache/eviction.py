@@ -75,21 +75,11 @@ def evict(
     max_bytes: int | None = None,
     dry_run: bool = False,
 ) -> EvictionResult:
-    """Remove files that are too old, then the oldest until the rest fits.
+    """Remove files that were written before some time, then the oldest until the rest fits; None sets no limit.
 
     With `max_bytes`, the cache is listed twice: the first pass finds the hour before which everything must go, which
     takes one number per hour in memory instead of a list of files. A run that still needs a removed file extracts it
-    again.
-
-    Args:
-        objects: The object store.
-        root_uri: The cache's root.
-        written_before: Remove files written before this time; None removes none by age.
-        max_bytes: Maximum total size of the files kept; None sets no limit.
-        dry_run: Count only, and remove nothing.
-
-    Returns:
-        The files kept and removed.
+    again. With `dry_run`, only count.
     """
     hour, excess_bytes = _boundary_hour(objects, root_uri, written_before, max_bytes)
 

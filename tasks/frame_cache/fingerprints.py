@@ -22,14 +22,9 @@ _MAX_CONCURRENT_LOOKUPS = 16
 
 
 def current_fingerprints(objects: ObjectStore, uris: Sequence[str]) -> list[str | None]:
-    """Look up the fingerprints of videos, many per request if their store can list them.
+    """Look up the fingerprints of videos, many per request if their store can list them; None if missing or refused.
 
-    Args:
-        objects: The object store, web and local files, by URI.
-        uris: The videos, sorted so that those in the same folder are adjacent.
-
-    Returns:
-        The fingerprint of each video; None if it is missing or refused.
+    The videos are sorted, so that those in the same folder are adjacent.
 
     Raises:
         TransientError: The store is unavailable.

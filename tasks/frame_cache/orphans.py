@@ -34,16 +34,7 @@ def remove_orphans(
     """Remove frame files and embedding files whose video no longer exists or has another fingerprint.
 
     Reads the schema of each, and queries the store once per video. Kept are those of videos that are on the web or to
-    which the store denies access, and files of other kinds, which do not name their video.
-
-    Args:
-        objects: The object store of the cache.
-        root_uri: The cache's root.
-        videos: The object store that reads videos.
-        dry_run: Count only, and remove nothing.
-
-    Returns:
-        The files kept and removed.
+    which the store denies access, and files of other kinds, which do not name their video. With `dry_run`, only count.
     """
     fingerprint_of = lru_cache(_MAX_CACHED_FINGERPRINTS)(lambda uri: _fingerprint(videos, uri))
     return remove_files(objects, root_uri, lambda info: _is_orphan(objects, info, fingerprint_of), dry_run=dry_run)

@@ -23,13 +23,7 @@ _KEPT_FAULTS = 1024
 
 
 def frame_cache(settings: Settings, *, keep_bytes: int = 0, files: ObjectStore | None = None) -> FrameCache:
-    """Open the frame cache.
-
-    Args:
-        settings: Where it is.
-        keep_bytes: Maximum bytes of frame files kept in memory.
-        files: Where its files are read and written; None opens a store.
-    """
+    """Open the frame cache, with at most `keep_bytes` of its files in memory, on a store or one that it opens."""
     store = settings.store
     assert store.uri is not None
     return FrameCache(files or ObjectStore(store), store.uri, seal=store.seal, keep_bytes=keep_bytes)
@@ -105,16 +99,10 @@ def open_extractor(
     videos: ObjectStore | None = None,
     files: ObjectStore | None = None,
 ) -> FrameExtractor:
-    """Return the extractor of videos by a sampling.
+    """Return the extractor of videos by a sampling, which keeps at most `keep_bytes` of frame files in memory.
 
-    Args:
-        settings: Where the videos and the frame cache are.
-        pool: Decodes.
-        sampling: Which frames.
-        keep_bytes: Maximum bytes of frame files kept in memory.
-        keep_faults: Maximum videos at fault that are not tried again.
-        videos: Where they are read, as `video_store` returns it; None opens one.
-        files: Where the cache's files are; None opens a store.
+    At most `keep_faults` videos at fault are remembered, and not tried again. `videos` reads videos, as `video_store`
+    returns it, and `files` the cache's files; None opens them.
     """
     return FrameExtractor(
         objects=videos or video_store(settings, files=files),

@@ -110,13 +110,7 @@ class _Grid:
 
 
 def draw_sheet(title: str, facts: str, rows: list[SheetRow]) -> Image.Image:
-    """Draw a sheet.
-
-    Args:
-        title: The video; shortened from its start if it is too long.
-        facts: What is known of the video.
-        rows: One for each sampler.
-    """
+    """Draw a sheet: the video, shortened from its start if it is too long, its facts, and a row for each sampler."""
     grid, texts = _Grid.of(rows), [_wrap(row.fault or row.facts) for row in rows]
     heights = [
         (len(lines) + 1) * _LINE_PX + grid.rows_px(row) + 2 * _MARGIN_PX for row, lines in zip(rows, texts, strict=True)

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 def conform_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
     """Convert a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
 
-    Args:
-        frame: Rows of a manifest.
-        questions: Whether its jobs have questions; otherwise only their videos are read.
+    Without `questions`, only the jobs' videos are read.
 
     Returns:
         The frame with every column of the schema, absent ones filled with null, and the faults of its columns.
@@ -89,11 +87,7 @@ def check_manifest(frame: pl.DataFrame) -> list[Fault]:
 
 
 def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
-    """Check each row by itself.
-
-    Args:
-        frame: Conformed rows, with their numbers in the manifest as `ROW`.
-        questions: Whether its jobs have questions.
+    """Check each row by itself, given conformed rows with their numbers in the manifest as `ROW`.
 
     Returns:
         The rows with the columns of jobs and `ROW`, and their faults.
@@ -108,11 +102,7 @@ def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataF
 def check_row(row: Mapping[str, object], *, questions: bool = True) -> list[str]:
     """Check one row that shows one video by its `video_uri`; return the rules that it breaks.
 
-    As `check_rows`, but in one step, as single requests wait for it.
-
-    Args:
-        row: Values by column; absent ones are null.
-        questions: Whether it has a question.
+    As `check_rows`, but in one step, as single requests wait for it. Absent columns are null.
     """
     if questions and _is_plain(row):
         return []

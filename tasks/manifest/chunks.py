@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 def require_cuttable(jobs: JobTable, spec: RunSpec, *, manifest: str) -> None:
     """Make sure that jobs show one video, that ids of chunks are unique, and that jobs have the choice of a rule.
 
-    Args:
-        jobs: The jobs; any will do if the spec cuts none.
-        spec: The spec of the run.
-        manifest: The manifest's URI, for the message.
+    Any jobs will do if the spec cuts none; the manifest's URI is for the message.
 
     Raises:
         ManifestError: Some rows are not suited; the message lists them.
@@ -59,13 +56,7 @@ def _faults(part: pl.DataFrame, wanted: str | None) -> Iterator[Fault]:
 def with_chunks(
     parts: Iterable[pl.DataFrame], chunk_s: float, only: Mapping[str, Sequence[int]]
 ) -> Iterator[pl.DataFrame]:
-    """Add the columns by which a shard's jobs are cut.
-
-    Args:
-        parts: Jobs, as yielded by `JobTable.parts`.
-        chunk_s: Seconds of a chunk.
-        only: Numbers of the only chunks to ask about, by job id.
-    """
+    """Add the columns by which jobs are cut; `only` has the numbers of the only chunks to ask about, by job id."""
     named = pl.DataFrame(
         {"job_id": [*only], "only_chunks": [[*numbers] for numbers in only.values()]},
         schema={"job_id": pl.String, "only_chunks": pl.List(pl.Int32)},

@@ -29,14 +29,7 @@ _TEXT = pl.struct(
 
 
 def job_digests(frame: pl.DataFrame) -> pl.Series:
-    """Compute each row's `Job.digest`.
-
-    Args:
-        frame: The columns of jobs.
-
-    Returns:
-        A string column `job_digest`; null where the row's messages are not JSON.
-    """
+    """Compute each row's `Job.digest` as a column `job_digest`; null where the row's messages are not JSON."""
     texts = frame.select(_TEXT.cast(pl.Binary)).to_series().to_list()
     digests: list[str | None] = [sha256(text).hexdigest()[:DIGEST_LENGTH] for text in texts]
     is_rare = frame.select(pl.any_horizontal(pl.col(name).is_not_null() for name in _RARE)).to_series()

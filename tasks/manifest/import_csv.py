@@ -22,14 +22,10 @@ _LISTS = ("choices", "video_uris")
 
 
 def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> ImportedRows:
-    """Read a CSV file with the manifest's column names; other columns are dropped, and noted.
+    """Read a CSV file with the manifest's column names, or others that `columns` maps these to; others are noted.
 
     `choices` is a JSON list (`["yes", "no"]`) or separated by bars (`yes|no`), and so is `video_uris`. An empty cell is
     null.
-
-    Args:
-        path: The file.
-        columns: The file's columns by those of the manifest, where they differ.
 
     Raises:
         ManifestError: The file is not CSV, or lacks a column.

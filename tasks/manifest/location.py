@@ -70,9 +70,7 @@ _GLOB_CHARACTERS = "*?["
 def resolve_manifest_files(uri: str, objects: ObjectStore) -> list[str]:
     """List the URIs of a manifest's files, sorted.
 
-    Args:
-        uri: A file, or a glob, local or `s3://`; a file whose name is literally the glob takes precedence.
-        objects: Store for `s3://`.
+    A glob may be local or `s3://`; a file whose name is literally the glob takes precedence.
 
     Raises:
         ManifestMissingError: No file matches the glob.

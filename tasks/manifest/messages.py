@@ -29,10 +29,7 @@ def messages_as_json(column: pl.Series) -> pl.Series:
 
 
 def resolve_media(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
-    """Fill the columns of jobs in rows that have `messages` or `video_uris`.
-
-    Args:
-        frame: The manifest's columns, with `messages` as JSON, and row numbers as `ROW`.
+    """Fill the columns of jobs in rows that have `messages`, as JSON, or `video_uris`.
 
     Returns:
         The frame, and its faults. What a row with more than one video shows is in the column `media`, and the first

@@ -48,10 +48,7 @@ class ManifestFiles:
     paths: dict[str, Path]
 
     def batches(self, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
-        """Read the rows in order, all batches with the same columns.
-
-        Args:
-            only: Whether each row is wanted; shape (self.rows,).
+        """Read the rows in order, or only those that are wanted; all batches have the same columns.
 
         Raises:
             ManifestError: A file is damaged.
@@ -83,11 +80,7 @@ class ManifestFiles:
 
 @contextmanager
 def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
-    """Open a manifest; remote files are copied to a temporary folder while it is open.
-
-    Args:
-        uri: Parquet file, or a glob of Parquet files, local or `s3://`.
-        objects: Store for `s3://`.
+    """Open a Parquet file, or a glob of them; remote files are copied to a temporary folder while it is open.
 
     Raises:
         ManifestError: No file exists, or one is not Parquet; a file has no manifest column, a duplicate one, or one

@@ -64,13 +64,7 @@ class PlanWriter:
     """
 
     def __init__(self, objects: ObjectStore, plan_uri: str, *, seal: Seal) -> None:
-        """Start a plan.
-
-        Args:
-            objects: The store.
-            plan_uri: The plan's folder.
-            seal: Seals the shards.
-        """
+        """Start a plan in a folder of the store."""
         self.jobs: list[int] = []
         self.media = ONE_VIDEO
         self._objects = objects
@@ -91,12 +85,9 @@ class PlanWriter:
             self._objects.replace(uri, self._seal.wrap(uri, json.dumps(self.media).encode()))
 
     def add(self, rows: pl.DataFrame, sizes: Sequence[int]) -> None:
-        """Write the next shards.
+        """Write the next shards of so many rows each, in which jobs on one video are adjacent.
 
-        Args:
-            rows: Their jobs, shard after shard, with jobs on one video adjacent; columns of PLAN_SCHEMA that are
-                missing are empty.
-            sizes: Number of rows per shard.
+        Columns of PLAN_SCHEMA that are missing are empty.
 
         Raises:
             ConfigurationError: The store denies access.
@@ -129,10 +120,7 @@ class PlanWriter:
 def read_media(objects: ObjectStore, plan_uri: str, *, seal: Seal) -> MediaCounts:
     """Read the most videos and images that one job of a plan shows, which an engine must be loaded for.
 
-    Args:
-        objects: The store.
-        plan_uri: The plan's folder.
-        seal: Verifies them; if they must not be used, nor can the plan's shards.
+    If the file must not be used, nor can the plan's shards.
 
     Raises:
         StoreUnavailableError: The store does not respond.
@@ -146,13 +134,7 @@ def read_media(objects: ObjectStore, plan_uri: str, *, seal: Seal) -> MediaCount
 
 
 def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -> Shard:
-    """Read one shard of a plan; takes one range read once the positions in its file are cached.
-
-    Args:
-        objects: The store.
-        plan_uri: The plan's folder.
-        index: Position of the shard in the plan, from 0.
-        seal: Verifies the shard.
+    """Read one shard of a plan, by its position; takes one range read once the positions in its file are cached.
 
     Raises:
         PlanLostError: The plan's files are gone, or were altered.

@@ -26,12 +26,7 @@ _MAX_FAULTS = 20
 
 
 def reject_rows(frame: pl.DataFrame, faults: Iterable[Fault]) -> pl.DataFrame:
-    """Return the rows with faults: `row`, `job_id`, and `reason`, which joins all faults of the row.
-
-    Args:
-        frame: Rows with `row` and `job_id`.
-        faults: Their faults.
-    """
+    """Return the rows with faults: `row`, `job_id`, and `reason`, which joins all faults of the row."""
     broken = [fault.rows.alias(ROW).to_frame().with_columns(reason=pl.lit(fault.rule)) for fault in faults]
     if not broken:
         return pl.DataFrame(schema=REJECTS)
@@ -80,13 +75,9 @@ class ImportedRows:
     _unread: list[tuple[str, str, str, object]] = field(default_factory=list, repr=False)
 
     def add(self, place: str, read: Callable[[], dict[str, Any]], *, job_id: object, given: object) -> None:
-        """Add the row that a function returns; it raises ValueError, with a clause, if the row cannot be used.
+        """Add the row that `read` returns; it raises ValueError, with a clause, if the row cannot be used.
 
-        Args:
-            place: Where the row is in the source.
-            read: Reads it.
-            job_id: Its job id in the source, if known.
-            given: The row as the source has it.
+        `given` is the row as the source has it.
         """
         try:
             row = read()

@@ -37,12 +37,9 @@ def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Ite
 
     The same jobs yield the same shards, whatever their order in the manifest. Videos with neighbouring names share a
     shard, so that one listing covers all of them. Shards are ordered by a hash, so that folders of long and short
-    videos mix, and a run's rate predicts its remaining time. Every shard has 50 to 200 jobs, except the last, which
-    may be smaller. A video with more than 200 jobs has shards of its own, of nearly the same size.
-
-    Args:
-        parts: The jobs to split, as yielded by `JobTable.parts`, or some of them.
-        target_jobs: A shard closes as soon as it has this many; 50 to 200.
+    videos mix, and a run's rate predicts its remaining time. Every shard has 50 to 200 jobs, except the last, which may
+    be smaller; it closes as soon as it has `target_jobs`. A video with more than 200 jobs has shards of its own, of
+    nearly the same size.
 
     Yields:
         The shards that each part completes, in order.

@@ -90,11 +90,7 @@ class JobTable:
         return pl.concat(hashes).n_unique() if hashes else 0
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> JobTable:
-        """Return the jobs that are also selected by `rows`.
-
-        Args:
-            rows: Whether each row of the manifest is selected; shape (self.rows,).
-        """
+        """Return the jobs that are also selected by `rows`; shape (self.rows,)."""
         return replace(self, here=self.here & rows)
 
     def with_ids(self, job_ids: Collection[str]) -> JobTable:
@@ -155,12 +151,7 @@ def open_jobs(
 def read_numbered_batches(
     files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None = None, questions: bool = True
 ) -> Iterator[pl.DataFrame]:
-    """Yield a manifest's rows in order, with only the manifest's columns and `row`.
-
-    Args:
-        files: The manifest.
-        only: Whether each row is wanted; shape (files.rows,).
-        questions: Whether its jobs have questions.
+    """Yield a manifest's rows in order, or only those that are wanted, with only the manifest's columns and `row`.
 
     Raises:
         ManifestError: A column is missing or has the wrong type, there are no rows, or a file is damaged.
@@ -199,11 +190,7 @@ def open_audited(
 ) -> Iterator[Callable[[], Iterator[pl.DataFrame]]]:
     """Open a manifest for audits, and yield a function that reads its rows with `row` and `job_digest`.
 
-    Args:
-        uri: Parquet file, or a glob of Parquet files, local or `s3://`.
-        objects: Store for `s3://`.
-        keep_going: Leave out the rows that `open_jobs` rejects; else read all without validating them.
-        questions: Whether its jobs have questions.
+    With `keep_going`, the rows that `open_jobs` rejects are left out; else all are read without validating them.
 
     Raises:
         ManifestError: The manifest cannot be read.
@@ -257,12 +244,9 @@ def _check_into(
 
 
 def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame, rejects: pl.DataFrame) -> pl.DataFrame:
-    """Return number and id of rows whose ids have the same hash: 64 bits alone are not proof of a duplicate.
+    """Return number and id of rows whose ids have the same hash, except for rejected ones.
 
-    Args:
-        batches: The rows.
-        jobs: Each row's number and the `hash` of its id.
-        rejects: Rows to ignore.
+    64 bits alone are not proof of a duplicate. `jobs` has each row's number and the `hash` of its id.
     """
     left = without_rows(jobs, rejects)
     rows = left.filter(pl.col("hash").is_duplicated())[ROW].implode()

@@ -81,11 +81,7 @@ def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) ->
 
 
 def read_model_card(name: str | None, *, revision: str | None = None) -> ModelCard:
-    """Read a model's configuration.
-
-    Args:
-        name: Folder or hub name; None is the tiny model that ships with Reelabel.
-        revision: Hub revision.
+    """Read the configuration of a folder or hub name; None is the tiny model that ships with Reelabel.
 
     Raises:
         ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be

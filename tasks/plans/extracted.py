@@ -69,13 +69,6 @@ def read_extracted(
 ) -> ExtractedShard:
     """Read the outcome of a shard's extraction.
 
-    Args:
-        objects: The store.
-        plan_uri: The plan's folder.
-        shard: The shard.
-        sampling: The sampling of the plan's spec.
-        seal: Verifies the outcome.
-
     Raises:
         PlanLostError: It is missing, was altered, or was written by an incompatible version; the shard must be
             extracted again.

@@ -137,15 +137,9 @@ def expire_all(connection: Connection, holder: str) -> None:
 
 
 def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) -> bool:  # noqa: ANN401 - column values
-    """Move a shard to its next state, in the transaction that writes its results.
+    """Move a shard to its next state (`extracted`, `done` or `failed`), in the transaction that writes its results.
 
-    Until the transaction ends, no one else can lease the shard.
-
-    Args:
-        connection: A connection in a transaction.
-        lease: The lease of the shard.
-        state: `extracted`, `done` or `failed`.
-        columns: Values of other columns of the shard.
+    Until the transaction ends, no one else can lease the shard. `columns` are values of other columns.
 
     Returns:
         False if this lease has already done so, and its holder did not receive the reply.
@@ -194,13 +188,7 @@ class LeaseKeeper:
     """
 
     def __init__(self, engine: Engine, *, holder: str, lease_s: float) -> None:
-        """Create a keeper without leases.
-
-        Args:
-            engine: The database.
-            holder: Name of this worker, which no other keeper has at the same time.
-            lease_s: Seconds after which a lease that is not renewed expires.
-        """
+        """Create a keeper without leases; no other keeper has its name at the same time."""
         self._engine = engine
         self._holder = holder
         self._lease_s = lease_s

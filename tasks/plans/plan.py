@@ -98,12 +98,7 @@ def planning_lock(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[Non
 
 
 def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:
-    """Record a plan whose files are on the store, so that its shards can be leased.
-
-    Args:
-        engine: The database.
-        plan: The plan.
-        shard_jobs: Number of jobs in each shard, in order.
+    """Record a plan whose files are on the store, and the jobs of each shard, so that its shards can be leased.
 
     Raises:
         PlanLostError: Another run has recorded a plan for the same jobs; nothing was recorded.

@@ -144,10 +144,5 @@ def _forget(engine: Engine, which: ColumnElement[bool]) -> None:
 
 
 def start_command(stage: Work, *, model: str | None = None) -> str:
-    """Return the command that starts a worker of a stage on a machine with the same settings.
-
-    Args:
-        stage: `extract` or `infer`.
-        model: The model to load; None is that of the settings.
-    """
+    """Return the command that starts a worker of a stage, with a model other than the settings', if one is named."""
     return shlex.join(["reelabel", "worker", stage, *(["--model", model] if model and stage == Work.INFER else [])])

@@ -27,16 +27,11 @@ _FLAT = 1e-3
 
 
 def choose_adaptively(scores: npt.NDArray[np.floating], count: int, *, stands_out: float = STANDS_OUT) -> list[int]:
-    """Choose the frames that fit best, spread over time.
+    """Choose at least one of the frames that fit best, spread over time, by their scores in order of time, shape (N,).
 
     Where the paper leaves it open: of equal scores, the earlier frame is taken; of an odd number of frames, the half
     with the better best frame is shown one more, or if they are equal, the first one. If all frames fit equally well,
     they are chosen evenly.
-
-    Args:
-        scores: How well each frame fits, in order of time; shape (N,), N >= 1.
-        count: Frames to choose, at least 1.
-        stands_out: See `STANDS_OUT`.
 
     Returns:
         Indices of min(count, N) frames, ascending.

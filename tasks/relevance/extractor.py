@@ -34,11 +34,7 @@ class RelevantExtractor(FrameExtractor):
     texts: TextEmbedder
 
     def prepare_asked(self, view: View, info: ObjectInfo | None = None) -> ExtractedVideo:
-        """Extract a view's frame file into the cache, unless it is there already.
-
-        Args:
-            view: The view; its texts choose the frames.
-            info: Size and fingerprint of its video, if known; None looks them up.
+        """Extract the frame file of a view, whose texts choose the frames, into the cache, unless it is there already.
 
         Raises:
             VideoError: The video cannot be used; see its code.

@@ -34,13 +34,7 @@ SPENT_MS: ColumnElement[float] = (
 def choose_jobs(
     connection: Connection, key: ReportKey, *, named: Sequence[str], changed: Iterable[str]
 ) -> dict[str, list[str]]:
-    """Choose up to MAX_JOBS jobs, deterministically.
-
-    Args:
-        connection: The database.
-        key: Dataset and spec of the jobs.
-        named: Ids named by the user.
-        changed: Ids of jobs whose label has changed.
+    """Choose up to MAX_JOBS jobs, deterministically, among them those that are named or whose label has changed.
 
     Returns:
         Reasons for choosing each job, by job id, in descending priority for including frames.

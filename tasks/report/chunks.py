@@ -49,13 +49,7 @@ class ShownChunk:
 def read_chunk_rows(
     connection: Connection, key: ReportKey, rows: Mapping[str, RowMapping]
 ) -> dict[str, list[RowMapping]]:
-    """Read the chunks of jobs that were cut, in order, by job id; of many jobs, those of the first.
-
-    Args:
-        connection: The database.
-        key: Dataset and spec of the jobs.
-        rows: The rows of the jobs, the most important first.
-    """
+    """Read the chunks of jobs that were cut, in order, by job id; of many jobs, those of the first."""
     wanted, chunks = [], 0
     for job_id, row in rows.items():
         chunks += row["chunks"] or 0
@@ -77,13 +71,7 @@ def show_chunk(row: RowMapping) -> ShownChunk:
 
 
 def chunks_with_frames(job: RowMapping, chunks: Sequence[RowMapping], named: AbstractSet[int]) -> list[RowMapping]:
-    """Choose the chunks whose frames are shown: those that the user named, and the first one that tells of the outcome.
-
-    Args:
-        job: The row of the job.
-        chunks: The rows of its chunks.
-        named: Numbers of the named ones.
-    """
+    """Choose the chunks whose frames are shown: those that are named, and the first one that tells of the outcome."""
     telling = [chunk for chunk in chunks if chunk["label"] == job.get("label")]
     return [chunk for chunk in chunks if chunk["chunk"] in named or chunk in (telling or chunks)[:1]]
 

@@ -154,16 +154,10 @@ def read_shown(
     named_chunks: Mapping[str, AbstractSet[int]] = MappingProxyType({}),
     max_videos: int,
 ) -> ShownJobs:
-    """Read everything that a report shows about some jobs.
+    """Read everything that a report shows about some jobs, with the frames of at most `max_videos`.
 
-    Args:
-        connection: The database.
-        key: Dataset and spec of the jobs.
-        sources: Other sources.
-        reasons: Reasons for choosing each job, by job id; ids without a row are ignored.
-        before: Earlier labels of the jobs whose label has changed, by job id.
-        named_chunks: Numbers of the chunks whose frames the user wants, by job id.
-        max_videos: Maximum videos whose frames are read.
+    `reasons` has the reasons for choosing each job, by its id; ids without a row are ignored. `before` has the earlier
+    labels of those whose label has changed, and `named_chunks` the numbers of the chunks whose frames the user wants.
     """
     rows = _rows(connection, key, list(reasons))
     jobs, note = _read_jobs(sources, rows)
@@ -339,12 +333,7 @@ def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
 
 
 def other_samplers(seen: FrameIdentity, native_sampler: str) -> list[FrameIdentity]:
-    """Return what other samplers' frames of the same video would be asked for by, given the same options.
-
-    Args:
-        seen: The frames that the model saw.
-        native_sampler: Name of the sampler that the model was trained with; empty if unknown.
-    """
+    """Return what other samplers' frames of the same video would be asked for by, given the same options."""
     names = dict.fromkeys(name for name in ("keyframes", "uniform", native_sampler) if name in samplers())
     others = (replace(seen, sampling=with_sampler(seen.sampling, name)) for name in names)
     return [each for each in others if each.key != seen.key]

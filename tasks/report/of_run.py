@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 def page_of_run(
     engine: Engine, objects: ObjectStore, run: RowMapping, *, cache: FrameCache, job_ids: Sequence[str] = ()
 ) -> str:
-    """Render the page of a run, by what it was for.
-
-    Args:
-        engine: The database.
-        objects: Store of the manifest.
-        run: The run's row.
-        cache: Cache of the frames.
-        job_ids: Jobs to show in any case.
+    """Render the page of a run, by what it was for, with the named jobs in any case.
 
     Raises:
         ConfigurationError: A named job has no row, or too many jobs are named.

@@ -89,11 +89,7 @@ def policy(scripts: Sequence[str]) -> str:
 def render_page(template: str, *, own: Sequence[str], charts: bool = True, **values: Any) -> str:  # noqa: ANN401
     """Render a page in one file, with our style, and with scripts that its policy allows.
 
-    Args:
-        template: Name of an asset.
-        own: Names of the assets that make up its script.
-        charts: Whether the script draws charts, which takes the vendored libraries.
-        values: What the template shows.
+    The assets named by `own` make up its script; charts take the vendored libraries.
     """
     joined = "\n".join(read("assets", name) for name in own)
     vendored = [read("vendor", name) for name in ("d3.min.js", "plot.umd.min.js")] if charts else []

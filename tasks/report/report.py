@@ -103,14 +103,9 @@ class Report:
 def gather(
     engine: Engine, objects: ObjectStore, run: RowMapping, *, cache: FrameCache, job_ids: Sequence[str] = ()
 ) -> Report:
-    """Gather the content of a report.
+    """Gather the content of a report, with the named jobs in any case.
 
-    Args:
-        engine: The database.
-        objects: Store of the manifest.
-        run: The run's row.
-        cache: Cache of the frames.
-        job_ids: Jobs to show in any case; the id of a chunk stands for its job, with the frames of that chunk.
+    The id of a chunk stands for its job, with the frames of that chunk.
 
     Raises:
         ConfigurationError: A named job has no row, or too many jobs are named.

@@ -108,15 +108,7 @@ def make_strip(file: FrameFile) -> Strip:
 
 
 def thumbnail(pixels: npt.NDArray[np.uint8], *, pixel_aspect: float = 1.0) -> str:
-    """Return a thumbnail of a frame, as video players show it.
-
-    Args:
-        pixels: RGB; shape (H, W, 3), uint8.
-        pixel_aspect: Width of a pixel divided by its height.
-
-    Returns:
-        A WebP data URI.
-    """
+    """Return a thumbnail of an RGB frame, shape (H, W, 3), as video players show it: a WebP data URI."""
     height, width = pixels.shape[0], pixels.shape[1] * pixel_aspect
     scale = min(1.0, _LONG_SIDE_PX / max(height, width))
     size = max(1, round(width * scale)), max(1, round(height * scale))

@@ -59,13 +59,7 @@ class Timeline:
 
 
 def read_timeline(connection: Connection, key: ReportKey, run: RowMapping) -> Timeline | None:
-    """Read the timeline; return None if there are no shards, as after their plan was removed.
-
-    Args:
-        connection: The database.
-        key: The run's dataset and spec.
-        run: Its row.
-    """
+    """Read the timeline of a run; return None if there are no shards, as after their plan was removed."""
     since = run["started_at"]
     until = run["ended_at"] or datetime.now(UTC)
     ended_s = SHARD.c.report["between_s"]["infer"][1].as_float()

@@ -34,13 +34,7 @@ class TradeOff:
 
 
 def select_trade_off(evaluation: Evaluation, spec_id: str) -> TradeOff:
-    """Select what to show of an evaluation.
-
-    Args:
-        evaluation: The evaluation.
-        spec_id: The run's own spec. Its candidate is shown if it was compared with the baseline; otherwise the
-            first one that was.
-    """
+    """Select what to show of an evaluation: the run's candidate, or else the first one compared with the baseline."""
     others = [spec for spec in evaluation.specs if spec.difference]
     candidate = next((spec for spec in others if spec.spec_id == spec_id), next(iter(others), None))
     ordered = evaluation.by_difference(candidate.name) if candidate else []

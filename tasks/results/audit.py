@@ -46,15 +46,11 @@ def check_listing(path: Path) -> None:
 
 
 def write_listing(connection: Connection, path: Path, *, raw: bool = False) -> None:
-    """Write the temporary table `judged` to a file.
+    """Write the audit's temporary table `judged` to a file; its suffix selects the format, see `check_listing`.
 
     Parquet and CSV files have the columns ending (missing, failed, doubled, stale, repeated, orphaned), job_id and
-    code. Text files have one id per line, of those jobs of the manifest that a backfill can repeat.
-
-    Args:
-        connection: The connection of the audit.
-        path: The file; its suffix selects the format, see `check_listing`.
-        raw: Write texts to CSV as they are; otherwise none is a formula, see `without_formulas`.
+    code. Text files have one id per line, of those jobs of the manifest that a backfill can repeat. No text of a CSV
+    file is a formula (`without_formulas`), unless `raw`.
     """
     if path.suffix == ".txt":
         with path.open("w", encoding="utf-8") as file:
@@ -156,13 +152,8 @@ def audit_jobs(
 ) -> AuditReport:
     """Compare a manifest's jobs with the rows of the database, in one snapshot.
 
-    Args:
-        engine: The database.
-        dataset: The dataset, in which job ids are unique.
-        spec_id: The spec.
-        jobs: Jobs, or data frames with the manifest's columns, `row` and `job_digest`.
-        listing: File for the jobs without a valid label; see `write_listing`.
-        raw: Write texts to a CSV listing as they are.
+    Data frames have the manifest's columns, `row` and `job_digest`. The jobs without a valid label are written to
+    `listing`, if there is one, as `write_listing` does.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.

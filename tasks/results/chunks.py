@@ -44,14 +44,10 @@ def replace_chunks(
     replaced: Collection[str],
     shared: dict[str, Any],
 ) -> None:
-    """Write the rows of chunks, in place of earlier ones.
+    """Write the rows of chunks, each with its fence, in place of earlier ones, in the transaction of their jobs' rows.
 
-    Args:
-        connection: The transaction that also writes the rows of their jobs.
-        chunks: The chunks, and the fence of each. A job of which only some were asked about keeps the rows of the
-            others.
-        replaced: Ids of the jobs all of whose earlier chunks go.
-        shared: Values that are the same in all rows.
+    All earlier chunks of the jobs in `replaced` go. A job of which only some were asked about keeps the rows of the
+    others. `shared` has the values that are the same in all rows.
     """
     key = _of_spec(shared["dataset"], shared["spec_id"])
     if replaced:
@@ -194,16 +190,8 @@ def standing_chunks(
     """Find the jobs whose chunks need not all be asked about again, by job id.
 
     They are those of `jobs` that are named, or failed although some chunks have an answer, and whose chunks are all
-    there and about the same question and the same version of the video as today's. As for labels, a video that was
-    removed does not count as another version.
-
-    Args:
-        engine: The database.
-        jobs: The jobs to look for.
-        dataset: The dataset.
-        spec_id: The spec.
-        named: Ids of jobs to find whether they failed or not.
-        fingerprints_of: Returns the fingerprints of videos, as for `pending_jobs`.
+    there and about the same question and the same version of the video as today's (`fingerprints_of` is as for
+    `pending_jobs`). As for labels, a video that was removed does not count as another version.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.

@@ -43,12 +43,9 @@ _cost_values = reader_of(DescriptionCost)
 def write_descriptions(
     connection: Connection, videos: Sequence[tuple[DescribedVideo, int]], *, shared: dict[str, Any]
 ) -> None:
-    """Write the rows of described videos, of which none may exist.
+    """Write the rows of described videos, of which none may exist, in the transaction that also ends their shards.
 
-    Args:
-        connection: The transaction that also ends their shards.
-        videos: The videos, each with the fence of its lease.
-        shared: Values that are the same in all rows.
+    Each video comes with the fence of its lease; `shared` has the values that are the same in all rows.
     """
     rows = ((fence, *_row(video)) for video, fence in videos)
     copy_rows(connection, DESCRIPTION, _COLUMNS, rows, shared=shared)

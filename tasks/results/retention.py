@@ -28,17 +28,9 @@ PAGE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(html|csv)$")
 def remove_old_files(
     objects: ObjectStore, folder_uri: str, names: re.Pattern[str], *, age: timedelta, dry_run: bool = False
 ) -> int:
-    """Remove the files of a folder whose names match and that are older than `age`.
+    """Remove the files of a folder whose URIs match a pattern and that are older than `age`; return their number.
 
-    Args:
-        objects: The object store.
-        folder_uri: URI of a folder on the store, or `file://` URI of a local one; a missing folder counts as empty.
-        names: Pattern that the URIs of removable files match.
-        age: Minimum age, by the store's time of modification.
-        dry_run: Count only, and remove nothing.
-
-    Returns:
-        The number of files removed.
+    The folder is on the store, or a local one (`file://`); a missing one counts as empty. With `dry_run`, only count.
     """
     before, count = datetime.now(UTC) - age, 0
     for info in objects.list(folder_uri):
@@ -52,21 +44,11 @@ def remove_old_files(
 def remove_plans(
     engine: Engine, objects: ObjectStore, *, root_uri: str, age: timedelta, dry_run: bool = False
 ) -> tuple[int, int]:
-    """Remove plans that ended longer ago than `age`, and abandoned open plans of that age.
+    """Remove plans that ended longer ago than `age`, and abandoned open plans of that age; count plans and files.
 
     An open plan is abandoned if no shard is leased and no run in progress has the same dataset and spec. Files of plans
-    without a row, such as those of a planner that died, are removed at the same age. A run that is restarted later
-    makes a new plan.
-
-    Args:
-        engine: The database.
-        objects: The object store.
-        root_uri: The root that contains the plans, as `plans/PLAN_ID/`.
-        age: Minimum age, by the database's clock, and for files by the store's time of modification.
-        dry_run: Count only, and remove nothing.
-
-    Returns:
-        The numbers of plans and of files removed.
+    without a row, such as those of a planner that died, are removed at the same age, by the store's time of
+    modification. A run that is restarted later makes a new plan. With `dry_run`, only count.
     """
     condition = _is_over(age)
     with database_errors(), engine.begin() as connection:

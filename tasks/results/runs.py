@@ -32,14 +32,7 @@ IS_UNDER_WAY = (RUN.c.state == "running") & ~_UNSEEN
 
 
 def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any]) -> None:
-    """Record a run's start and its spec; a run restarted under the same id continues its row.
-
-    Args:
-        engine: The database.
-        run_id: The Prefect flow run's id.
-        spec: The run's spec.
-        facts: Values of the row's other columns.
-    """
+    """Record a run's start, its spec and other columns; a run restarted under the same id continues its row."""
     row = {
         "run_id": run_id,
         "spec_id": spec.spec_id,

@@ -70,15 +70,7 @@ class DatabaseCatalogue:
         job_id: str | None = None,
         keys: Sequence[str] | None = None,
     ) -> pl.DataFrame:
-        """Return jobs of a space, with the columns of `COLUMNS`, in the order of dataset and id.
-
-        Args:
-            space: The space.
-            dataset: Only jobs of it.
-            task: Only jobs of it.
-            job_id: Only this job.
-            keys: Only jobs that have these embedding files.
-        """
+        """Return all matching jobs of a space, with the columns of `COLUMNS`, in the order of dataset and id."""
         columns = {name: _KEY if name == "key" else DESCRIPTION.c[name] for name in COLUMNS}
         kinds = dict.fromkeys(COLUMNS, pa.string())
         found = self._select(space, columns, kinds, dataset=dataset, task=task, job_id=job_id, keys=keys)

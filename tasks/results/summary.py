@@ -141,13 +141,7 @@ def summarize_results(
 ) -> Summary:
     """Summarize a manifest's labels and failures under a spec, using the manifest's known answers.
 
-    Args:
-        engine: The database.
-        dataset: The dataset, in which job ids are unique.
-        spec_id: The spec.
-        jobs: The manifest's jobs.
-        run_id: A run whose failures are told apart from those of others.
-        only_run: Leave out what other runs have written.
+    The failures of the run `run_id` are told apart from those of others, which `only_run` leaves out.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.

@@ -66,12 +66,7 @@ class ManifestClips:
 
 
 def draw_clips(jobs: JobTable, most: int | None = None) -> ManifestClips:
-    """Draw clips at random, with a fixed seed, without replacement.
-
-    Args:
-        jobs: The manifest.
-        most: Number of clips to draw; None draws all.
-    """
+    """Draw some clips of a manifest at random, with a fixed seed, without replacement; None draws all."""
     tagged = pl.concat([_tagged(part) for part in jobs.parts()]).unique()
     clips = tagged.select(_CLIP).unique().sort(_CLIP, nulls_last=False)
     per_video = clips.group_by("video_uri").len("clips_of_video")

@@ -34,18 +34,10 @@ class Estimate:
 
 
 def estimate_share(found: int, seen: int, of: int) -> Estimate:
-    """Estimate the number of clips with a property.
+    """Estimate how many of all clips have a property that was found in a sample of at least one.
 
     Wilson's score interval (1927), for a sample of the size that would be as exact without the correction for a finite
     population, (N - n) / (N - 1).
-
-    Args:
-        found: Clips of the sample that have it.
-        seen: Clips in the sample, at least one.
-        of: All clips.
-
-    Returns:
-        Numbers of clips, of `of`.
     """
     if seen >= of:
         return Estimate(value=found, low=found, high=found)
@@ -59,17 +51,11 @@ def estimate_share(found: int, seen: int, of: int) -> Estimate:
 
 
 def estimate_total(values: Sequence[float], of: int) -> Estimate | None:
-    """Estimate the total of a figure over all clips.
+    """Estimate the total of a figure over all clips, from that of each clip of a sample.
 
     The mean times their number, with the standard error of a simple random sample, corrected for a finite population
-    (Cochran, Sampling Techniques, 1977, section 2.8).
-
-    Args:
-        values: The figure for each clip of the sample.
-        of: All clips.
-
-    Returns:
-        The total; None if the sample tells nothing of its error: without clips, or with one that is not all.
+    (Cochran, Sampling Techniques, 1977, section 2.8). None if the sample tells nothing of its error: without clips, or
+    with one that is not all.
     """
     seen, total = len(values), float(np.sum(values))
     if seen >= of:

@@ -48,13 +48,9 @@ def read_clips(
     limit_s: float | None = None,
     note: Callable[[int], None] = lambda _done: None,
 ) -> list[SeenClip]:
-    """Look at the videos of clips, each once; a broken one is told by its code.
+    """Look at the videos of clips in random order, each once; a broken one is told by its code.
 
-    Args:
-        clips: The clips, in random order.
-        reader: Reads the indexes.
-        limit_s: Seconds after which no further video is begun.
-        note: Called with the number of clips seen so far.
+    After `limit_s` seconds, no further video is begun. `note` is called with the number of clips seen so far.
 
     Raises:
         TransientError: The store is unavailable.

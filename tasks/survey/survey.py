@@ -215,15 +215,9 @@ def compile_survey(
     rates: MachineRates | None,
     took_s: float,
 ) -> Survey:
-    """Compile a survey from the clips that were looked at, at least one.
+    """Compile a survey from the clips that were looked at, at least one, for a run with a sampling.
 
-    Args:
-        manifest: Its URI.
-        drawn: The manifest's clips.
-        seen: Those that were looked at.
-        sampling: The sampling of the run to forecast.
-        rates: This machine's rates; None leaves out seconds and cache.
-        took_s: Seconds that reading took.
+    Without this machine's rates, seconds and cache are left out.
     """
     rows = _Rows(seen, [cost_of_chunks(each, sampling) for each in seen], drawn.clips)
     return Survey(

@@ -59,14 +59,9 @@ def take_survey(
     *,
     note: Callable[[str, int, int], None] = _note_nothing,
 ) -> Survey:
-    """Look at the indexes of a manifest's videos, and store them for the run that follows.
+    """Look at the indexes of a manifest's videos, and store them for the run that follows, by its sampling.
 
-    Args:
-        manifest: Parquet file of jobs, or a glob.
-        settings: Limits and store access.
-        sampling: The sampling of the run to forecast.
-        options: How much to look at.
-        note: Called with what is being done, and how much of how much is done.
+    `note` is called with what is being done, and how much of how much is done.
 
     Raises:
         ManifestError: The manifest cannot be used.

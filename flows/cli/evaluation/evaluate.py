@@ -89,12 +89,9 @@ _PRINTED = "-"
 
 
 def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  # noqa: ANN401 - the flow's own
-    """Compare candidates in this process, and print the result; return the exit code.
+    """Compare candidates on known answers in this process, and print the result; return the exit code.
 
-    Args:
-        manifest: Manifest with known answers.
-        json_to: File to write the evaluation to, besides printing tables; `-` prints it instead.
-        asked: The flow's other parameters.
+    The evaluation is also written to the file `json_to`, or printed instead of tables if that is `-`.
     """
     if json_to not in {None, _PRINTED}:
         require_parent_folder(str(json_to))

@@ -49,13 +49,6 @@ def fit_margin(
     Missing answers are computed first, from keyframes (or with `auto`) and with the dense sampler. If all jobs are
     answered from keyframes, also print the tasks for which keyframes are always enough.
 
-    Args:
-        manifest: Manifest with known answers.
-        target: Required accuracy.
-        overrides: What the runs that will escalate change of the settings.
-        dataset: Name within which job ids are unique; None takes the manifest's file name.
-        as_json: Print the figures as JSON.
-
     Raises:
         ManifestError: Too few answers are known, or the target cannot be reached.
     """

@@ -41,12 +41,7 @@ _FORM = f"{VLLM}, or samplers such as keyframes,uniform:16,native"
 def parse_samplers(text: str, asked: SamplingOptions) -> dict[str, SamplingOptions]:
     """Parse a list of samplers, each with its options: `keyframes,qwen3_vl,fps=4` names two.
 
-    Args:
-        text: The list.
-        asked: Options of every sampler that does not name its own.
-
-    Returns:
-        Their options, by the sampler as written.
+    Return their options by the sampler as written; `asked` are those of samplers that do not name their own.
 
     Raises:
         ConfigurationError: The list is malformed, or names too many.

@@ -61,11 +61,7 @@ class Source:
     """Frames of a source at a given rate, and its audio, as they become due; a context manager."""
 
     def __init__(self, uri: str, *, fps: float) -> None:
-        """Open a source.
-
-        Args:
-            uri: A path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`.
-            fps: Maximum frames a second.
+        """Open a path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`.
 
         Raises:
             ConfigurationError: It cannot be opened, or has no video.
@@ -91,13 +87,10 @@ class Source:
         self._stopped.set()
 
     def parts(self, *, hears: bool = False) -> Iterator[SourceFrame | SourceAudio]:
-        """Yield frames when they are due, until the source ends, and the audio before each.
+        """Yield frames when they are due, until the source ends, and the audio before each, if it is wanted.
 
         A file keeps its own pace. Of a stream, the newest frame is taken, and those that come too fast are dropped;
         audio is not.
-
-        Args:
-            hears: Also yield the audio, if there is any.
 
         Raises:
             ConfigurationError: The source fails.

@@ -16,13 +16,10 @@ if TYPE_CHECKING:
 
 
 def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: Sink, raw: bool = False) -> None:
-    """Write rows to a file, holding one part of them in memory.
+    """Write rows, of which the first part may have none, to a sink, holding one part of them in memory.
 
-    Args:
-        parts: Frames with the same columns; the first may have no rows.
-        form: `json`, an array of objects; `csv`, with lists as space-separated numbers; or `parquet`.
-        sink: Open file; not closed here.
-        raw: Write texts to CSV as they are; otherwise none is a formula, see `without_formulas`.
+    JSON is an array of objects; CSV has lists as space-separated numbers, and no text that is a formula
+    (`without_formulas`), unless `raw`.
     """
     shown = parts if raw or form != "csv" else map(without_formulas, parts)
     {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet}[form](shown, sink)

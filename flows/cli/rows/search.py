@@ -225,14 +225,7 @@ def _selection(options: SearchOptions) -> str:
 
 
 def _rows(text: str | None, result: SearchResult, keys: pl.Series, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per moment, with the first job on its video and how many there are.
-
-    Args:
-        text: What was searched for; None if it was no text.
-        result: What was found.
-        keys: The keys of the embedding files that were searched, by number.
-        jobs: The jobs on the videos of the moments.
-    """
+    """Return a row per moment, with what was searched for, the first job on its video, and how many there are."""
     count = len(result.moments)
     moments = pl.DataFrame(
         {

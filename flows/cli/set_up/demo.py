@@ -56,16 +56,9 @@ def classify_clips(
 ) -> int:
     """Make clips while services of our own start, classify them through a deployment, and print the summary.
 
-    Args:
-        make: Writes clips and `manifest.parquet` to a folder, with `video_uri` below a prefix; returns the manifest.
-        dataset: Dataset of the jobs, and their folder on the store.
-        model: Model folder or hub name; None is the configured one.
-        keep: Leave the services running.
-        then: Looks at the run while the services are up; returns an exit code, too.
-        describe: Also describe the clips, by another deployment, while the engine starts.
-
-    Returns:
-        The greatest of the exit codes.
+    `make` writes clips and `manifest.parquet` to a folder, with `video_uri` below a prefix, and returns the manifest.
+    With `describe`, another deployment describes the clips. `then` looks at the run while the services are up. Return
+    the greatest of the exit codes.
     """
     root = f"{STORE_URI}/{dataset}"
     parameters: dict[str, object] = {

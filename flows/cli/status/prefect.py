@@ -141,12 +141,7 @@ class Trouble:
 
 
 def find_troubles(client: SyncPrefectClient, *, within: timedelta, lost: Sequence[UUID]) -> dict[UUID, Trouble | None]:
-    """Find the flow runs of late that failed or crashed, newest first, by their ids.
-
-    Args:
-        client: Client of the Prefect server.
-        within: How long ago they were to start at most.
-        lost: Ids of others that failed or were lost according to the database, and that Prefect may know.
+    """Find the flow runs of late that failed or crashed, and those that were lost, newest first, by their ids.
 
     Returns:
         A trouble, or None for a run that a later one has made up for.

@@ -33,13 +33,9 @@ _STARTS = 3
 
 @lru_cache(_SPECS_KEPT)
 def remote_extractor(spec: str, processes: int) -> FrameExtractor:
-    """Create an extractor on the machine where this is called, from the settings of that machine.
+    """Create an extractor by the spec of a run, as JSON, from the settings of the machine where this is called.
 
     Thus no secrets are sent over the network.
-
-    Args:
-        spec: Spec of the run, as JSON.
-        processes: Number of decoding processes.
     """
     sampling = RunSpec.model_validate_json(spec).sampling
     return open_extractor(load_settings(), _pool_there(processes), sampling, keep_bytes=0)
@@ -65,11 +61,7 @@ class Cluster:
 
 @contextmanager
 def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
-    """Connect to a Ray cluster, or start one on this machine for `local`.
-
-    Args:
-        address: Address as of `ray.init`.
-        processes: Decoding processes per shard, which is also its number of CPUs.
+    """Connect to a Ray cluster, or start one on this machine for `local`; a shard has as many CPUs as processes.
 
     Raises:
         ConfigurationError: Ray is not installed, or the cluster does not respond.

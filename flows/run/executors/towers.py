@@ -38,16 +38,9 @@ def open_embedder(
     files: ObjectStore,
     charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> VideoEmbedder:
-    """Return what embeds videos.
+    """Return what embeds the videos that an extractor prepares, by the loaded towers.
 
-    Args:
-        settings: Where embeddings are kept.
-        extractor: Prepares their frames.
-        towers: Of the model, loaded.
-        info: What they report.
-        spec: How frames are chosen, and the model.
-        files: Where embeddings are read and written.
-        charge: Measures the time in which the towers work.
+    `charge` measures the time in which the towers work.
     """
     assert settings.store.uri is not None
     return VideoEmbedder(

@@ -32,12 +32,9 @@ def _describe(stage: Work, workers: Sequence[Worker]) -> str:
 
 
 def missing_stages(workers: Collection[Worker], *, planned: int, extracted: int) -> list[Work]:
-    """List the stages that have work left, and no worker, in their order.
+    """List the stages that have work left, and no worker among those that serve the plan, in their order.
 
-    Args:
-        workers: The workers that serve the plan.
-        planned: Number of its shards that are not extracted.
-        extracted: Number of its extracted shards that are not done.
+    `planned` shards are not extracted, and `extracted` ones not done.
     """
     there = {each.stage for each in workers}
     left = {Work.EXTRACT: planned, Work.INFER: planned + extracted}

@@ -25,13 +25,7 @@ class Execute(Protocol):
     """Executes a plan until it is drained."""
 
     def __call__(self, plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
-        """Execute a plan.
-
-        Args:
-            plan: The plan.
-            progress: Counts what is done.
-            context: The run.
-            done_before: Indexes of the plan's shards that had ended before the run joined it.
+        """Execute a plan; `done_before` are the indexes of its shards that had ended before the run joined it.
 
         Raises:
             TransientError: A service was unavailable for longer than the retries.
@@ -83,12 +77,7 @@ class Purpose(ABC):
     ) -> AbstractContextManager[Execute]:
         """Prepare what must be right before the run's first row; give what executes its plans.
 
-        Args:
-            settings: The run's settings.
-            card: Its model.
-            spec: Its spec.
-            database: Where its rows go.
-            ledger: Charged for a model that is loaded here.
+        The ledger is charged for a model that is loaded here.
 
         Raises:
             ConfigurationError: Something is not.

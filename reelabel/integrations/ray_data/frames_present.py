@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 
 
 def sample_frames(row: Mapping[str, Any], sampling: Sampling) -> tuple[Any, dict[str, Any]]:
-    """Choose among the frames of a row: images, an array, or frames packed with their metadata.
+    """Choose by a dense sampler among the frames of a row's `video`: images, an array, or frames packed with metadata.
 
     Times are those of its `video_meta`, or of the packed metadata.
-
-    Args:
-        row: A row whose `video` holds frames.
-        sampling: A dense sampler.
 
     Returns:
         The chosen frames, in the format in which they came, and their metadata.

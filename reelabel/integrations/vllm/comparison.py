@@ -94,12 +94,9 @@ def _molmo2_options(sampling: Sampling) -> dict[str, Any]:
 def ask_loaders(
     requests: Sequence[tuple[Path, Sampling]], *, environment: Mapping[str, str], timeout_s: float
 ) -> list[LoaderChoice]:
-    """Let vLLM's loaders read files, in a process of their own.
+    """Let vLLM's loaders, each by a sampler that reproduces it, read files in a process of their own.
 
-    Args:
-        requests: The files, and samplers that reproduce a loader.
-        environment: Environment variables of the process.
-        timeout_s: Seconds allowed; most of them go into importing vLLM.
+    Most of the seconds allowed go into importing vLLM.
 
     Raises:
         ConfigurationError: vLLM cannot be imported, or the process fails or takes too long.

@@ -66,11 +66,7 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
 
     @classmethod
     def load_bytes(cls, data: bytes, *, repeat_frames: bool = True, **_options: Any) -> Video:  # noqa: ANN401
-        """Read a frame file.
-
-        Args:
-            data: The bytes of a frame file.
-            repeat_frames: Keep the file's repeated picks.
+        """Read a frame file, with its repeated picks or without.
 
         Returns:
             As `KeyframeLoader.load_bytes`.

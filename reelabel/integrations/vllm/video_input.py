@@ -77,11 +77,7 @@ def _length(frames: FrameFile | SampledFrames, fps: float) -> int:
 
 
 def adapt_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transformers
-    """Adapt a video to what the model's processor expects.
-
-    Args:
-        video: Frames, shape (M, H, W, 3), and metadata, as returned by `reelabel.integrations.vllm.video_input`.
-        config: The model's configuration.
+    """Adapt a video, as `video_input` returns it, to what the model's processor expects, by the model's configuration.
 
     Returns:
         The video, with repeated frames dropped for GLM, whose prompt has one placeholder per distinct frame;

@@ -51,12 +51,7 @@ def assign_gpus(
     engines: int | Literal["auto"],
     tensor_parallel_size: int,
 ) -> list[tuple[str, ...]]:
-    """Assign GPUs to engines.
-
-    Args:
-        gpus: The visible GPUs; empty on a CPU.
-        engines: Number of engines; `auto` is as many as the GPUs allow, and one on a CPU.
-        tensor_parallel_size: GPUs per engine.
+    """Assign the visible GPUs, none on a CPU, to engines; `auto` is as many as there is room for, and one on a CPU.
 
     Returns:
         One group per engine; empty groups on a CPU, and for a single engine, which sees all GPUs.

@@ -61,12 +61,7 @@ class Engine:
     """
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
-        """Load the model; takes seconds to minutes.
-
-        Args:
-            config: What to load.
-            started: `time.perf_counter` at process start.
-        """
+        """Load the model; takes seconds to minutes. The process began at `started`, by `time.perf_counter`."""
         if config.video_pruning_rate:
             _require_pruning(config)
         if config.media.are_several:

@@ -65,11 +65,7 @@ def import_vllm(config: EngineConfig) -> Implementation:
 
 
 def main(import_implementation: Callable[[EngineConfig], Implementation] = import_vllm) -> None:
-    """Serve one parent.
-
-    Args:
-        import_implementation: Called once the connection is open, so that the parent learns why it fails.
-    """
+    """Serve one parent; import the implementation once connected, so that the parent learns why it fails."""
     started = time.perf_counter()
     collect_rarely()
     connection = Connection(int(sys.argv[1]))

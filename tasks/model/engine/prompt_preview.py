@@ -67,9 +67,7 @@ class RenderedPrompt:
 def preview_prompt(request: PreviewRequest, *, timeout_s: float) -> RenderedPrompt:
     """Render a question with the engine's own tokenizer and processor, without the engine.
 
-    Args:
-        request: The question.
-        timeout_s: Seconds allowed; most of them go into importing vLLM.
+    Most of the seconds allowed go into importing vLLM.
 
     Raises:
         ConfigurationError: vLLM is not installed.

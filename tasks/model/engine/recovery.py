@@ -33,21 +33,13 @@ class FatalQuestions:
         self._by_frames: dict[tuple[tuple[ShownFile, ...], int], set[Question]] = defaultdict(set)
 
     def add(self, batch: Batch, job: Question) -> None:
-        """Record that a job killed the engine twice.
-
-        Args:
-            batch: A batch with its frames.
-            job: Its question, with the choices in their first order.
-        """
+        """Record that a question of a batch, with the choices in their first order, killed the engine twice."""
         self._by_frames[_frames_key(batch, job)].add(job)
 
     def refusals(self, batch: Batch, jobs: Sequence[Question], places: Iterable[int]) -> dict[int, Reply]:
-        """Return the failures of the questions that are no longer worth asking, by place.
+        """Return the failures of the questions at some places that are no longer worth asking, by place.
 
-        Args:
-            batch: Questions, each followed by its other orders.
-            jobs: The job of each question, as for `add`.
-            places: The places to look at.
+        `jobs` has the job of each question, as for `add`; a question is followed by its other orders.
         """
         if not self._by_frames:
             return {}

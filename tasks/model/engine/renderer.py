@@ -178,11 +178,7 @@ class InputRenderer:
     """vLLM's preprocessing: chat template, tokenizer and processor, without weights."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Load the tokenizer and the processor; takes seconds.
-
-        Args:
-            config: The engine's configuration.
-        """
+        """Load the tokenizer and the processor; takes seconds."""
         arguments = vllm_arguments(config) | {"mm_processor_cache_gb": _PROCESSOR_CACHE_GB}
         vllm_config = EngineArgs(**arguments).create_engine_config()
         self._renderer = renderer_from_config(vllm_config)
@@ -204,14 +200,7 @@ class InputRenderer:
         return self._tokens(question.choices, scoring=question.scoring, encode=self._plain)
 
     def prompt(self, question: Question, media: Sequence[HashedMedium]) -> dict[str, Any]:
-        """Render a question as `LLM.chat` would.
-
-        Args:
-            question: The question.
-            media: What it shows, in order.
-
-        Returns:
-            A prompt for vLLM, with its text and tokens.
+        """Render a question and what it shows, in order, as `LLM.chat` would: a prompt for vLLM.
 
         Raises:
             InferenceError: The model has no chat template, or the template rejects the question.
@@ -276,11 +265,7 @@ def initialize_worker(config: EngineConfig) -> None:
 
 
 def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) -> bytes:
-    """Prepare all questions that show the same.
-
-    Args:
-        frame_files: Arrow IPC bytes of each video and image that they show, in order.
-        questions: At least one.
+    """Prepare all questions, at least one, that show the same videos and images, given as Arrow IPC files in order.
 
     Returns:
         A pickled list with an `EngineRequest` or a `QuestionFailure` per question.

@@ -48,12 +48,7 @@ class Tuning:
 
 
 def choose_tuning(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tuning:
-    """Choose the settings that the configuration leaves open.
-
-    Args:
-        config: The configuration; values that are set take precedence.
-        shape: The model's dimensions.
-        machine: The machine that it runs on.
+    """Choose the settings that the configuration leaves open, for a model of a shape on a machine.
 
     Raises:
         ConfigurationError: Settings contradict each other, or do not fit into memory.

@@ -90,11 +90,7 @@ _IMPORT = "import torch, vllm; print(vllm.__version__, 'on torch', torch.__versi
 
 
 def check_tuning(config: EngineConfig) -> Iterator[Check]:
-    """Report the settings that an engine would get on this machine, and why; loads no model.
-
-    Args:
-        config: The engine's configuration.
-    """
+    """Report the settings that an engine would get on this machine, and why; loads no model."""
     environment = engine_environment(config)
     found = subprocess.run(
         [sys.executable, "-P", "-m", "tasks.model.engine.tuning_main"],

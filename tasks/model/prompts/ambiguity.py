@@ -57,15 +57,9 @@ def find_ambiguous_jobs(
     scoring: Literal["letter", "text"],
     encode: Callable[[str], list[int]],
 ) -> AmbiguousJobs | None:
-    """Check every job's choices, each distinct set once.
+    """Check the choices of jobs (`row`, `job_id`, `choices`), each distinct set once; None if all can be told apart.
 
-    Args:
-        parts: The jobs to ask, with `row`, `job_id` and `choices`.
-        scoring: Score the choice's letter, or the first token of its text.
-        encode: The model's tokenizer, without special tokens.
-
-    Returns:
-        None if the choices of every job can be told apart.
+    `encode` is the model's tokenizer, without special tokens.
     """
 
     @lru_cache(_CACHED_REASONS)

@@ -60,12 +60,7 @@ class PlainEncoder:
     """A tokenizer that encodes the special tokens in a text as ordinary characters."""
 
     def __init__(self, encode: Callable[[str], list[int]], special: Mapping[str, int]) -> None:
-        """Wrap a tokenizer.
-
-        Args:
-            encode: Encodes text, without adding special tokens, but with those that the text spells.
-            special: Ids of its special tokens by text.
-        """
+        """Wrap a tokenizer that adds no special tokens, but encodes those that a text spells."""
         self.encode = encode
         self._ids = frozenset(special.values())
         longest_first = sorted(special, key=len, reverse=True)

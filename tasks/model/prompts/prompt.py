@@ -59,9 +59,7 @@ def choice_tokens(
 def choice_probabilities(tokens: ChoiceTokens, logprobs: Mapping[int, float]) -> tuple[float, ...]:
     """Sum the probabilities of each choice's tokens, and normalise over the choices.
 
-    Args:
-        tokens: Token ids per choice.
-        logprobs: Natural logarithms by token id; an absent token has probability 0.
+    `logprobs` are natural logarithms by token id; an absent token has probability 0.
 
     Returns:
         One probability per choice, summing to one.
@@ -115,13 +113,9 @@ def render_choices(choices: Sequence[str]) -> str:
 
 
 def render_question(template: str, *, prompt: str, choices: Sequence[str], examples: str | None = None) -> str:
-    """Render a question, preceded by its solved examples if any.
+    """Render a question from a format string with {prompt} and {choices}, preceded by its solved examples if any.
 
-    Args:
-        template: Format string with {prompt} and {choices}; doubled braces are literal.
-        prompt: The question; braces are kept as they are, here and in the values below.
-        choices: The answers, in order.
-        examples: Text before the question, separated by a blank line.
+    Doubled braces of the template are literal; those of the values are kept as they are. A blank line follows examples.
     """
     question = template.format(prompt=prompt, choices=render_choices(choices))
     return f"{examples}\n\n{question}" if examples else question
@@ -130,10 +124,7 @@ def render_question(template: str, *, prompt: str, choices: Sequence[str], examp
 def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = None) -> Question:
     """Build a job's question in all its orders; the job's own template and prompts override the spec's.
 
-    Args:
-        job: The job.
-        spec: The run's spec.
-        files: Keys into the batch's frame files, of everything that the job shows, in order; None uses the URIs.
+    `files` are keys into the batch's frame files, of everything that the job shows, in order; None uses the URIs.
     """
     ids = files or [medium.uri for medium in job.shown]
     shown = tuple(ShownFile(medium.kind, file_id) for medium, file_id in zip(job.shown, ids, strict=True))
@@ -184,18 +175,11 @@ def chat_messages(
 
 
 def rotate_choices(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
-    """Rotate choices to evenly spaced starting points.
+    """Rotate choices to at most so many evenly spaced starting points, one per choice; the job's own order is first.
 
-    With as many rotations as choices, each choice appears once in each position, so that a position bias
-    affects all of them equally: the cyclic permutations of Zheng et al., "Large Language Models Are
-    Not Robust Multiple Choice Selectors", ICLR 2024.
-
-    Args:
-        choices: The answers, in the job's order.
-        permutations: Maximum number of orders; a question with fewer choices has one per choice.
-
-    Returns:
-        Distinct orders, the job's own first.
+    With as many rotations as choices, each choice appears once in each position, so that a position bias affects all of
+    them equally: the cyclic permutations of Zheng et al., "Large Language Models Are Not Robust Multiple Choice
+    Selectors", ICLR 2024.
     """
     count = min(permutations, len(choices))
     starts = [turn * len(choices) // count for turn in range(count)]

@@ -281,10 +281,6 @@ class ServerBackend(Lifetime):
 def refuse_special_tokens(encode: Callable[[str], list[int]], *texts: str | None) -> None:
     """Refuse texts with special tokens in them: the server's tokenizer would obey them.
 
-    Args:
-        encode: The model's tokenizer, without special tokens.
-        texts: The texts of a question.
-
     Raises:
         SpecialTokensError: One spells one of the model's, or anything that looks like one.
     """

@@ -85,10 +85,7 @@ class ServerClient:
         return next(model for model in found if self._model in {None, model.id})
 
     def complete(self, body: dict[str, Any]) -> Completion:
-        """Ask one question.
-
-        Args:
-            body: The request's body; may contain the server's extensions of OpenAI's API.
+        """Ask one question by a request's body, which may contain the server's extensions of OpenAI's API.
 
         Raises:
             JobError: The server rejects the question, or fails on it but not on others.

@@ -107,11 +107,7 @@ def require_encoding(encoding: str, media: MediaCounts) -> None:
 
 
 def encode_media(encoding: str, media: Iterable[tuple[MediumKind, bytes]]) -> EncodedFrames:
-    """Encode videos and images in their order.
-
-    Args:
-        encoding: Encoding of the videos; images are PNGs.
-        media: Kind and frame file of each.
+    """Encode videos and images, given by kind and frame file, in their order; images are PNGs.
 
     Raises:
         FrameFileError: A frame file is damaged.
@@ -151,11 +147,7 @@ def _pngs(frames: FrameFile) -> list[str]:
 
 
 def encode_image(image: npt.NDArray[np.uint8]) -> str:
-    """Return a picture as a PNG in base64.
-
-    Args:
-        image: RGB pixels; shape (H, W, 3), uint8.
-    """
+    """Return an RGB picture, shape (H, W, 3), as a PNG in base64."""
     file = BytesIO()
     Image.fromarray(image).save(file, "png", compress_level=_PNG_LEVEL)
     return _base64(file.getvalue())

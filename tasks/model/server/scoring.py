@@ -25,11 +25,9 @@ _ID = "token_id:"
 
 
 def logprobs_request(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
-    """Build the request fields that ask for logprobs.
+    """Build the request fields that ask for logprobs of choices' tokens.
 
-    Args:
-        tokens: Token ids per choice.
-        exact: Whether the server returns logprobs of requested token ids, as vLLM does; others return the top ones.
+    If the server is not `exact`, it returns the top ones, and not those of requested token ids, as vLLM does.
     """
     if not exact:
         return {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
@@ -51,11 +49,7 @@ class ReturnedLogprobs:
 
 
 def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> ReturnedLogprobs:
-    """Read the logprobs of the first token.
-
-    Args:
-        completion: The server's response.
-        encode: The model's tokenizer, without special tokens; maps tokens that are returned as text to ids.
+    """Read the logprobs of the first token; those that are returned as text are encoded to ids.
 
     Raises:
         InferenceError: The response contains no logprobs.

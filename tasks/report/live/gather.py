@@ -103,13 +103,6 @@ def gather_session(
 ) -> SessionReport:
     """Gather a session's page.
 
-    Args:
-        engine: The database.
-        session: The session.
-        objects: Store of its frames.
-        root_uri: The store's root.
-        seal: Verifies them.
-
     Raises:
         TransientError: A service is unavailable.
     """

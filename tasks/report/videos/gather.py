@@ -126,15 +126,7 @@ def gather_videos(
     cache: FrameCache,
     job_ids: Sequence[str] = (),
 ) -> VideosReport:
-    """Gather the content of the page.
-
-    Args:
-        engine: The database.
-        objects: Store of the manifest.
-        run: The run's row.
-        spec: Its spec.
-        cache: Cache of the frames.
-        job_ids: Jobs to show in any case.
+    """Gather the content of the page, with the named jobs in any case.
 
     Raises:
         ConfigurationError: A named job has no description, or too many are named.

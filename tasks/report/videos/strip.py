@@ -43,14 +43,7 @@ class StripFrame:
 
 
 def read_strip(cache: FrameCache, job: Job, row: RowMapping, spec: DescribeSpec) -> tuple[StripFrame, ...]:
-    """Read frames of a video, evenly spread and with the first one of each scene; none if they are not in the cache.
-
-    Args:
-        cache: The frame cache.
-        job: The video's job.
-        row: Its description.
-        spec: The spec of the description.
-    """
+    """Read frames of a video, evenly spread and with the first one of each scene; none if they are not in the cache."""
     if not row["frame_pixels"]:
         return ()
     segment, pixels = Segment.of(job.start_s, job.end_s), row["frame_pixels"]

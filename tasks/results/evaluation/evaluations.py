@@ -30,15 +30,10 @@ _COSTS = ("frames_decoded", "bytes_fetched", "fetch_ms", "decode_ms", "embed_ms"
 def read_candidate_results(
     engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs: pl.DataFrame
 ) -> CandidateResults:
-    """Read the outcomes of a manifest's jobs under a spec, and their cost.
+    """Read the outcomes of a manifest's jobs under a candidate's spec, and their cost.
 
-    Args:
-        engine: The database.
-        spec: The candidate's spec.
-        name: The candidate's name.
-        dataset: The dataset that holds its results.
-        jobs: The manifest's columns `job_id`, `job_digest`, `video_uri`, `start_s`, `end_s`. Results for an earlier
-            version of a job are ignored.
+    `jobs` has the manifest's columns `job_id`, `job_digest`, `video_uri`, `start_s`, `end_s`. Results for an earlier
+    version of a job are ignored.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.

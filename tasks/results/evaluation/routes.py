@@ -81,12 +81,7 @@ def save_route(
 ) -> None:
     """Save a proven margin and the data it was fitted on, replacing the previous one.
 
-    Args:
-        engine: The database.
-        fit: With a proven margin.
-        specs: The spec that escalates, and those of its first and dense pass.
-        dataset: The dataset with the answers.
-        manifest_uri: The manifest with their jobs.
+    `specs` are the one that escalates, and those of its first and dense pass.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.

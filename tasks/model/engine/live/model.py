@@ -368,13 +368,7 @@ class EngineLiveModel:
     """Live sessions on one engine or several; a session stays on one. See `tasks.live.model.LiveModel`."""
 
     def __init__(self, engines: Sequence[EngineProcess], card: ModelCard, *, max_frame_px: int) -> None:
-        """Store the engines; nothing is started yet.
-
-        Args:
-            engines: Each configured for live sessions.
-            card: Their model.
-            max_frame_px: Maximum pixels of a frame.
-        """
+        """Store engines that are each configured for live sessions; nothing is started yet."""
         self._engines = [LiveEngine(engine) for engine in engines]
         self._card = card
         self._max_frame_px = max_frame_px
