@@ -7,6 +7,7 @@ decoding single GOPs, and linear decode. Each verifies its result; if that fails
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ from reelabel.strategies.keyframe_times import (
     keyframe_times_by_index,
     keyframe_times_by_packets,
 )
-from reelabel.strategies.linear import extract_by_linear_decode
+from reelabel.strategies.linear import LinearVideo, extract_by_linear_decode
 from reelabel.strategies.seek import extract_by_seeking
 from reelabel.strategies.timeline import extract_dense_linear
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from reelabel.strategies.keyframe_table import SavedIndex
 
     _Strategy = Callable[[ExtractionRequest], SampledFrames]
+    _Linear = Callable[[ExtractionRequest, LinearVideo], SampledFrames]
 
 _COLUMNS = ("images", "pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
@@ -107,10 +109,12 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
     segment: Segment = WHOLE,
     windows: Windows = (),
     roughly: bool = False,
+    fast_only: bool = False,
 ) -> SampledFrames:
     """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone.
 
-    With `roughly`, the frames need not be exact; see `ExtractionRequest`.
+    With `roughly`, the frames need not be exact; see `ExtractionRequest`. With `fast_only`, FastPathUnavailableError is
+    raised instead of decoding the video from its beginning.
     """
     started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
@@ -129,17 +133,47 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
         roughly=roughly,
         stats=stats,
     )
-    keyframes = _in_order_of_time(_extract_with_fallback(request))
-    keyframes = _without_similar(_check_segment(keyframes, request), sampling)
+    keyframes = _extract_with_fallback(request, fast_only=fast_only)
     if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
         keyframes = _with_listing(keyframes, listing or _list_keyframes(file, limits))
-    keyframes = _check_truncation(keyframes, missing_bytes(file.reopen(), file.size_bytes))
-    return replace(
-        check_frame_times(keyframes, limits),
-        frames_decoded=request.stats.frames,
-        sampler=sampling.sampler,
-        decode_ms=(time.perf_counter() - started) * 1e3,
-    )
+    return _checked(keyframes, request, file, since=started)
+
+
+class VideoInOrder:
+    """A video that is decoded from its beginning, in one pass for all segments that are extracted in order of time.
+
+    What is extracted equals what `extract_keyframes_of_file` extracts where nothing is faster.
+    """
+
+    def __init__(self, file: VideoFile, limits: Limits) -> None:
+        """List the frames, by decoding all of them.
+
+        Raises:
+            VideoError: As `extract_keyframes` does.
+        """
+        started = time.perf_counter()
+        self._file, self._limits = file, limits
+        self._video = LinearVideo(file, limits)
+        self._listing = _list_keyframes(file, limits)
+        self._counted, self._listed_s = 0, time.perf_counter() - started
+
+    def close(self) -> None:
+        """Close the video."""
+        self._video.close()
+
+    def extract(self, sampling: Sampling, segment: Segment) -> SampledFrames:
+        """Decode sampled frames of a segment.
+
+        Raises:
+            VideoError: As `extract_keyframes` does.
+        """
+        started, self._listed_s = time.perf_counter() - self._listed_s, 0.0
+        if sampling.sampler == "auto":
+            sampling = _resolve_auto(sampling, self._listing, segment)
+        request = ExtractionRequest(source=self._file, sampling=sampling, limits=self._limits, segment=segment)
+        keyframes = _with_listing(_strategies(request)[1](request, self._video), self._listing)
+        request.stats.frames, self._counted = self._video.frames_decoded - self._counted, self._video.frames_decoded
+        return _checked(keyframes, request, self._file, since=started)
 
 
 def extract_keyframes_by_ranges(
@@ -236,7 +270,19 @@ def _list_keyframes_by_ranges(file: SparseFile, known: SavedIndex, limits: Limit
     return listing
 
 
-def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
+def _checked(keyframes: SampledFrames, request: ExtractionRequest, file: VideoFile, *, since: float) -> SampledFrames:
+    """Return frames of a file in order of time, with what was found out and spent since a time, within the limits."""
+    keyframes = _without_similar(_check_segment(_in_order_of_time(keyframes), request), request.sampling)
+    keyframes = _check_truncation(keyframes, missing_bytes(file.reopen(), file.size_bytes))
+    return replace(
+        check_frame_times(keyframes, request.limits),
+        frames_decoded=request.stats.frames,
+        sampler=request.sampling.sampler,
+        decode_ms=(time.perf_counter() - since) * 1e3,
+    )
+
+
+def _extract_with_fallback(request: ExtractionRequest, *, fast_only: bool) -> SampledFrames:
     reasons: dict[str, None] = {}  # an ordered set
     is_contradicted = False
     fast, linear = _strategies(request)
@@ -250,7 +296,13 @@ def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
                 break
         else:
             return _without_counts(got) if is_contradicted else got
-    got = linear(request)
+    if fast_only:
+        unavailable = FastPathUnavailableError("; ".join(reasons))
+        unavailable.frames_decoded = request.stats.frames
+        raise unavailable
+    with closing(LinearVideo(request.source, request.limits)) as video:
+        got = linear(request, video)
+        request.stats.frames += video.frames_decoded
     return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
 
 
@@ -323,7 +375,7 @@ def _without_counts(keyframes: SampledFrames) -> SampledFrames:
     return replace(keyframes, frame_index=unknown, total_frames=None)
 
 
-def _strategies(request: ExtractionRequest) -> tuple[tuple[_Strategy, ...], _Strategy]:
+def _strategies(request: ExtractionRequest) -> tuple[tuple[_Strategy, ...], _Linear]:
     """Return the strategies for a request: the fast ones, fastest first, and the linear decode."""
     if request.sampling.sampler == "keyframes" or request.every:
         return (extract_by_index, extract_by_seeking), extract_by_linear_decode

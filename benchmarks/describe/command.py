@@ -31,13 +31,16 @@ def film(
     hours: Annotated[str, typer.Option(help="Lengths of films in hours, comma-separated.")] = "0.25,3",
     folder: ClipFolder = FOLDER,
     *,
+    ts: Annotated[
+        bool, typer.Option("--ts", help="As MPEG-TS, which is decoded from its beginning, instead of as MP4.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Describe long films of small pictures, and print the most memory that each process takes."""
     from benchmarks.describe import report  # noqa: PLC0415
 
     lengths = [_film_hours(each) for each in hours.split(",")]
-    report.film(lengths, folder, as_json=json)
+    report.film(lengths, folder, as_ts=ts, as_json=json)
 
 
 def retag(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import av
 import polars as pl
 from sqlalchemy import select
 
@@ -57,17 +58,21 @@ class FilmRow:
     peak_bytes: Mapping[str, int]
 
 
-def measure_film(hours: float, *, settings: Settings, folder: Path, on_progress: Callable[[str], None]) -> FilmRow:
+def measure_film(
+    hours: float, *, settings: Settings, folder: Path, as_ts: bool, on_progress: Callable[[str], None]
+) -> FilmRow:
     """Describe a film of small pictures once.
 
     Args:
         hours: Its length.
         settings: With the services' addresses.
         folder: Folder that keeps the film.
+        as_ts: As MPEG-TS instead of as MP4.
         on_progress: Called with a description of each step.
     """
     on_progress(f"making a film of {hours:g} h")
-    manifest = _store(_make(hours, folder), settings)
+    film = _make(hours, folder)
+    manifest = _store(_as_ts(film) if as_ts else film, settings)
     on_progress("describing it")
     before_bytes = _status("self", "VmRSS")
     with variables(export(settings)), _peaks() as peak_bytes:
@@ -95,6 +100,18 @@ def measure_film(hours: float, *, settings: Settings, folder: Path, on_progress:
 def _make(hours: float, folder: Path) -> Path:
     length_s = max(60, round(hours * 3600))
     return BenchClip(width_px=_WIDTH_PX, height_px=_HEIGHT_PX, gop=_GOP, length_s=length_s).make(folder)
+
+
+def _as_ts(film: Path) -> Path:
+    path = film.with_suffix(".ts")
+    if not path.exists():
+        with av.open(str(film)) as source, av.open(str(path), "w", format="mpegts") as target:
+            stream = target.add_stream_from_template(source.streams.video[0])
+            for packet in source.demux(video=0):
+                if packet.size:
+                    packet.stream = stream
+                    target.mux(packet)
+    return path
 
 
 def _store(film: Path, settings: Settings) -> str:

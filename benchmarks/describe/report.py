@@ -78,17 +78,21 @@ def towers(count: int, folder: Path, *, rounds: int, as_json: bool) -> int:
     return 0 if all(ratio >= target for ratio, target in ratios.values()) else 1
 
 
-def film(hours: Sequence[float], folder: Path, *, as_json: bool) -> None:
+def film(hours: Sequence[float], folder: Path, *, as_ts: bool, as_json: bool) -> None:
     """Describe a film of each length; print the peaks of memory as a table, or JSON."""
     with own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
         from benchmarks.describe.film import measure_film  # noqa: PLC0415 - see prefect_ready
 
         prepare_database(settings.database)
-        rows = [measure_film(length, settings=settings, folder=folder, on_progress=status.update) for length in hours]
+        rows = [
+            measure_film(length, settings=settings, folder=folder, as_ts=as_ts, on_progress=status.update)
+            for length in hours
+        ]
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    table = Table("", title="Films of 240 x 136 px, described", title_justify="left")
+    kind = "MPEG-TS" if as_ts else "MP4"
+    table = Table("", title=f"Films of 240 x 136 px, as {kind}, described", title_justify="left")
     for row in rows:
         table.add_column(f"{row.hours:g} h", justify="right")
     table.add_row("seconds", *(f"{row.seconds:,.0f}" for row in rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from reelabel.sources.sparse_file import CachedRange, SparseFile
 from reelabel.sources.video_file import open_video_file
 from reelabel.strategies.frame_index import extract_by_frame_index
 from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
+from reelabel.strategies.linear import LinearVideo
 from reelabel.strategies.timeline import extract_dense_linear
 
 if TYPE_CHECKING:
@@ -78,8 +80,8 @@ def dense_faults(path: Path) -> tuple[int, list[str]]:
         except (FastPathUnavailableError, VideoError):
             continue
         served += 1
-        with open_video_file(path) as file:
-            linear = extract_dense_linear(replace(asked, source=file))
+        with open_video_file(path) as file, closing(LinearVideo(file, asked.limits)) as video:
+            linear = extract_dense_linear(replace(asked, source=file), video)
         different = (name for name in _SHOWN if not np.array_equal(getattr(got, name), getattr(linear, name)))
         faults += [f"{sampling.sampler} in parts: {name}" for name in different]
     return served, faults

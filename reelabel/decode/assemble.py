@@ -142,12 +142,14 @@ class IndexSummary:
         frames: Number of frames; None if unknown.
         keyframe_pts: PTS of each keyframe, in the stream's time base; shape (keyframes,).
         first_pts: PTS of the first frame, or slightly less; None if unknown.
+        last_pts: PTS of the last frame; None if unknown.
     """
 
     keyframes: int
     frames: int | None
     keyframe_pts: Sequence[int | None] | npt.NDArray[np.int64]
     first_pts: int | None = None
+    last_pts: int | None = None
 
 
 def assemble_frames(
@@ -203,7 +205,7 @@ def assemble_frames(
         first_ms=one_pts_to_ms(summary.first_pts, stream.time_base),
         total_frames=summary.frames,
         fps=stream.fps,
-        duration_s=stream.duration_s,
+        duration_s=stream.duration_s or _filled_s(summary, stream),
         pixel_aspect=stream.pixel_aspect,
         native_width_px=native_width_px,
         native_height_px=native_height_px,
@@ -214,6 +216,14 @@ def assemble_frames(
         reason="",
         decode_ms=0.0,
     )
+
+
+def _filled_s(summary: IndexSummary, stream: StreamProperties) -> float:
+    """Return the seconds that all frames fill, for a video that does not state its length; 0.0 if unknown."""
+    frames, first, last = summary.frames or 0, summary.first_pts, summary.last_pts
+    if first is None or last is None:
+        return frames / stream.fps if stream.fps and first is None and last is None else 0.0
+    return max(0.0, float((last - first) * stream.time_base) * frames / max(1, frames - 1))
 
 
 def _time_s(info: FrameInfo, stream: StreamProperties, first_pts: int | None) -> float:

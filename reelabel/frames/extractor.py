@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from reelabel.frames.pixels import ExactEncoding
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel.pool.piece_decoder import PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
@@ -149,6 +150,7 @@ class FrameExtractor:
         thresholds: The limits of sufficient keyframe coverage.
         turns: Decides who decodes if several threads prepare one video.
         copies: Where copies of whole videos are stored, for as long as they are decoded.
+        pieces: Decodes the one video of which segments are prepared in order of time; None decodes each by itself.
     """
 
     objects: ObjectStore
@@ -162,6 +164,7 @@ class FrameExtractor:
     thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
     turns: Turns = field(default_factory=Turns, repr=False, compare=False)
     copies: DownloadCache = field(default_factory=DownloadCache, repr=False, compare=False)
+    pieces: PieceDecoder | None = field(default=None, repr=False, compare=False)
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Look up sizes and fingerprints of many videos in few requests, where possible; for use with `prepare`.
@@ -264,6 +267,7 @@ class FrameExtractor:
             segment=identity.segment,
             allow_roots=self.allow_roots,
             copies=self.copies,
+            pieces=self.pieces,
         )
         fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes

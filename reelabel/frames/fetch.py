@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reelabel.frames.packets import StoredPackets
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel.pool.piece_decoder import PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
@@ -128,6 +129,7 @@ class FrameFetcher:
         keep_packets: Also return the keyframes' packets; reads local and small videos by ranges as well.
         segment: The part of the video to sample from.
         allow_roots: Folders that local videos must lie in; empty allows every folder.
+        pieces: Decodes the video if the segment is one of several that follow each other.
     """
 
     objects: ObjectStore
@@ -142,6 +144,7 @@ class FrameFetcher:
     keep_packets: bool = False
     segment: Segment = WHOLE
     allow_roots: tuple[Path, ...] = ()
+    pieces: PieceDecoder | None = None
 
     def fetch(self, info: ObjectInfo) -> FetchedFrames:
         """Extract frames of one version of a video.
@@ -170,13 +173,16 @@ class FrameFetcher:
             except RangesIgnoredError:
                 pass
         if isinstance(video, LocalFile):
-            fetched = self._decode(video.as_video(), bytes_fetched=info.size_bytes)
+            is_read = self.pieces is not None and self.pieces.pieces > 0  # by an earlier piece
+            fetched = self._decode(video.as_video(), bytes_fetched=0 if is_read else info.size_bytes)
         else:
             fetched = self._fetch_whole(info, video.objects, wasted_bytes)
         return _with_wasted_frames(fetched, wasted_frames)
 
     def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
         if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
+            return False
+        if self.pieces and self.pieces.is_in_order:
             return False
         may_keep = self.keep_packets and self.sampling.sampler in {"keyframes", "auto"}
         return may_keep or (not is_local and info.size_bytes >= self.ranges_min_bytes)
@@ -209,14 +215,17 @@ class FrameFetcher:
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 
     def _decode(self, video: Path | VideoFile, *, fetch_ms: float = 0.0, bytes_fetched: int) -> FetchedFrames:
-        keyframes = self.pool.extract(
-            video,
-            sampling=self.sampling,
-            limits=self.limits,
-            native=self.native,
-            every=self.every,
-            segment=self.segment,
-        )
+        if self.pieces:
+            keyframes = self.pieces.extract(video, sampling=self.sampling, limits=self.limits, segment=self.segment)
+        else:
+            keyframes = self.pool.extract(
+                video,
+                sampling=self.sampling,
+                limits=self.limits,
+                native=self.native,
+                every=self.every,
+                segment=self.segment,
+            )
         return FetchedFrames(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
 
 

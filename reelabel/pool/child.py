@@ -13,11 +13,11 @@ import os
 import pickle
 import signal
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from reelabel.containers.registry import load_installed
-from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
 from reelabel.index_facts import read_index_facts
 from reelabel.packet_list import read_packet_list
 from reelabel.pool.facts import pack_facts
@@ -82,6 +82,9 @@ def _serve(connection: socket.socket) -> None:
     frames: int | None = None
     try:
         request: Request = pickle.loads(data)  # noqa: S301 - from the pool
+        if request.in_order:
+            _extract_in_order(connection, request, descriptor)
+            return
         if request.facts_only:
             with _opened(connection, request, descriptor) as video:
                 read = read_index_facts(video, request.limits)
@@ -99,9 +102,27 @@ def _serve(connection: socket.socket) -> None:
     finally:
         if descriptor is not None:
             os.close(descriptor)
-    say(connection, answer, frames)
-    if frames is not None:
-        os.close(frames)
+    _say_with(connection, answer, frames)
+
+
+def _say_with(connection: socket.socket, answer: Answer, descriptor: int | None) -> None:
+    """Send an answer with a descriptor, which is closed here."""
+    say(connection, answer, descriptor)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _extract_in_order(connection: socket.socket, request: Request, descriptor: int | None) -> None:
+    """Answer requests for one segment after the other of a video, until the pool has all that it wants."""
+    assert descriptor is not None
+    with closing(VideoInOrder(VideoFile(descriptor, request.size_bytes, request.suffix), request.limits)) as video:
+        while True:
+            _say_with(connection, *pack_frames(video.extract(request.sampling, request.segment), (), request))
+            following: Request | None = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
+            if following is None:
+                return
+            say(connection, Begun())
+            request = following
 
 
 def extract(connection: socket.socket, request: Request, descriptor: int | None) -> tuple[SampledFrames, SavedIndex]:
@@ -116,7 +137,8 @@ def extract(connection: socket.socket, request: Request, descriptor: int | None)
         finally:
             source.settle()
     file = VideoFile(descriptor, request.size_bytes, request.suffix)
-    return extract_keyframes_of_file(file, native=request.native, every=request.every, **wanted), ()
+    wanted |= {name: getattr(request, name) for name in ("native", "every", "fast_only")}
+    return extract_keyframes_of_file(file, **wanted), ()
 
 
 @contextmanager

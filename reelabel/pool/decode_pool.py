@@ -6,6 +6,7 @@ import math
 import os
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from reelabel.cores import usable_cores
@@ -14,6 +15,7 @@ from reelabel.pool.facts import unpack_facts
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.pool.messages import Facts, Frames, Packets, Request, Setup
 from reelabel.pool.packet_lists import unpack_packets
+from reelabel.pool.piece_decoder import PieceDecoder
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
 from reelabel.pool.reading import RangeReader
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from reelabel.index_facts import IndexFacts
     from reelabel.limits import Limits
     from reelabel.packet_list import PacketList
+    from reelabel.pool.piece_decoder import Lend
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sandbox.lockdown import SandboxMode
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _Read: TypeAlias = Facts | Frames | Packets
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
+_SECONDS_PER_LIMIT = 60.0  # of a video decoded in order, for which it may take as long as a whole one may
 # A process may also be killed from outside, such as by the OOM killer; a second attempt tells the cases apart.
 _ATTEMPTS = 2
 
@@ -101,7 +105,7 @@ class DecodePool:
         """The ids of all processes that were started and not replaced."""
         return self._processes.ids
 
-    def extract(
+    def extract(  # noqa: PLR0913 - what an extraction request says
         self,
         video: Path | VideoFile,
         *,
@@ -112,13 +116,15 @@ class DecodePool:
         segment: Segment = WHOLE,
         windows: Windows = (),
         roughly: bool = False,
+        fast_only: bool = False,
     ) -> SampledFrames:
         """Run `extract_keyframes` in a decoding process, which gets the open file, not its path.
 
         With `windows`, a dense sampler samples from these parts of the segment alone. With `roughly`, the frames need
-        not be exact; see `ExtractionRequest`.
+        not be exact; see `ExtractionRequest`. With `fast_only`, the video is not decoded from its beginning.
 
         Raises:
+            FastPathUnavailableError: `fast_only` was requested, and nothing else would be exact.
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
@@ -136,8 +142,20 @@ class DecodePool:
                 every=every,
                 windows=windows,
                 roughly=roughly,
+                fast_only=fast_only,
             )
             return self._run(request, file.descriptor, self._limits)[0]
+
+    def in_pieces(self, *, length_s: float = 0.0) -> PieceDecoder:
+        """Return what decodes a video piece by piece; close it afterwards.
+
+        Args:
+            length_s: Length of the video in seconds, by which it may take longer to be decoded from its beginning than
+                another to be decoded at once: a time limit for each minute.
+        """
+        minutes = max(1.0, length_s / _SECONDS_PER_LIMIT)
+        allowed = TimeLimits(timeout_s=minutes * self._limits.timeout_s, cpu_s=minutes * self._limits.cpu_s)
+        return PieceDecoder(self.extract, partial(self._extract_in_order, allowed), self._processes.lend)
 
     def extract_by_ranges(
         self,
@@ -222,8 +240,34 @@ class DecodePool:
         reading_s = 0.0 if isinstance(source, VideoFile) else 2 * source.max_wait_s
         return self._limits if math.isinf(reading_s) else replace(self._limits, reading_s=reading_s)
 
-    def _run(self, request: Request, video: int | ByteSource, limits: TimeLimits) -> tuple[SampledFrames, SavedIndex]:
-        return self._lend(Modules.of(request.sampling), lambda process: self._ask(process, request, video, limits))
+    def _extract_in_order(
+        self,
+        allowed: TimeLimits,
+        video: Path | VideoFile,
+        *,
+        sampling: Sampling,
+        limits: Limits,
+        segment: Segment,
+        lend: Lend,
+    ) -> SampledFrames:
+        with ExitStack() as stack:
+            file = video if isinstance(video, VideoFile) else stack.enter_context(open_video_file(video))
+            request = Request(
+                size_bytes=file.size_bytes,
+                suffix=file.suffix,
+                sampling=sampling,
+                limits=limits,
+                segment=segment,
+                threads=self._threads,
+                in_order=True,
+            )
+            return self._run(request, file.descriptor, allowed, lend)[0]
+
+    def _run(
+        self, request: Request, video: int | ByteSource, limits: TimeLimits, lend: Lend | None = None
+    ) -> tuple[SampledFrames, SavedIndex]:
+        modules = Modules.of(request.sampling)
+        return self._lend(modules, lambda process: self._ask(process, request, video, limits), lend)
 
     def _read(
         self,
@@ -262,10 +306,10 @@ class DecodePool:
 
         return self._lend(Modules.of(request.sampling), ask)
 
-    def _lend(self, modules: Modules, ask: Callable[[DecodingProcess], _Result]) -> _Result:
+    def _lend(self, modules: Modules, ask: Callable[[DecodingProcess], _Result], lend: Lend | None = None) -> _Result:
         deaths = lost = 0
         while True:
-            with self._processes.lend(modules) as process:
+            with (lend or self._processes.lend)(modules) as process:
                 try:
                     return ask(process)
                 except NotBegunError as error:

@@ -65,6 +65,9 @@ class Request:
         packets_only: List its packets, and extract nothing; see `read_packet_list`.
         windows: The parts of the segment to sample from; empty for all of it.
         roughly: Whether the frames need not be exact; see `ExtractionRequest`.
+        fast_only: Whether to refuse rather than to decode the video from its beginning.
+        in_order: Whether to decode it from its beginning, and to keep it open for more such requests, which come
+            without its descriptor; None in place of a request ends them.
     """
 
     size_bytes: int
@@ -80,6 +83,8 @@ class Request:
     packets_only: bool = False
     windows: Windows = ()
     roughly: bool = False
+    fast_only: bool = False
+    in_order: bool = False
 
 
 def clip(text: str) -> str:

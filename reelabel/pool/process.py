@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import socket
@@ -72,14 +73,17 @@ class DecodingProcess:
         videos: Number of requests so far.
         missing: Protections that it lacks; known once it is ready.
         is_ready: Whether it has become ready.
+        is_in_order: Whether it has a video open for more requests in order.
     """
+
+    _watch: _Watch
 
     def __init__(self, setup: Setup) -> None:
         """Start the process, which takes a second to become ready."""
         self.modules = frozenset(setup.modules)
         self.videos = 0
         self.missing: tuple[str, ...] = ()
-        self.is_ready = False
+        self.is_ready = self.is_in_order = False
         self._is_done = True
         self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -126,7 +130,7 @@ class DecodingProcess:
     def ask(
         self, request: Request, descriptor: int | None, reader: RangeReader | None, limits: TimeLimits
     ) -> tuple[Frames | Facts | Packets, int]:
-        """Have a video decoded.
+        """Have a video decoded, or more of the one that is open; its limits are for all requests together.
 
         Args:
             request: What to extract.
@@ -144,14 +148,21 @@ class DecodingProcess:
             DecoderTimeoutError: It exceeded a limit.
             Exception: What it reports, or whatever `reader` met.
         """
-        self.videos += 1
-        self._is_done = False
-        self._begin(request, descriptor)
-        self._channel.watch = _Watch(self.pid, limits)
+        goes_on, self.is_in_order, self._is_done = self.is_in_order, False, False
+        if goes_on:
+            self._begin(request, None)
+            self._watch.resume()
+        else:
+            self.videos += 1
+            self._begin(request, descriptor)
+            self._watch = _Watch(self.pid, limits)
+        self._channel.watch = self._watch
         wanted = Facts if request.facts_only else Packets if request.packets_only else Frames
         while True:
             answer, frames = self._receive()
             if isinstance(answer, wanted) and frames is not None:
+                self._watch.pause()
+                self.is_in_order = request.in_order
                 return answer, frames
             _close(frames)
             if isinstance(answer, Reads) and reader:
@@ -168,6 +179,14 @@ class DecodingProcess:
     def accept(self) -> None:
         """Note that the answer to the last request was valid."""
         self._is_done = True
+
+    def end_order(self) -> None:
+        """Have it close the video that is open for more requests."""
+        self.is_in_order, self._is_done = False, False
+        self._channel.watch = _until(time.monotonic() + _BEGIN_S)
+        with suppress(ProcessDiedError, NotBegunError):  # it is not sound, then
+            self._channel.send(pickle.dumps(None))
+            self._is_done = True
 
     def is_sound(self) -> bool:
         """Return whether it lives, and has answered the last request with a valid answer and nothing more."""
@@ -279,7 +298,16 @@ class _Watch:
         self._limits = limits
         self._cores = len(os.sched_getaffinity(0))
         self._deadline_s = time.monotonic() + limits.timeout_s + limits.reading_s
+        self._paused_s = math.inf
         self._spent_s = self._spent()
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        self._paused_s = time.monotonic()
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._deadline_s += time.monotonic() - self._paused_s
 
     def __call__(self) -> float:
         """Return when to look again: no limit can be reached sooner.

@@ -103,6 +103,7 @@ def _extract(
         frames=len(times) if index.is_whole else None,
         keyframe_pts=index.keyframe_pts,
         first_pts=index.first_pts,
+        last_pts=times[-1] if index.is_whole else None,
     )
     size = (video.stream.codec_context.width, video.stream.codec_context.height)
     with closing(decode_chosen(opened, infos, timeline, request)) as frames:

@@ -47,7 +47,9 @@ def _extract_by_packets(request: ExtractionRequest) -> SampledFrames:
     unique = dict.fromkeys(choice.positions)
     infos = [FrameInfo(times[position], position, is_keyframe=position in are_key) for position in unique]
     pts = [times[position] for position in keyframes]
-    summary = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
+    summary = IndexSummary(
+        keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0], last_pts=times[-1]
+    )
     reopen = partial(open_video, request.source, request.limits, strictly=True)
     with (
         reopen() as opened,

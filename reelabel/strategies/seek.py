@@ -48,7 +48,9 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
     infos = [
         FrameInfo(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)
     ]
-    summary = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
+    summary = IndexSummary(
+        keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0], last_pts=times[-1]
+    )
     # Reopened: demuxing to the end may have left state behind that a fresh demuxer would not have.
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames = ((info, _frame_at(*opened, info.pts, request.stats)) for info in infos)

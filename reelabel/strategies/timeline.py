@@ -10,65 +10,49 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.containers.demux import open_video
-from reelabel.containers.stream_properties import StreamProperties, frame_rate
-from reelabel.decode.assemble import IndexSummary, assemble_frames
+from reelabel.containers.stream_properties import frame_rate
+from reelabel.decode.assemble import assemble_frames
 from reelabel.errors import NoFramesError, SamplingRefusedError
-from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, deviations_s
 from reelabel.segment import lie_in_windows, select_segment
-from reelabel.strategies.linear import decode_at, scan_frames
-from reelabel.strategies.seek import list_packets, presentation_order
 from reelabel.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    from av.container import InputContainer
     from av.video.stream import VideoStream
 
     from reelabel.decode.assemble import ExtractionRequest
-    from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
+    from reelabel.strategies.linear import LinearVideo
 
 
 _NAMED = 60  # of each kind, so that a note stays within what a decoding process may say
 
 
-def extract_dense_linear(request: ExtractionRequest) -> SampledFrames:
-    """Decode the whole video twice: once to list its frames, once to keep the chosen ones.
+def extract_dense_linear(request: ExtractionRequest, video: LinearVideo) -> SampledFrames:
+    """Extract what a dense sampler chooses of a video that is decoded from its beginning.
 
     Raises:
         VideoError: As `extract_keyframes` does.
     """
-    with open_video(request.source, request.limits) as opened:
-        shown = scan_frames(*opened, request.limits)
-    request.stats.frames += 2 * len(shown)
-    with open_video(request.source, request.limits) as (container, stream):
-        announced = _announced_pts(container, stream, request.limits)
-        if announced is None:
-            choice, note = choose_positions(request, [info.pts for info in shown], stream), ""
-        else:
-            wanted, decoded = choose_positions(request, announced, stream), [info.pts or 0 for info in shown]
-            recovers = request.sampling.frame_recovery is not False
-            choice, note = _map_to_decoded(wanted, announced, decoded, recovers=recovers)
-    infos = {position: shown[position] for position in choice.positions}
-    pts = [info.pts for info in shown if info.is_keyframe]
-    summary = IndexSummary(
-        keyframes=len(pts), frames=len(shown), keyframe_pts=pts, first_pts=shown[0].pts if shown else None
+    stream = video.opened[1]
+    if video.announced is None:
+        choice, note = choose_positions(request, video.pts, stream), ""
+    else:
+        wanted, decoded = choose_positions(request, video.announced, stream), [pts or 0 for pts in video.pts]
+        recovers = request.sampling.frame_recovery is not False
+        choice, note = _map_to_decoded(wanted, video.announced, decoded, recovers=recovers)
+    frames = video.take({position: video.shown[position] for position in choice.positions})
+    got = assemble_frames(
+        request, video.describe, chosen=choice.positions, frames=frames, summary=video.summary, method="linear"
     )
-    with open_video(request.source, request.limits) as opened:
-        frames, describe = decode_at(*opened, infos, request.limits), partial(StreamProperties.of, *opened)
-        got = assemble_frames(
-            request, describe, chosen=choice.positions, frames=frames, summary=summary, method="linear"
-        )
     return replace(choice.measured(got), reason=note)
 
 
@@ -152,13 +136,6 @@ def _segment_positions(
     if not numbers.size:
         raise SamplingRefusedError("No frame of the video lies in the wanted windows.")
     return numbers
-
-
-def _announced_pts(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:
-    try:
-        return presentation_order(list_packets(container, stream, limits))[0]
-    except FastPathUnavailableError:
-        return None
 
 
 def _map_to_decoded(

@@ -17,34 +17,38 @@ if TYPE_CHECKING:
 
 # What of a video is decoded at once, whatever its length.
 PIECE_BYTES = 128 * 1024**2
-_MAX_FRAMES = 512  # of one sampling
+_MAX_FRAMES = 512  # of one sampling, which takes no more
 _CHANNELS = 3
 # A piece ends before the next one begins, as the ends of segments are inclusive.
 _BEFORE_S = 1e-3
 
 
-def cut_pieces(segment: Segment, length_s: float, spec: EmbeddingSpec, *, frame_pixels: int) -> Iterator[Piece]:
+def first_chunk(segment: Segment, spec: EmbeddingSpec) -> Piece:
+    """Return the first chunk of a video of unknown length, as a piece: whatever follows, it has the frames of one."""
+    end_s = (segment.start_s or 0.0) + spec.seconds_per_chunk - _BEFORE_S
+    return Segment.of(segment.start_s, end_s if segment.end_s is None else min(segment.end_s, end_s)), 1
+
+
+def cut_pieces(
+    segment: Segment, length_s: float, spec: EmbeddingSpec, *, frame_pixels: int, first: int = 0
+) -> Iterator[Piece]:
     """Yield the pieces of a video, or of a segment of it, and how many chunks of frames to take of each.
 
-    Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. A video of
-    unknown length, or of one chunk, is one piece.
+    Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames.
 
     Args:
         segment: The segment.
-        length_s: Its length in seconds; 0 if unknown.
+        length_s: Its length in seconds.
         spec: How frames are chosen.
         frame_pixels: Maximum pixels of a frame.
+        first: Number of the first chunk.
     """
     most = most_chunks(spec, frame_pixels=frame_pixels)
-    if length_s <= 0:
-        yield segment, most
-        return
     start_s, chunk_s = segment.start_s or 0.0, spec.seconds_per_chunk
     chunks = cut_chunks(length_s, chunk_s=chunk_s, start_s=start_s)
     whole = len(chunks) if chunks[-1].duration_s >= chunk_s - _BEFORE_S else len(chunks) - 1
-    counts = [min(most, whole - first) for first in range(0, whole, most)]
-    counts += [1] if whole < len(chunks) else []
-    first = 0
+    counts = [min(most, whole - at) for at in range(first, whole, most)]
+    counts += [1] if max(first, whole) < len(chunks) else []
     for count in counts:
         is_last = first + count == len(chunks)
         end_s = segment.end_s if is_last else chunks[first + count - 1].end_s - _BEFORE_S
@@ -53,7 +57,6 @@ def cut_pieces(segment: Segment, length_s: float, spec: EmbeddingSpec, *, frame_
         first += count
 
 
-def most_chunks(spec: EmbeddingSpec, *, frame_pixels: int, pieces: int = 1) -> int:
-    """Return the most chunks whose frames are taken at once, of so many pieces together."""
-    frames = min(_MAX_FRAMES, pieces * PIECE_BYTES // (_CHANNELS * frame_pixels))
-    return max(1, frames // spec.frames_per_chunk)
+def most_chunks(spec: EmbeddingSpec, *, frame_pixels: int) -> int:
+    """Return the most chunks whose frames are taken at once."""
+    return max(1, min(_MAX_FRAMES, PIECE_BYTES // (_CHANNELS * frame_pixels)) // spec.frames_per_chunk)

@@ -30,7 +30,7 @@ from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
 from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
-from tasks.embedding.pieces import cut_pieces, most_chunks
+from tasks.embedding.pieces import cut_pieces, first_chunk, most_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,11 +51,6 @@ if TYPE_CHECKING:
 _MS = 1000
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
-_LINEAR, _WHOLE_PIECES = "linear", 4
-_AS_ONE = (
-    "it can only be decoded from its beginning, so its frames are chosen at once: {frames:,} in {chunks:,} chunks, not "
-    "{wanted:,} in each; remuxed as MP4 (ffmpeg -i IN -c copy OUT.mp4), it has all of them"
-)
 _CUT = "cut short"  # in the note of a file whose last bytes are missing
 
 
@@ -185,10 +180,8 @@ class VideoEmbedder:
                 raise
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
-        length_s = self._length_s(info, identity.segment)
-        pieces = [*cut_pieces(identity.segment, length_s, self.spec, frame_pixels=self.frame_pixels)]
-        taken = self._take_pieces(info, pieces)
-        embeddings = taken.joined(identity.segment.start_s or 0.0, length_s)
+        taken = self._take(info, identity.segment)
+        embeddings = taken.joined(identity.segment.start_s or 0.0)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
         if refused:
@@ -204,24 +197,27 @@ class VideoEmbedder:
             cost=replace(taken.cost, cache_write_ms=taken.cost.cache_write_ms + write_ms),
         )
 
-    def _take_pieces(self, info: ObjectInfo, pieces: Sequence[Piece]) -> _Taken:
-        """Embed the frames of a video piece by piece, and fetch it only once if it is fetched as a whole.
+    def _take(self, info: ObjectInfo, segment: Segment) -> _Taken:
+        """Embed the frames of a video, or of a segment of it, piece by piece.
 
-        A video that has to be decoded from its beginning for each piece is decoded as one, with as many frames as
-        memory and a sampler allow.
+        A video that is fetched as a whole is fetched once for all pieces, and one that is decoded from its beginning is
+        decoded in one pass.
         """
-        taken, whole = _Taken(), Segment.of(pieces[0][0].start_s, pieces[-1][0].end_s)
-        with temporary_folder("video") as folder:
-            copies = DownloadCache(folder=folder) if len(pieces) > 1 else self.extractor.copies
-            take = partial(self._extract, replace(self.extractor, copies=copies), info)
-            self._add(take(*pieces[0]), taken)
-            if len(pieces) > 1 and taken.method == _LINEAR:
-                chunks, taken = sum(count for _, count in pieces), _Taken(cost=taken.cost)
-                most = most_chunks(self.spec, frame_pixels=self.frame_pixels, pieces=_WHOLE_PIECES)
-                self._add(take(whole, most), taken)
-                if (wanted := self.spec.frames_per_chunk) * chunks > (frames := len(taken.pts_ms[0])):
-                    taken.notes[_AS_ONE.format(frames=frames, chunks=chunks, wanted=wanted)] = None
-                return taken
+        stated_s = self._stated_s(info)
+        taken = _Taken(length_s=_length_s(stated_s, segment))
+        cut = partial(cut_pieces, segment, spec=self.spec, frame_pixels=self.frame_pixels)
+        pieces = [*cut(taken.length_s)] if stated_s else [first_chunk(segment, self.spec)]
+        if stated_s and len(pieces) == 1:
+            self._add(self._extract(self.extractor, info, *pieces[0]), taken)
+            return taken
+        with temporary_folder("video") as folder, closing(self.extractor.pool.in_pieces(length_s=stated_s)) as decoder:
+            extractor = replace(self.extractor, copies=DownloadCache(folder=folder), pieces=decoder)
+            take = partial(self._extract, extractor, info)
+            first = take(*pieces[0])
+            self._add(first, taken)
+            if not stated_s:
+                taken.length_s = _length_s(first.file.duration_s, segment)
+                pieces += cut(taken.length_s, first=1) if taken.length_s else [self._rest(pieces[0], segment)]
             # The next piece is decoded while the towers work on one.
             with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:
                 for piece in rest:
@@ -231,16 +227,17 @@ class VideoEmbedder:
                         self._add(piece, taken)
         return taken
 
-    def _length_s(self, info: ObjectInfo, segment: Segment) -> float:
-        """Return how long a video, or a segment of it, says it is; 0 if it does not."""
+    def _rest(self, first: Piece, segment: Segment) -> Piece:
+        """Return what follows the first chunk of a video whose length is known from nothing."""
+        start_s = (first[0].start_s or 0.0) + self.spec.seconds_per_chunk
+        return Segment.of(start_s, segment.end_s), most_chunks(self.spec, frame_pixels=self.frame_pixels)
+
+    def _stated_s(self, info: ObjectInfo) -> float:
+        """Return how long a video says it is; 0 if it does not."""
         facts = self.reader.look(info.uri, info).facts
-        length_s = facts.duration_s
-        if length_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
-            length_s = float(facts.times_ms[-1] - (facts.first_ms or 0)) / _MS
-        if length_s <= 0:
-            return 0.0
-        end_s = length_s if segment.end_s is None else min(segment.end_s, length_s)
-        return max(0.0, end_s - (segment.start_s or 0.0))
+        if facts.duration_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
+            return float(facts.times_ms[-1] - (facts.first_ms or 0)) / _MS
+        return max(0.0, facts.duration_s)
 
     def _extract(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int) -> _Frames:
         sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)
@@ -268,6 +265,12 @@ class _End:
     why: str
 
 
+def _length_s(stated_s: float, segment: Segment) -> float:
+    """Return how long a segment of a video is that says how long it is."""
+    end_s = stated_s if segment.end_s is None else min(segment.end_s, stated_s)
+    return max(0.0, end_s - (segment.start_s or 0.0))
+
+
 def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Piece]) -> Iterator[_Frames | _End]:
     """Yield the frames of pieces, up to the first one without."""
     for segment, chunks in pieces:
@@ -286,6 +289,8 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _
         try:
             file = extractor.cache.read(video.identity)
             if file.is_packed:
+                if extractor.pieces:
+                    extractor.pieces.close()  # who waits for a process must not keep one
                 file = decode_frame_file(with_pixels(file, extractor.pool, extractor.limits))
             return _Frames(segment, video, file, (time.perf_counter() - started) * 1e3)
         except (FrameFileError, ObjectMissingError) as error:
@@ -307,6 +312,7 @@ class _Taken:
     method: str = ""
     cost: DescriptionCost = field(default_factory=DescriptionCost)
     first_ms: int | None = None
+    length_s: float = 0.0
     is_cut: bool = False
 
     def add(self, piece: _Frames, embedded: EmbeddedFrames) -> None:
@@ -345,7 +351,7 @@ class _Taken:
         self.is_cut = True
         self.notes[f"no frames from {start_s:g} s on: {why.rstrip('.')}"] = None
 
-    def joined(self, start_s: float, length_s: float) -> Embeddings:
+    def joined(self, start_s: float) -> Embeddings:
         """Return the embeddings of the whole video, or segment."""
         pts_ms = np.concatenate(self.pts_ms)
         shown_s = max(0.0, float(pts_ms[-1]) / _MS - start_s)
@@ -353,6 +359,6 @@ class _Taken:
             vectors=np.concatenate(self.vectors),
             pts_ms=pts_ms,
             first_ms=self.first_ms or 0,
-            duration_s=shown_s if self.is_cut or length_s <= 0 else length_s,
+            duration_s=shown_s if self.is_cut or self.length_s <= 0 else self.length_s,
             note="; ".join(self.notes),
         )

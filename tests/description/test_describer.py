@@ -39,10 +39,10 @@ SPEC = DescribeSpec(
 RGB = {"red": (200, 10, 10), "green": (10, 200, 10), "blue": (10, 10, 200), "white": (255, 255, 255)}
 
 
-def film(path, *scenes, **options):
-    """Write scenes, each a colour and seconds, as a video."""
+def film(path, *scenes, fps=FPS, **options):
+    """Write scenes, each a colour and seconds at `FPS`, as a video."""
     with av.open(str(path), "w", options=options) as container:
-        stream = container.add_stream("libx264", rate=FPS, options={"g": str(FPS), "bf": "0", "crf": "10"})
+        stream = container.add_stream("libx264", rate=fps, options={"g": str(FPS), "bf": "0", "crf": "10"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         for colour, seconds in scenes:
             for _ in range(round(seconds * FPS)):
@@ -218,22 +218,35 @@ def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, to
     assert pieces.cost.frames_decoded <= 25 * FPS + 50
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "ts"])
-def test_a_video_that_decodes_only_from_its_beginning_is_decoded_as_one_piece(
-    describer_of, towers, tmp_path, monkeypatch, suffix
+@pytest.mark.parametrize(
+    ("suffix", "fps"),
+    [
+        pytest.param("mp4", FPS, id="damaged"),
+        pytest.param("ts", FPS, id="MPEG-TS"),
+        pytest.param("h264", 25, id="raw, which has 25 frames a second and no length"),
+    ],
+)
+def test_a_video_that_decodes_only_from_its_beginning_has_the_frames_of_an_indexed_one(
+    describer_of, towers, tmp_path, monkeypatch, suffix, fps
 ):
-    clip = film(tmp_path / f"a.{suffix}", ("red", 10), ("green", 10), ("blue", 5))
+    slower = fps / FPS  # of which the raw stream says nothing
+    scenes = [("red", 10 * slower), ("green", 10 * slower), ("blue", 5 * slower)]
+    indexed = describer_of().describe(job(film(tmp_path / "indexed.mp4", *scenes, fps=fps)), 0)
+    clip = film(tmp_path / f"a.{suffix}", *scenes)
     if suffix == "mp4":
         blank_packet(clip, 3)
     monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
+    towers.requests.clear()
 
-    found = describer_of().describe(job(clip), 0)
+    describer = describer_of()
+    cost = describer.embedder.embed(job(clip)).cost
+    found = describer.describe(job(clip), 0)
 
-    assert towers.requests == [[8], [32]]
-    assert found.frames == 32
-    assert "it can only be decoded from its beginning" in found.decode_note
-    assert "32 in 13 chunks, not 4 in each; remuxed as MP4" in found.decode_note
-    assert [part.tags[0].text for part in found.description.chunks] == ["red"] * 5 + ["green"] * 5 + ["blue"] * 3
+    assert sum(sum(request) for request in towers.requests) == found.frames == 52
+    assert found.description.chunks == indexed.description.chunks
+    assert found.duration_s == indexed.duration_s == 25
+    assert cost.frames_decoded <= 2 * 25 * fps + 8  # of the attempt on a damaged GOP
+    assert cost.bytes_fetched == clip.stat().st_size
 
 
 def test_a_remote_video_that_is_fetched_whole_is_fetched_once_whatever_the_number_of_its_pieces(

@@ -141,7 +141,7 @@ def test_frames_before_the_first_keyframe_count_in_a_remote_video_and_its_frame_
         pytest.param("clip.mp4", Sampling(num_frames=16), 4, id="each keyframe once"),
         pytest.param("clip.mp4", Sampling(sampler="uniform", num_frames=2), 13, id="the GOPs of the picks"),
         pytest.param("clip.mp4", Sampling(sampler="uniform", num_frames=48), 48, id="every frame"),
-        pytest.param("clip.ts", Sampling(num_frames=3), 96, id="the whole video, twice"),
+        pytest.param("clip.ts", Sampling(num_frames=3), 48 + 37, id="the whole video, and up to the last pick"),
     ],
 )
 def test_decoded_keyframes_are_counted(make_clip, name, sampling, decoded):
