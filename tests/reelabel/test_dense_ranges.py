@@ -1,5 +1,7 @@
 """Frames between keyframes of a remote video are the file's own, at the bytes of the GOPs that hold them."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.video_file import open_video_file
+from reelabel.strategies.linear import LinearVideo
 from reelabel.strategies.timeline import extract_dense_linear
 from tests.clips import write_clip
 
@@ -67,8 +70,9 @@ def by_ranges(path, sampling, segment=WHOLE, **wanted):
 
 
 def linearly(path, sampling, segment=WHOLE):
-    with open_video_file(path) as file:
-        return extract_dense_linear(ExtractionRequest(source=file, sampling=sampling, limits=LIMITS, segment=segment))
+    with open_video_file(path) as file, closing(LinearVideo(file, LIMITS)) as video:
+        request = ExtractionRequest(source=file, sampling=sampling, limits=LIMITS, segment=segment)
+        return extract_dense_linear(request, video)
 
 
 def require_same(got, whole, names):
