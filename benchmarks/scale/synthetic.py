@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -18,10 +19,10 @@ from tasks.results.runs import open_run
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from sqlalchemy import TextClause
+    from sqlalchemy import Connection, TextClause
 
     from infra.settings import DatabaseSettings
     from tasks.domain import Spec
@@ -48,6 +49,14 @@ RUN = RunKey(
 )
 _VERSIONS = '{"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"}'
 _TABLES = "reelabel.result, reelabel.failure, reelabel.description, reelabel.description_chunk"
+_KEYS = text(
+    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
+    " WHERE conrelid = ANY(CAST(:tables AS regclass[])) AND contype IN ('f', 'p') ORDER BY contype"
+)
+_INDEXES = text(
+    "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
+    " WHERE indrelid = ANY(CAST(:tables AS regclass[])) AND NOT indisprimary"
+)
 _CHUNK_ROWS = 500_000
 # Coprime to the usual numbers of rows, so that the two jobs of a video are far apart.
 _STEP = 7_368_787
@@ -134,22 +143,49 @@ def fill_descriptions(settings: DatabaseSettings, jobs: JobTable) -> dict[str, i
         Counts that an audit must find.
     """
     described = {"versions": _VERSIONS, "tags": f"[{_TAGS}]"}
-    _fill(settings, jobs, DESCRIBE_SPEC, (_DESCRIBED, described), (_CHUNKS, {}), (_FAILED, {}), (_ORPHANED, {}))
+    statements = (_DESCRIBED, described), (_CHUNKS, {}), (_FAILED, {}), (_ORPHANED, {})
+    _fill(settings, jobs, DESCRIBE_SPEC, *statements, in_bulk=("reelabel.description", "reelabel.description_chunk"))
     return _expected(jobs)
 
 
 def _fill(
-    settings: DatabaseSettings, jobs: JobTable, spec: Spec, *statements: tuple[TextClause, dict[str, str]]
+    settings: DatabaseSettings,
+    jobs: JobTable,
+    spec: Spec,
+    *statements: tuple[TextClause, dict[str, str]],
+    in_bulk: Sequence[str] = (),
 ) -> None:
     key = {"dataset": DATASET, "spec_id": spec.spec_id, "run_id": RUN.run_id}
     engine = connect(settings)
-    with temp_job_table(engine, jobs.parts()) as connection:
+    with (
+        temp_job_table(engine, jobs.parts()) as connection,
+        _in_bulk(connection, in_bulk) if in_bulk else nullcontext(),
+    ):
         for statement, values in statements:
             connection.execute(statement, key | values)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         # Autovacuum would do so within a minute.
         connection.execute(text(f"VACUUM ANALYZE {_TABLES}"))
     engine.dispose()
+
+
+@contextmanager
+def _in_bulk(connection: Connection, tables: Sequence[str]) -> Iterator[None]:
+    """Fill tables that are only read afterwards: without their keys and indexes, which are made at last, and a log."""
+    keys = connection.execute(_KEYS, {"tables": list(tables)}).all()
+    indexes = connection.execute(_INDEXES, {"tables": list(tables)}).all()
+    connection.execute(text("SET LOCAL maintenance_work_mem = '512MB'"))
+    for table, name, _ in keys:  # foreign ones first
+        connection.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT {name}"))
+    for name, _ in indexes:
+        connection.execute(text(f"DROP INDEX {name}"))
+    for table in tables:
+        connection.execute(text(f"ALTER TABLE {table} SET UNLOGGED"))
+    yield
+    for table, name, definition in reversed(keys):
+        connection.execute(text(f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}"))
+    for _, definition in indexes:
+        connection.execute(text(definition))
 
 
 def _expected(jobs: JobTable) -> dict[str, int]:
