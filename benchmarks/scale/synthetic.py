@@ -143,8 +143,16 @@ def fill_descriptions(settings: DatabaseSettings, jobs: JobTable) -> dict[str, i
         Counts that an audit must find.
     """
     described = {"versions": _VERSIONS, "tags": f"[{_TAGS}]"}
-    statements = (_DESCRIBED, described), (_CHUNKS, {}), (_FAILED, {}), (_ORPHANED, {})
-    _fill(settings, jobs, DESCRIBE_SPEC, *statements, in_bulk=("reelabel.description", "reelabel.description_chunk"))
+    _fill(
+        settings,
+        jobs,
+        DESCRIBE_SPEC,
+        (_DESCRIBED, described),
+        (_CHUNKS, {}),
+        (_FAILED, {}),
+        (_ORPHANED, {}),
+        in_bulk=("reelabel.description", "reelabel.description_chunk"),
+    )
     return _expected(jobs)
 
 
