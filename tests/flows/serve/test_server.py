@@ -112,14 +112,27 @@ def test_a_client_that_vanishes_frees_its_place_long_before_its_work_would_have_
 
 def test_a_thousand_connections_that_say_nothing_are_closed_and_disturb_nobody(client, served):
     silent = [connect(served) for _ in range(1000)]
-    slow = connect(served)
+    slow, slow_again, refused = (connect(served) for _ in range(3))
     slow.sendall(b"GET /health HT")
+    slow_again.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /health HT")
+    refused.sendall(b"POST /health HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\nhalf a body")
 
     assert client.get("/health").status_code == 200
     assert client.post("/sleep", json={}).status_code == 200
     assert [each.recv(1) for each in (silent[0], silent[-1], slow)] == [b"", b"", b""]
-    for each in (*silent, slow):
+    assert answer_of(slow_again).startswith(b"HTTP/1.1 200 ")
+    assert answer_of(refused).startswith(b"HTTP/1.1 405 ")
+    for each in (*silent, slow, slow_again, refused):
         each.close()
+
+
+def test_a_head_without_end_is_refused(client, served):
+    with connect(served) as sender:
+        sender.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            sender.sendall(b"x" * 64 * 1024**2)
+
+    assert client.get("/health").status_code == 200
 
 
 def test_an_upload_is_read_and_removed(client, served):

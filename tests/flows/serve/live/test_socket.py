@@ -57,7 +57,9 @@ def speaking_url():
 @contextmanager
 def served(model, info, *, stop_timeout_s=30, **options):
     settings = Settings(
-        serve=ServeSettings(port=0, token=SecretStr(TOKEN), origins=(ORIGIN,), stop_timeout_s=stop_timeout_s),
+        serve=ServeSettings(
+            port=0, token=SecretStr(TOKEN), origins=(ORIGIN,), idle_timeout_s=2, stop_timeout_s=stop_timeout_s
+        ),
         live=LiveSettings(max_sessions=6, config_timeout_s=2, resume_s=30),
     )
     with ExitStack() as stack:
@@ -197,6 +199,35 @@ def test_events_that_are_no_longer_kept_are_told_as_lost(url, monkeypatch):
         assert "no longer kept" in again.last("session.notice")["message"]
         assert [event["seq"] for event in again.events][:2] == [18, 19]
         again.end()
+
+
+def test_a_client_that_pings_and_does_not_read_is_left(url, monkeypatch):
+    monkeypatch.setattr("flows.serve.connections._MOST_UNREAD_BYTES", 65_536)
+    config, pings = _masked(0x81, b'{"type": "session.config"}'), 1000 * _masked(0x89, b"p" * 125)
+
+    def shout():
+        with socket.create_connection(_address(url), timeout=60) as deaf:
+            deaf.sendall(_HANDSHAKE)
+            assert b" 101 " in deaf.recv(4096)
+            deaf.sendall(config)
+            for _ in range(500):  # 65 MB
+                deaf.sendall(pings)
+
+    with pytest.raises(OSError, match=r"reset|pipe"):
+        shout()
+
+
+def _masked(kind, data):
+    return struct.pack("!BB4s", kind, 0x80 | len(data), b"\0" * 4) + data
+
+
+def test_a_handshake_that_its_parser_does_not_take_holds_no_connection(url):
+    mores = ["X: " + "x" * 9000, "\r\n".join(f"X-{number}: x" for number in range(200))]
+    with ExitStack() as stack:
+        asking = [stack.enter_context(socket.create_connection(_address(url), timeout=60)) for _ in mores]
+        for one, more in zip(asking, mores, strict=True):
+            one.sendall(_HANDSHAKE.removesuffix(b"\r\n") + more.encode() + b"\r\n\r\n")
+        assert [one.recv(4096) for one in asking] == [b"", b""]
 
 
 def test_half_a_message_does_not_hold_a_connection(url):
