@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+# A JSON text of more parts, or with more faults, would take seconds and gigabytes to check, or to describe.
+_MAX_COMMAS, _MAX_FAULTS = 100_000, 100
 # By the type of the fault, or by its first word. https://docs.pydantic.dev/latest/errors/validation_errors/
 _DESCRIBED = "described"
 _CLAUSES = {
@@ -62,6 +64,18 @@ def describe_fault(fault: ErrorDetails, clauses: Mapping[str, str] | None = None
         return str(context["error"])
     known = _CLAUSES | dict(clauses or {})
     return known.get(kind, known.get(kind.split("_")[0], "is not valid")).format_map(context)
+
+
+def too_intricate(text: str | bytes) -> str | None:
+    """Return a clause on why a JSON text from elsewhere should not be validated; None if it can be."""
+    commas = text.count(",") if isinstance(text, str) else text.count(b",")
+    return f"has {commas:,} commas; {_MAX_COMMAS:,} are allowed" if commas > _MAX_COMMAS else None
+
+
+def too_many_faults(error: ValidationError) -> str | None:
+    """Return a clause on faults that are too many to be named; None if they can be."""
+    count = error.error_count()
+    return f"has {count:,} faults, too many to name" if count > _MAX_FAULTS else None
 
 
 def first_fault(error: ValidationError) -> tuple[str, object, str]:

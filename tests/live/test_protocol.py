@@ -73,6 +73,12 @@ def test_old_names_mean_the_new_ones():
         ('{"type": "video.query", "text": "a", "choices": ["b"]}', "choices must have at least 2 entries"),
         ('{"type": "video.query", "text": "a", "choices": ["b", "b"]}', "choices must differ"),
         ('{"type": "session.resume", "session_id": "a"}', "resume_token is required"),
+        # What would take seconds and gigabytes to check, or to describe.
+        (json.dumps({"type": "ping", "a": [1] * 100_001}), "100,001 commas"),
+        (json.dumps({"type": "ping"} | {str(key): 1 for key in range(101)}), "101 faults"),
+        (json.dumps({"type": "session.config", "sampling_params_list": [{}] + [1] * 99}), "sampling_params_list.1."),
+        (json.dumps({"type": "session.config", "sampling_params_list": [{}] * 99}), "at most 64"),
+        (json.dumps({"type": "video.query", "text": "?", "choices": ["a"] + [1] * 99}), "choices.1 must be text"),
     ],
 )
 def test_what_is_wrong_with_a_message_is_named(message, says):

@@ -15,6 +15,7 @@ from python_multipart.multipart import parse_options_header
 
 from flows.serve.refusals import RequestRefusedError, invalid_request
 from flows.serve.requests.uploads import too_large
+from reelabel.validation import too_intricate, too_many_faults
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -112,10 +113,22 @@ async def _read(request: Request, take: Callable[[bytes], int], *, idle_s: float
 
 
 def _validate(model: type[Asked], data: bytes) -> Asked:
+    if why := too_intricate(data):
+        raise _invalid(why)
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
+        if why := too_many_faults(error):
+            raise _invalid(why) from None
         raise invalid_request(error.errors()) from None
+
+
+def _invalid(why: str) -> RequestRefusedError:
+    return RequestRefusedError(
+        f"The body {why}; /openapi.json says what it takes.",
+        code="invalid_request",
+        status=HTTPStatus.UNPROCESSABLE_ENTITY,
+    )
 
 
 class _Json(bytearray):

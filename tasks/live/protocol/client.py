@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from reelabel.validation import describe_fault
+from reelabel.validation import describe_fault, too_intricate, too_many_faults
 from reelabel.wording import printable
 from tasks.live.protocol.refusal import MessageRefusedError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 MAX_CHOICES = 64
+MAX_STAGES = 64
 MAX_TEXT = 20_000  # characters of a question or a system prompt
 MAX_ID = 200
 _MAX_NAMED = 80  # characters of a client's own words that a refusal quotes
@@ -83,7 +84,11 @@ class SessionConfig(_Message):
     ] = None
     sampling_params_list: Annotated[
         tuple[Sampling | dict[str, Any], ...] | None,
-        Field(description="The first entry is `sampling`; others, of stages that speak, are ignored."),
+        Field(
+            max_length=MAX_STAGES,
+            fail_fast=True,
+            description="The first entry is `sampling`; others, of stages that speak, are ignored.",
+        ),
     ] = None
     window: Annotated[
         int | None,
@@ -210,6 +215,7 @@ class VideoQuery(_Message):
         Field(
             min_length=2,
             max_length=MAX_CHOICES,
+            fail_fast=True,
             description="The choices, one of which a single token selects; null for an answer in words.",
         ),
     ] = None
@@ -255,6 +261,8 @@ def parse_message(text: str | bytes) -> ClientMessage:
     Raises:
         MessageRefusedError: It is no message; the sentence names what is wrong.
     """
+    if why := too_intricate(text):
+        raise MessageRefusedError(f"The message {why}.", code="invalid_message")
     try:
         return CLIENT_MESSAGES.validate_json(text)
     except ValidationError as error:
@@ -274,6 +282,8 @@ def decode_base64(data: str, *, what: str) -> bytes:
 
 
 def _describe(error: ValidationError) -> str:
+    if why := too_many_faults(error):
+        return f"The message {why}; check it against the JSON Schema of the protocol."
     fault = error.errors(include_url=False)[0]
     kind, context = fault["type"], fault.get("ctx", {})
     known = "session.config, session.resume, video.frame, audio.chunk, video.query, video.done, session.stats, ping"

@@ -78,6 +78,8 @@ def test_a_form_as_ordinary_clients_send_it(client):
         pytest.param({"json": [1]}, 422, "invalid_request", "must be a group of options", id="a list"),
         pytest.param({"content": b"{"}, 422, "invalid_request", "not valid JSON", id="half JSON"),
         pytest.param({"content": b"\xff"}, 422, "invalid_request", "not valid JSON", id="not UTF-8"),
+        pytest.param({"json": {str(key): 1 for key in range(101)}}, 422, "invalid_request", "102 faults", id="faults"),
+        pytest.param({"content": b"[%s" % (b"1," * 100_001)}, 422, "invalid_request", "100,001 commas", id="commas"),
         pytest.param({"content": b" " * (17 * 1024**2)}, 413, "body_too_large", "upload", id="too much JSON"),
         pytest.param({"data": {"name": "a"}}, 415, "unsupported_media_type", "multipart", id="a form of old"),
         pytest.param(form(ASKED), 400, "invalid_form", "video is missing", id="no video"),
