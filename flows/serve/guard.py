@@ -92,10 +92,12 @@ class Guard:
         if self._settings.token is None:
             return True
         expected = self._settings.token.get_secret_value().encode()
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, _, told = headers.get("authorization", "").partition(" ")
+        given = told.strip().encode("latin-1")  # as Starlette has decoded it
         if scope["type"] == "websocket" and not given:  # a browser's WebSocket cannot set headers
-            scheme, given = "bearer", parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), expected)
+            [told, *_] = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
+            scheme, given = "bearer", told.encode()
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
 
 
 def _name_in(uri: str) -> str | None:

@@ -3,6 +3,7 @@
 import pickle
 from contextlib import ExitStack
 from http import HTTPStatus
+from urllib.parse import quote
 
 import pytest
 from fastapi import APIRouter, WebSocket
@@ -110,6 +111,16 @@ def test_a_token_is_asked_for_if_there_is_one(client_of, headers, status):
 
     assert client.get("/metrics", headers=headers).status_code == status
     assert client.get("/health").status_code == 200
+
+
+def test_a_token_of_other_letters_is_taken_as_its_bytes(client_of):
+    token = "schlüssel-für-alle"
+    client = client_of(token=SecretStr(token))
+
+    assert client.get("/metrics", headers={"authorization": f"Bearer {token}".encode()}).status_code == 200
+    with client.websocket_connect(f"/echo?token={quote(token)}") as socket:
+        socket.send_text("here")
+        assert socket.receive_text() == "here"
 
 
 @pytest.mark.parametrize(
