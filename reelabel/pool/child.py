@@ -1,6 +1,6 @@
-"""A decoding process: started by `reelabel.pool.process`, it decodes one video after another.
+"""A decoding process: forked by `reelabel.pool.fork_server_main`, it decodes one video after another.
 
-Everything that it will need is imported, and has been used once, before the first video. From then on, it can open
+Everything that it will need is imported, and has been used once, before it is forked. From then on, it can open
 no file and no connection, and start no program: videos reach it as open descriptors, or as ranges that the pool reads
 for it. It ends when the pool closes its end of the socket.
 """
@@ -57,8 +57,7 @@ def say(connection: socket.socket, answer: Answer, descriptor: int | None = None
 def _start(connection: socket.socket) -> None:
     setup: Setup = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
     try:
-        _import(setup)
-        warm_up()
+        prepare(setup)
         os.dup2(_STDIN, _STDERR)  # nothing that a video says is kept
         missing = lock_down(setup.sandbox, memory_bytes=setup.memory_bytes, threads=setup.threads, die_with_parent=True)
     except Exception as error:  # noqa: BLE001 - the pool tells its user
@@ -67,12 +66,14 @@ def _start(connection: socket.socket) -> None:
     say(connection, Ready(missing=missing))
 
 
-def _import(setup: Setup) -> None:
+def prepare(setup: Setup) -> None:
+    """Import what processes with this setup need, and use it once; again, this does nothing."""
     if setup.main:
         importlib.import_module("multiprocessing.spawn").prepare(setup.main)
     for module in setup.modules:
         importlib.import_module(module)
     load_installed()
+    warm_up()
 
 
 def _serve(connection: socket.socket) -> None:

@@ -6,8 +6,6 @@ import math
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING
 from reelabel.errors import ConfigurationError, DecoderTimeoutError
 from reelabel.fast_path import as_video_errors
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
+from reelabel.pool.fork_server import last_line
 from reelabel.pool.messages import (
     OUT_OF_MEMORY,
     Begun,
@@ -34,18 +33,12 @@ from reelabel.pool.wire import NOT_READ, READ, Channel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reelabel.pool.messages import Answer, Request, Setup
+    from reelabel.pool.fork_server import ForkServer
+    from reelabel.pool.messages import Answer, Request
     from reelabel.pool.reading import RangeReader
 
-CHILD_MODULE = "reelabel.pool.child"
-_BOOT = "import sys; sys.path[:] = sys.argv[2:]; from {module} import main; main(int(sys.argv[1]))"
-# What an interpreter may need to start at all. Everything else could hold a secret.
-_ENVIRONMENT = ("LD_LIBRARY_PATH", "PYTHONHOME")
-# NumPy's linear algebra is not used, and would start threads and reserve memory for them.
-_FIXED_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _START_S = 120.0  # imports on a busy machine
 _BEGIN_S = 20.0
-_MAX_STDERR = 2000
 _SOONEST_S, _LATEST_S = 0.02, 5.0
 _NOTICE_S = 0.5  # until a process that dies while the pool reads for it is noticed
 
@@ -78,9 +71,14 @@ class DecodingProcess:
 
     _watch: _Watch
 
-    def __init__(self, setup: Setup) -> None:
-        """Start the process, which takes a second to become ready."""
-        self.modules = frozenset(setup.modules)
+    def __init__(self, server: ForkServer) -> None:
+        """Fork the process, as soon as its server is ready.
+
+        Raises:
+            NotBegunError: The server was lost.
+            OSError: The kernel refuses another process.
+        """
+        self.modules = frozenset(server.setup.modules)
         self.videos = 0
         self.missing: tuple[str, ...] = ()
         self.is_ready = self.is_in_order = False
@@ -91,12 +89,12 @@ class DecodingProcess:
         self._channel.watch = _until(time.monotonic() + _START_S)
         try:
             with theirs:
-                self._process = _start(theirs.fileno(), stderr=self._errors)
-        except OSError:
+                self._process = server.fork(theirs.fileno(), self._errors)
+        except (OSError, NotBegunError):
             self._close()
             raise
         with suppress(ProcessDiedError):  # found out by `wait_ready`
-            self._channel.send(pickle.dumps(setup))
+            self._channel.send(pickle.dumps(server.setup))
 
     @property
     def pid(self) -> int:
@@ -111,14 +109,14 @@ class DecodingProcess:
             NotBegunError: It has died, or did not become ready in time.
         """
         if self.is_ready:
-            if self._process.poll() is not None:
+            if self._channel.has_input():  # it has died
                 raise NotBegunError
             return
         self._channel.watch = _until(time.monotonic() + _START_S)
         try:
             answer = self._receive_plain()
         except (ProcessDiedError, InvalidAnswerError):
-            raise NotBegunError(self._last_error()) from None
+            raise NotBegunError(last_line(self._errors)) from None
         finally:
             self._close_errors()
         if isinstance(answer, Unavailable):
@@ -190,12 +188,11 @@ class DecodingProcess:
 
     def is_sound(self) -> bool:
         """Return whether it lives, and has answered the last request with a valid answer and nothing more."""
-        return self._is_done and self._process.poll() is None and not self._channel.has_input()
+        return self._is_done and not self._channel.has_input()
 
     def kill(self) -> None:
         """Kill it. Thread-safe."""
-        with suppress(OSError):
-            self._process.kill()
+        self._process.kill()
 
     def end(self) -> int:
         """Kill it, free everything, and return its exit code."""
@@ -227,7 +224,7 @@ class DecodingProcess:
         try:
             for number in range(len(wanted.spans)):
                 while not batch.wait(number, min(self._channel.watch(), _NOTICE_S)):
-                    if self._process.poll() is not None:
+                    if self._channel.has_input():  # it has died, or says what nobody asked for
                         raise ProcessDiedError
                 piece = reader.take(batch, number)
                 self._channel.send_bytes(NOT_READ if piece is None else READ)
@@ -252,26 +249,6 @@ class DecodingProcess:
             _close(descriptor)
             raise InvalidAnswerError("a descriptor that nobody asked for")
         return answer
-
-    def _last_error(self) -> str:
-        """Return the last line that a process wrote which did not start."""
-        size = os.fstat(self._errors).st_size
-        text = os.pread(self._errors, _MAX_STDERR, max(0, size - _MAX_STDERR)).decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]
-        return "".join(each for each in (lines or [""])[-1] if each.isprintable())
-
-
-def _start(connection: int, *, stderr: int) -> subprocess.Popen[bytes]:
-    code = _BOOT.format(module=CHILD_MODULE)
-    return subprocess.Popen(  # noqa: S603 - this very interpreter
-        [sys.executable, "-P", "-c", code, str(connection), *map(os.path.abspath, sys.path)],
-        env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-        pass_fds=[connection],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=stderr,
-        start_new_session=True,  # so that it receives no Ctrl-C
-    )
 
 
 def _close(descriptor: int | None) -> None:

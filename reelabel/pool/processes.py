@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError, DecodersLostError
 from reelabel.pool.faults import NotBegunError
+from reelabel.pool.fork_server import ForkServer
 from reelabel.pool.process import DecodingProcess
 from reelabel.sampling.registry import BUILT_IN, find_sampler
 
@@ -40,7 +41,8 @@ class DecodingProcesses:
         self._lent = 0
         self._alive: set[DecodingProcess] = set()
         self._idle: list[Callable[[], DecodingProcess]] = []  # each waits for one, those that are ready last
-        # One thread starts all processes, as the kernel kills them when the thread that started them ends.
+        self._servers: list[ForkServer] = []  # at most one, which the next process is forked from
+        # One thread starts their server, as the kernel kills it, and them, when the thread that started it ends.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="decode-pool")
         with self._changed:
             for _ in range(count):
@@ -58,6 +60,8 @@ class DecodingProcesses:
             self._is_closed = True
             for process in self._alive:
                 process.kill()
+            for server in self._servers:
+                server.kill()
             self._changed.notify_all()
         self._starter.shutdown(cancel_futures=True)
         with self._changed:
@@ -65,6 +69,7 @@ class DecodingProcesses:
             left = list(self._alive)
         for process in left:
             self._retire(process)
+        self._retire_server()
 
     @contextmanager
     def lend(self, modules: Modules) -> Iterator[DecodingProcess]:
@@ -92,6 +97,7 @@ class DecodingProcesses:
                 else:
                     self._retire(process)
                     if not is_last:
+                        self._retire_server()  # a video that knows where things lie in memory gets no second try
                         self._start_ahead()
         finally:
             with self._changed:
@@ -162,15 +168,40 @@ class DecodingProcesses:
         self._idle.insert(0, self._starter.submit(self._start).result)
 
     def _start(self) -> DecodingProcess:
-        try:
-            process = DecodingProcess(self._setup)
-        except OSError as error:
-            raise decoders_lost(f"they cannot be started ({error.strerror})") from None
+        reason = ""
+        for _ in range(MAX_LOST):
+            try:
+                process = DecodingProcess(self._server())
+            except NotBegunError as error:
+                reason = str(error)
+                self._retire_server()
+                self.require_open()
+            except OSError as error:
+                raise decoders_lost(f"they cannot be started ({error.strerror})") from None
+            else:
+                with self._changed:
+                    self._alive.add(process)
+                    if self._is_closed:
+                        process.kill()
+                return process
+        raise decoders_lost(reason)
+
+    def _server(self) -> ForkServer:
+        """Return the server of processes with the present setup."""
+        if any(server.setup is not self._setup for server in self._servers):
+            self._retire_server()
         with self._changed:
-            self._alive.add(process)
-            if self._is_closed:
-                process.kill()
-        return process
+            self.require_open()
+            if not self._servers:
+                self._servers.append(ForkServer(self._setup))
+            return self._servers[0]
+
+    def _retire_server(self) -> None:
+        """Fork no more processes from the present server, which ends with the last of them."""
+        with self._changed:
+            servers, self._servers = self._servers, []
+        for server in servers:
+            server.retire()
 
     def _warn(self, process: DecodingProcess) -> None:
         """Log once what protection is missing on this machine."""

@@ -7,6 +7,7 @@ import os
 import pickle
 import zlib
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
@@ -38,8 +39,9 @@ _CLIP = (
 )
 
 
+@cache
 def warm_up() -> None:
-    """Decode in each way, and send each kind of message to nobody."""
+    """Decode in each way, and send each kind of message to nobody; once is enough for all forked processes."""
     clip = zlib.decompress(base64.b64decode(_CLIP))
     descriptor = os.memfd_create("clip", os.MFD_CLOEXEC)
     try:

@@ -11,6 +11,7 @@ import pytest
 
 from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, VideoError
 from reelabel.limits import Limits
+from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.pool.faults import InvalidAnswerError
@@ -28,7 +29,7 @@ WANTED = {"sampling": Sampling(num_frames=2), "limits": Limits()}
 def bad_pool():
     """A pool whose processes obey their videos, and could do anything that this user may."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_module, "CHILD_MODULE", bad_child.__name__)
+        patch.setattr(fork_server, "CHILD_MODULE", bad_child.__name__)
         with DecodePool(processes=1, timeout_s=4, memory_mib=2048, threads=1, sandbox="off") as pool:
             yield pool
 
@@ -185,7 +186,7 @@ def test_memory_is_limited(bad_pool, video):
 
 
 def test_cpu_time_is_limited_separately_for_each_video(video, monkeypatch):
-    monkeypatch.setattr(process_module, "CHILD_MODULE", bad_child.__name__)
+    monkeypatch.setattr(fork_server, "CHILD_MODULE", bad_child.__name__)
     with DecodePool(processes=1, timeout_s=30, memory_mib=2048, cpu_s=1, sandbox="off") as pool:
         with pytest.raises(DecoderTimeoutError, match="1 s of CPU time"):
             pool.extract(video("burn", 10), **WANTED)

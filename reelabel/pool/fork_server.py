@@ -1,0 +1,173 @@
+"""The process that decoding processes are forked from, as their pool sees it.
+
+What decoding processes import takes each a quarter of a second of CPU time. So one process imports it, and sees no
+video; those forked from it are ready within milliseconds, and share its memory. The kernel ends them with it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from reelabel.pool.faults import NotBegunError
+
+if TYPE_CHECKING:
+    from reelabel.pool.messages import Setup
+
+CHILD_MODULE = "reelabel.pool.child"
+FORK, WAIT = b"F", b"W"
+NUMBER = struct.Struct("!q")  # a process id, an exit code, or a negative error number
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[3:]; from reelabel.pool.fork_server_main import main; "
+    "main(int(sys.argv[1]), sys.argv[2])"
+)
+# What an interpreter may need to start at all. Everything else could hold a secret.
+_ENVIRONMENT = ("LD_LIBRARY_PATH", "PYTHONHOME")
+# NumPy's linear algebra is not used, and would start threads and reserve memory for them.
+_FIXED_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_ANSWER_S = 120.0  # imports on a busy machine
+_MAX_STDERR = 2000
+
+
+class ForkServer:
+    """The process that decoding processes with one setup are forked from. Thread-safe.
+
+    Attributes:
+        setup: What it has imported.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        """Start it; the kernel ends it with the thread that does.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self.setup = setup
+        self._lock = Lock()
+        self._unreaped: set[int] = set()
+        self._is_retired = False
+        self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_ANSWER_S)
+        try:
+            with theirs:
+                self._process = _start(theirs.fileno(), stderr=self._errors)
+            self._socket.sendall(pickle.dumps(setup))
+        except OSError:
+            self._close()
+            raise
+
+    def fork(self, connection: int, errors: int) -> ForkedProcess:
+        """Fork a decoding process.
+
+        Args:
+            connection: Its end of the socket to its pool.
+            errors: What its standard error is until it is ready.
+
+        Raises:
+            NotBegunError: This process was lost.
+            OSError: The kernel refuses another process.
+        """
+        with self._lock:
+            try:
+                socket.send_fds(self._socket, [FORK], [connection, errors])
+                (pid,) = NUMBER.unpack(self._socket.recv(NUMBER.size))
+            except (OSError, struct.error):
+                self._close()
+                raise NotBegunError(last_line(self._errors)) from None
+            if pid < 0:
+                raise OSError(-pid, os.strerror(-pid))
+            self._unreaped.add(pid)
+        return ForkedProcess(self, pid)
+
+    def is_running(self, pid: int) -> bool:
+        """Return whether a process has not been waited for, so that its id is not another's."""
+        return pid in self._unreaped and self._process.poll() is None
+
+    def wait(self, pid: int) -> int:
+        """Wait for a process that was killed or has ended, and return its exit code, as `subprocess` gives it."""
+        with self._lock:
+            self._unreaped.discard(pid)
+            try:
+                self._socket.sendall(WAIT + NUMBER.pack(pid))
+                code: int = NUMBER.unpack(self._socket.recv(NUMBER.size))[0]
+            except (OSError, struct.error):
+                self._close()
+                code = -signal.SIGKILL
+            self._end_if_unused()
+        return code
+
+    def retire(self) -> None:
+        """Fork nothing more, and end with the last process."""
+        with self._lock:
+            self._is_retired = True
+            self._end_if_unused()
+
+    def kill(self) -> None:
+        """End it and all its processes; whoever waits for it is told so."""
+        with suppress(OSError):
+            self._process.kill()
+
+    def _end_if_unused(self) -> None:
+        if self._is_retired and not self._unreaped:
+            self._close()
+            os.close(self._errors)
+
+    def _close(self) -> None:
+        """End it; its processes, too, or they could outlive what waits for them."""
+        self._socket.close()
+        if process := getattr(self, "_process", None):
+            process.kill()
+            process.wait()
+
+
+class ForkedProcess:
+    """A process, by the server that it was forked from, as `subprocess.Popen` is one by its parent."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        """Take over a process that was just forked."""
+        self.pid = pid
+        self._server = server
+        self._lock = Lock()
+        self._code: int | None = None
+
+    def kill(self) -> None:
+        """Kill it, unless it was waited for. Thread-safe."""
+        if self._server.is_running(self.pid):
+            with suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait until it has ended, and return its exit code."""
+        with self._lock:
+            if self._code is None:
+                self._code = self._server.wait(self.pid)
+        return self._code
+
+
+def last_line(descriptor: int) -> str:
+    """Return the last line that a process wrote which did not start."""
+    size = os.fstat(descriptor).st_size
+    text = os.pread(descriptor, _MAX_STDERR, max(0, size - _MAX_STDERR)).decode(errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "".join(each for each in (lines or [""])[-1] if each.isprintable())
+
+
+def _start(connection: int, *, stderr: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - this very interpreter
+        [sys.executable, "-P", "-c", _BOOT, str(connection), CHILD_MODULE, *map(os.path.abspath, sys.path)],
+        env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        pass_fds=[connection],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        start_new_session=True,  # so that it receives no Ctrl-C
+    )

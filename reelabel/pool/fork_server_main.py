@@ -1,0 +1,79 @@
+"""The process that decoding processes are forked from: started by `reelabel.pool.fork_server`, it sees no video.
+
+It has one thread and one connection, to its pool, which tells it to fork a process, or to wait for one.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pickle
+import signal
+import socket
+import traceback
+from contextlib import suppress
+from typing import NoReturn
+
+from reelabel.pool.child import prepare
+from reelabel.pool.fork_server import FORK, NUMBER
+from reelabel.sandbox.privileges import end_with_parent
+
+_MAX_SETUP_BYTES = 1024**2
+_STDERR = 2
+
+
+def main(control: int, child: str) -> None:
+    """Serve the pool at the other end of a socket.
+
+    Args:
+        control: The socket.
+        child: The module whose `main` each process runs, with the socket to its pool.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    connection = socket.socket(fileno=control)
+    setup = connection.recv(_MAX_SETUP_BYTES)
+    with suppress(Exception):  # each process tries again, and tells its pool
+        prepare(pickle.loads(setup))  # noqa: S301 - from the pool
+        importlib.import_module(child)
+    gc.freeze()  # what all share is never looked at, which would copy it
+    while True:
+        _serve(connection, child)
+
+
+def _serve(connection: socket.socket, child: str) -> None:
+    order, descriptors, _, _ = socket.recv_fds(connection, 1 + NUMBER.size, 2)
+    if not order:
+        os._exit(0)  # the pool is gone
+    if order == FORK:
+        answer = _fork(connection, child, *descriptors)
+        for each in descriptors:
+            os.close(each)
+    else:
+        _, status = os.waitpid(NUMBER.unpack(order[1:])[0], 0)
+        answer = os.waitstatus_to_exitcode(status)
+    connection.sendall(NUMBER.pack(answer))
+
+
+def _fork(connection: socket.socket, child: str, pool: int, errors: int) -> int:
+    """Return the id of a new process, or a negative error number."""
+    try:
+        pid = os.fork()
+    except OSError as error:
+        return -(error.errno or 1)
+    if not pid:
+        connection.close()
+        _become_child(child, pool, errors)
+    return pid
+
+
+def _become_child(child: str, pool: int, errors: int) -> NoReturn:
+    try:
+        os.dup2(errors, _STDERR)
+        os.close(errors)
+        importlib.import_module(child).main(pool)
+    except BaseException:  # noqa: BLE001 - it must not go on as the server
+        traceback.print_exc()
+    finally:
+        os._exit(1)
