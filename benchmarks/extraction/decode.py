@@ -23,7 +23,7 @@ from benchmarks.extraction.loaders import (
     uniform_with_opencv,
     uniform_with_pyav,
 )
-from benchmarks.extraction.locked import both_pools, lock_ratio
+from benchmarks.extraction.locked import lock_ratio, one_process_pools, replacement_ms
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.limits import Limits
 
@@ -57,11 +57,13 @@ class DecodeRow:
 
     Attributes:
         locked: How many times as long a locked process takes as one that has only limits.
+        replaced_ms: Milliseconds more that a video takes in a process of its own.
     """
 
     clip: BenchClip
     median_ms: Mapping[str, float]
     locked: float
+    replaced_ms: float
     rounds: int
 
     def ratio(self, method: str, to: str) -> float:
@@ -79,10 +81,10 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
     """
     # Uniform sampling decodes most of a file: measuring one of the longest clips once is enough.
     longest = max(clips, key=lambda clip: (clip.length_s, -clip.width_px, -clip.gop))
-    with both_pools() as pools:
+    with one_process_pools() as pools:
         for clip in clips:
             path = clip.make(folder)
-            calls = _calls(path, pools[0])
+            calls = _calls(path, pools.locked)
             with_uniform = clip.length_s <= _LONGEST_UNIFORM_S or clip is longest
             once = {
                 method: [_time_ms(calls[method])]
@@ -91,8 +93,14 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
             }
             repeated = [method for method in calls if with_uniform or method not in _UNIFORM_METHODS]
             times = once | _interleave({method: calls[method] for method in repeated if method not in once}, rounds)
-            locked = lock_ratio(pools, partial(_extract, path), rounds=rounds)
-            yield DecodeRow(clip=clip, median_ms=_medians(times), locked=locked, rounds=rounds)
+            work = partial(_extract, path)
+            yield DecodeRow(
+                clip=clip,
+                median_ms=_medians(times),
+                locked=lock_ratio(pools, work, rounds=rounds),
+                replaced_ms=replacement_ms(pools, work, rounds=rounds),
+                rounds=rounds,
+            )
 
 
 def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:

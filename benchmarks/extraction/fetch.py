@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.extraction.loaders import SAMPLING, Limit
-from benchmarks.extraction.locked import both_pools, lock_ratio
+from benchmarks.extraction.locked import Pools, lock_ratio, one_process_pools
 from reelabel.containers.mp4_sample_table import walk_boxes
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.fetch import RemoteVideo
@@ -76,7 +76,7 @@ def measure_fetch(
         root_uri: Where the clips are uploaded.
         rounds: Repetitions.
     """
-    with both_pools() as pools:
+    with one_process_pools() as pools:
         for clip in clips:
             path = clip.make(folder)
             uri = f"{root_uri}/{path.name}"
@@ -90,7 +90,7 @@ def _measure(
     objects: ObjectStore,
     info: ObjectInfo,
     *,
-    pools: tuple[DecodePool, DecodePool],
+    pools: Pools,
     rounds: int,
 ) -> FetchRow:
     source, copy = RemoteVideo(objects, info), path.with_suffix(".download")

@@ -176,6 +176,7 @@ def _decode_table(title: str, rows: Sequence[DecodeRow]) -> Table:
         ratios = (f"{row.ratio(method, to):.2f}x" if {method, to} <= row.median_ms.keys() else "" for row in rows)
         table.add_row(name, *ratios)
     table.add_row("locked process / unlocked", *(f"{row.locked:.2f}x" for row in rows))
+    table.add_row("more, in a process of its own", *(f"{row.replaced_ms:,.1f}" for row in rows))
     return table
 
 

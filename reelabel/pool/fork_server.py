@@ -53,7 +53,7 @@ class ForkServer:
         self.setup = setup
         self._lock = Lock()
         self._unreaped: set[int] = set()
-        self._is_retired = False
+        self._is_ready = self._is_retired = False
         self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_ANSWER_S)
@@ -83,6 +83,7 @@ class ForkServer:
             except (OSError, struct.error):
                 self._close()
                 raise NotBegunError(last_line(self._errors)) from None
+            self._is_ready = True
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
             self._unreaped.add(pid)
@@ -111,9 +112,9 @@ class ForkServer:
             self._is_retired = True
             self._end_if_unused()
 
-    def kill(self) -> None:
-        """End it and all its processes; whoever waits for it is told so."""
-        with suppress(OSError):
+    def interrupt(self) -> None:
+        """End it if it is still starting; whoever waits for that is told."""
+        if not self._is_ready:
             self._process.kill()
 
     def _end_if_unused(self) -> None:

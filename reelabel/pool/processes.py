@@ -61,7 +61,7 @@ class DecodingProcesses:
             for process in self._alive:
                 process.kill()
             for server in self._servers:
-                server.kill()
+                server.interrupt()
             self._changed.notify_all()
         self._starter.shutdown(cancel_futures=True)
         with self._changed:

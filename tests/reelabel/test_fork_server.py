@@ -1,0 +1,114 @@
+"""Decoding processes are forked from a server that sees no video, and may be lost at any time."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from reelabel.errors import DecoderCrashedError, DecodersLostError
+from reelabel.limits import Limits
+from reelabel.pool import fork_server
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from tests.only_child import only_child
+from tests.reelabel import bad_child
+
+WANTED = {"sampling": Sampling(num_frames=4), "limits": Limits()}
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def open_descriptors(pid="self"):
+    return {each.name: str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+
+
+def test_processes_of_a_pool_have_one_server_which_holds_no_video(make_clip):
+    with DecodePool(processes=2) as pool:
+        pool.extract(make_clip(), **WANTED)
+        children = pool.process_ids
+        servers = {parent_of(child) for child in children}
+        held = list(open_descriptors(*servers).values())
+
+    assert len(children) == 2
+    assert len(servers) == 1
+    assert servers != {os.getpid()}
+    assert sorted(each.partition(":")[0] for each in held) == ["/dev/null", "/dev/null", "/memfd", "socket"]
+
+
+@pytest.mark.parametrize("lost", ["server", "child"])
+def test_whatever_is_killed_is_replaced(make_clip, lost):
+    with DecodePool(processes=1) as pool:
+        pool.extract(make_clip(), **WANTED)
+        child = only_child(pool)
+        server = parent_of(child)
+
+        os.kill(server if lost == "server" else child, signal.SIGKILL)
+        while is_running(child):
+            time.sleep(0.01)
+
+        assert len(pool.extract(make_clip(), **WANTED).images) == 4
+        assert only_child(pool) != child
+        assert (parent_of(only_child(pool)) != server) == (lost == "server")
+
+
+def test_a_closed_pool_leaves_no_server_and_no_descriptors(make_clip):
+    with DecodePool(processes=1) as pool:
+        pool.extract(make_clip(), **WANTED)
+    before = open_descriptors()
+
+    with DecodePool(processes=2, videos_per_process=1) as pool:
+        for _ in range(3):
+            pool.extract(make_clip(), **WANTED)
+        server = parent_of(pool.process_ids[0])
+
+    assert not is_running(server)
+    assert len(open_descriptors()) == len(before)
+
+
+def test_a_pool_that_is_closed_at_once_waits_for_no_import():
+    pool = DecodePool(processes=1)
+
+    pool.close()
+
+    assert pool.process_ids == []
+
+
+def test_after_a_crash_processes_have_another_server(make_clip, tmp_path, monkeypatch):
+    monkeypatch.setattr(fork_server, "CHILD_MODULE", bad_child.__name__)
+    hostile = tmp_path / "hostile.mp4"
+    hostile.write_text("do die")
+    with DecodePool(processes=1, sandbox="off") as pool:
+        pool.extract(make_clip(), **WANTED)
+        server = parent_of(only_child(pool))
+
+        with pytest.raises(DecoderCrashedError, match=r"died twice \(exit code -?\d+\)"):
+            pool.extract(hostile, **WANTED)
+        pool.extract(make_clip(), **WANTED)
+
+        assert parent_of(only_child(pool)) != server
+        assert not is_running(server)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [("no.such.module", "No module named 'no'"), ("exits", r"\(The last one: out of order\.\)")],
+)
+def test_what_keeps_processes_from_starting_is_said(make_clip, monkeypatch, module, said, tmp_path):
+    code = "import os, sys; print('out of order', file=sys.stderr, flush=True); os._exit(3)"
+    (tmp_path / "exits.py").write_text(code)
+    monkeypatch.setattr(fork_server, "CHILD_MODULE", module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with DecodePool(processes=1) as pool, pytest.raises(DecodersLostError, match=said):
+        pool.extract(make_clip(), **WANTED)
