@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 # Control, format (bidirectional, zero-width), surrogate, and line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# They join letters of Persian and of scripts of India, and the parts of emoji.
+_JOINERS = "\u200c\u200d"
 _CONTROL_PICTURES = 0x2400
 _DELETE, _DELETE_PICTURE = 0x7F, "␡"
 
@@ -33,6 +35,13 @@ def printable(text: str, *, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(_picture(ord(each)) if each not in keep and category(each) in _HIDDEN else each for each in text)
+
+
+def unprintable(text: str) -> str:
+    """Return the first character of a text that cannot be printed, as `U+202E`; empty if there is none."""
+    if text.isprintable():
+        return ""
+    return next((f"U+{ord(each):04X}" for each in text if not each.isprintable() and each not in _JOINERS), "")
 
 
 def _picture(code: int) -> str:

@@ -12,7 +12,7 @@ from infra.settings.describe import DescribeOptions
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import temporary_folder
-from tasks.description.banks import ACTIVITIES, PLACES, read_bank
+from tasks.description.banks import ACTIVITIES, MAX_BYTES, PLACES, read_bank
 from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
 from tasks.description.pooling import EmbeddedBank
@@ -184,7 +184,7 @@ def _read(place: str | None, objects: ObjectStore) -> Bank:
     with temporary_folder("bank") as folder:
         copy = folder / f"bank{Path(place).suffix}"
         try:
-            copy.write_bytes(objects.read(place))
+            copy.write_bytes(objects.read(place, max_bytes=MAX_BYTES))
         except ObjectError as error:
             raise ConfigurationError(f"Cannot read the bank {place}: {error.message}") from None
         try:

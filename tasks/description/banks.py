@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reelabel import arrow as pa
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize, printable, why_unreadable
+from reelabel.wording import pluralize, printable, unprintable, why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ SHIPPED = Path(__file__).parent / "banks"
 PLACES, ACTIVITIES = SHIPPED / "places.txt", SHIPPED / "activities.txt"
 
 _COLUMN = "text"
-_MAX_BYTES = 64 * 1024**2
+MAX_BYTES = 64 * 1024**2
 _MAX_TEXTS = 100_000
 _MAX_CHARACTERS = 2000
 _MAX_FAULTS = 10
@@ -72,8 +73,7 @@ def read_bank(path: Path) -> Bank:
             message names each line.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ConfigurationError(f"The bank {path} is larger than {_MAX_BYTES >> 20} MiB; shorten it.")
+        _check_size(path, path.stat().st_size)
         found = list(_READERS.get(path.suffix.lower(), _read_text)(path))
     except UnicodeDecodeError:
         raise ConfigurationError(f"The bank {path} is not UTF-8 text; save it as UTF-8, CSV or Parquet.") from None
@@ -82,9 +82,13 @@ def read_bank(path: Path) -> Bank:
     if not found:
         raise ConfigurationError(f"The bank {path} has no texts; write one per line.")
     if len(found) > _MAX_TEXTS:
-        raise ConfigurationError(f"The bank {path} has {len(found):,} texts; the maximum is {_MAX_TEXTS:,}.")
+        raise ConfigurationError(_too_many(path, len(found)))
     _refuse(path, list(_faults(found)))
     return Bank(path=path, texts=tuple(text for _, text in found), lines=tuple(line for line, _ in found))
+
+
+def _too_many(path: Path, count: int) -> str:
+    return f"The bank {path} has {count:,} texts; the maximum is {_MAX_TEXTS:,}."
 
 
 def _faults(found: list[tuple[int, str]]) -> Iterator[str]:
@@ -92,10 +96,10 @@ def _faults(found: list[tuple[int, str]]) -> Iterator[str]:
     for line, text in found:
         if not text:
             yield f"line {line} is empty"
-        elif "\0" in text or not text.isprintable():
-            yield f"line {line} has characters that cannot be printed"
         elif len(text) > _MAX_CHARACTERS:
-            yield f"line {line} has {len(text):,} characters; at most {_MAX_CHARACTERS:,} are taken"
+            yield f"line {line} has more than {_MAX_CHARACTERS:,} characters"
+        elif hidden := unprintable(text):
+            yield f"line {line} has the character {hidden}, which cannot be printed"
         elif (key := text.lower()) in first:  # towers are given lower case
             yield f"line {line} repeats line {first[key]}: {printable(text[:_SHOWN])}"
         else:
@@ -110,8 +114,16 @@ def _refuse(path: Path, faults: list[str]) -> None:
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1):
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)  # of a pipe or a device, whose size is not known
+    _check_size(path, len(data))
+    for number, line in enumerate(data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         yield number, line.strip()
+
+
+def _check_size(path: Path, size_bytes: int) -> None:
+    if size_bytes > MAX_BYTES:
+        raise ConfigurationError(f"The bank {path} is larger than {MAX_BYTES >> 20} MiB; shorten it.")
 
 
 def _read_text(path: Path) -> Iterator[tuple[int, str]]:
@@ -126,18 +138,34 @@ def _read_csv(path: Path) -> Iterator[tuple[int, str]]:
         rows = csv.DictReader(file)
         column = _choose_column(path, list(rows.fieldnames or ()))
         for row in rows:
+            if None in row:
+                raise ConfigurationError(
+                    f"Line {rows.line_num} of the bank {path} has more columns than its first line; put texts with "
+                    "commas in quotation marks."
+                )
             yield rows.line_num, (row[column] or "").strip()
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, str]]:
-    from pyarrow import parquet  # noqa: PLC0415 - slow to import
+    from pyarrow import compute as pc  # noqa: PLC0415 - slow to import
+    from pyarrow import parquet  # noqa: PLC0415
 
-    file = parquet.ParquetFile(path)
-    column = _choose_column(path, file.schema_arrow.names)
-    if not pa.types.is_string(kind := file.schema_arrow.field(column).type) and not pa.types.is_large_string(kind):
+    with parquet.ParquetFile(path) as file:
+        schema, count = file.schema_arrow, file.metadata.num_rows
+    column = _choose_column(path, schema.names)
+    kind = schema.field(column).type
+    if (kind.value_type if pa.types.is_dictionary(kind) else kind) not in (pa.string(), pa.large_string()):
         raise ConfigurationError(f"The column {printable(column)} of the bank {path} is {kind}; it must hold strings.")
-    for number, text in enumerate(file.read([column])[column].to_pylist(), 1):
-        yield number, (text or "").strip()
+    if count > _MAX_TEXTS:
+        raise ConfigurationError(_too_many(path, count))
+    # As a dictionary, and without the ends of long texts: a small file may stand for terabytes.
+    with parquet.ParquetFile(path, read_dictionary=[column]) as file:
+        chunks = file.read([column])[column].chunks
+    numbers = itertools.count(1)
+    for chunk in chunks:
+        texts = pc.utf8_slice_codeunits(chunk.dictionary, 0, _MAX_CHARACTERS + 1).to_pylist()
+        for at, number in zip(chunk.indices.to_pylist(), numbers, strict=False):
+            yield number, "" if at is None else (texts[at] or "").strip()
 
 
 def _choose_column(path: Path, names: Sequence[str]) -> str:

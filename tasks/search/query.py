@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
-from reelabel.wording import printable
+from reelabel.wording import printable, unprintable, why_unreadable
 from tasks.description.pooling import EmbeddedBank
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _MAX_CHARACTERS = 2000
 _MAX_IMAGE_BYTES = 64 * 1024**2
 _MAX_PIXELS = 64_000_000
+_WHITE_16 = 0xFFFF
+_NEAR_MS = 5000  # a frame may be as far from a time that its video has
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 
 
@@ -91,8 +93,10 @@ def check_text(text: str) -> str:
     text = text.strip()
     if not text:
         raise ConfigurationError("There is no text to search for; describe in a few words what to look for.")
-    if not text.isprintable():
-        raise ConfigurationError("The text to search for has characters that cannot be printed; leave them out.")
+    if hidden := unprintable(text):
+        raise ConfigurationError(
+            f"The text to search for has the character {hidden}, which cannot be printed; remove it."
+        )
     if len(text) > _MAX_CHARACTERS:
         raise ConfigurationError(
             f"The text to search for has {len(text):,} characters; the maximum is {_MAX_CHARACTERS:,}."
@@ -125,10 +129,12 @@ def read_image(path: Path) -> npt.NDArray[np.uint8]:
     except UnidentifiedImageError:
         raise ConfigurationError(f"{path} is not a picture; use {', '.join(_FORMATS[:3])} or similar.") from None
     except Exception as error:  # noqa: BLE001 - decoders of damaged pictures raise whatever they like
-        raise ConfigurationError(f"Cannot read the picture {path}: {error}.") from None
+        raise ConfigurationError(f"Cannot read the picture {path}: {why_unreadable(error)}.") from None
 
 
 def _decode_image(path: Path) -> npt.NDArray[np.uint8]:
+    if not path.is_file() and path.exists():
+        raise ConfigurationError(f"{path} is not a file; save the picture in one.")
     if path.stat().st_size > _MAX_IMAGE_BYTES:
         raise ConfigurationError(f"The picture {path} is larger than {_MAX_IMAGE_BYTES >> 20} MiB; make it smaller.")
     with warnings.catch_warnings():
@@ -138,7 +144,20 @@ def _decode_image(path: Path) -> npt.NDArray[np.uint8]:
                 raise ConfigurationError(
                     f"The picture {path} has {image.width:,} x {image.height:,} pixels; make it smaller."
                 )
-            return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+            return np.asarray(_as_seen(path, ImageOps.exif_transpose(image)))
+
+
+def _as_seen(path: Path, image: Image.Image) -> Image.Image:
+    """Return a picture as RGB: of 16 bits, the upper ones; on white where it is transparent."""
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() > _WHITE_16:
+            raise ConfigurationError(f"The shades of the picture {path} are not of 8 or 16 bits; save it as a PNG.")
+        image = Image.fromarray((values >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    return image.convert("RGB")
 
 
 def parse_moment(text: str) -> tuple[str, float]:
@@ -163,7 +182,7 @@ def vector_at(cache: EmbeddingCache, key: str, time_s: float) -> tuple[npt.NDArr
     """Return the vector of the frame nearest to a time, of shape (D,), and its own time in milliseconds.
 
     Raises:
-        ConfigurationError: The embedding file is missing or must not be used, or has no frames.
+        ConfigurationError: The embedding file is missing or must not be used, or has no frames, or ends before.
     """
     try:
         embeddings = cache.read_stored(key).embeddings
@@ -173,5 +192,8 @@ def vector_at(cache: EmbeddingCache, key: str, time_s: float) -> tuple[npt.NDArr
         ) from None
     if not len(embeddings.pts_ms):
         raise ConfigurationError("That video has no frames to compare with.")
+    first_ms, last_ms = embeddings.pts_ms[[0, -1]].tolist()
+    if time_s * 1e3 > last_ms + max(_NEAR_MS, embeddings.duration_s * 1e3 - (last_ms - first_ms)):
+        raise ConfigurationError(f"That video has no frames after {last_ms / 1e3:g} s; name an earlier moment.")
     nearest = int(np.abs(embeddings.pts_ms - round(time_s * 1000)).argmin())
     return embeddings.vectors[nearest], int(embeddings.pts_ms[nearest])

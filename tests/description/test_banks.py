@@ -1,7 +1,12 @@
 """A bank is read whole, or refused by line."""
 
+from pathlib import Path
+
+import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from reelabel.errors import ConfigurationError
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
@@ -51,11 +56,17 @@ def test_a_bank_is_read_from_parquet(tmp_path):
         ("\n\n", "bank.txt", "has no texts"),
         ("a cat\n\na dog\n", "bank.txt", "line 2 is empty"),
         ("a cat\na dog\nA Cat\n", "bank.txt", "line 3 repeats line 1: A Cat"),
-        ("a cat\na\tdog\n", "bank.txt", "line 2 has characters that cannot be printed"),
-        ("x" * 2001, "bank.txt", "line 1 has 2,001 characters"),
+        ("a cat\na\tdog\n", "bank.txt", r"line 2 has the character U\+0009, which cannot be printed"),
+        ("a cat\na\u202edog\n", "bank.txt", r"line 2 has the character U\+202E, which cannot be printed"),
+        ("x" * 10_000_000, "bank.txt", "line 1 has more than 2,000 characters"),
         (b"\xff\xfea\0", "bank.txt", "is not UTF-8 text"),
         ("a,b\n1,2\n", "bank.csv", "has no column 'text'"),
-        ('text\n"a\nb"\n', "bank.csv", "line 3 has characters that cannot be printed"),
+        ('text\n"a\nb"\n', "bank.csv", r"line 3 has the character U\+000A"),
+        (
+            "text\na cat\na dog, asleep\n",
+            "bank.csv",
+            "Line 3 .* more columns than its first line; put texts",
+        ),
         (b"PAR1", "bank.parquet", "Cannot read the bank"),
     ],
 )
@@ -70,6 +81,27 @@ def test_a_parquet_column_of_numbers_is_refused(tmp_path):
 
     with pytest.raises(ConfigurationError, match="is int64; it must hold strings"):
         read_bank(path)
+
+
+def test_a_column_of_categories_is_read(tmp_path):
+    path = tmp_path / "bank.parquet"
+    pl.DataFrame({"text": TEXTS}, schema={"text": pl.Categorical}).write_parquet(path)
+
+    assert read_bank(path).texts == TEXTS
+
+
+def test_a_small_file_of_endless_texts_is_refused_without_reading_them(tmp_path):
+    path = tmp_path / "bank.parquet"
+    texts = pa.DictionaryArray.from_arrays(np.zeros(50_000, np.int32), ["x" * 3_000_000])
+    parquet.write_table(pa.table({"text": texts}), path, store_schema=False)  # 150 GB of strings
+
+    with pytest.raises(ConfigurationError, match="line 1 has more than 2,000 characters"):
+        read_bank(path)
+
+
+def test_a_bank_of_unknown_size_is_not_read_without_end():
+    with pytest.raises(ConfigurationError, match="is larger than 64 MiB"):
+        read_bank(Path("/dev/zero"))
 
 
 def test_a_missing_bank_is_named(tmp_path):

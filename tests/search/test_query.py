@@ -1,5 +1,6 @@
 """What is searched for becomes a vector, and hostile input a sentence."""
 
+import os
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -78,15 +79,20 @@ def test_a_picture_is_embedded_once(embedder, towers, tmp_path):
     [
         ("", "no text to search for"),
         (" \n ", "no text to search for"),
-        ("a\x1b[2Jb", "cannot be printed"),
-        ("a\0b", "cannot be printed"),
-        ("a\u202eb", "cannot be printed"),
+        ("a\x1b[2Jb", r"the character U\+001B, which cannot be printed"),
+        ("a\0b", r"the character U\+0000, which cannot be printed"),
+        ("a\u202eb", r"the character U\+202E, which cannot be printed"),
         ("x" * 2001, "2,001 characters"),
     ],
 )
 def test_hostile_texts_are_refused(text, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
         check_text(text)
+
+
+@pytest.mark.parametrize("text", ["क्\u200dष", "👨\u200d👩\u200d👧"])
+def test_joiners_that_a_text_is_spelled_with_are_no_hidden_characters(text):
+    assert check_text(text) == text
 
 
 def test_a_text_that_is_longer_than_the_model_takes_is_refused(embedder):
@@ -120,16 +126,48 @@ def test_pictures_that_cannot_be_read_are_refused(tmp_path):
     Image.new("RGB", (64, 64)).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:60])
     Image.new("1", (9000, 9000)).save(tmp_path / "bomb.png")
+    os.mkfifo(tmp_path / "pipe")
 
     for name, sentence in (
         ("text.png", "is not a picture"),
         ("cut.png", "Cannot read the picture"),
         ("bomb.png", "9,000 x 9,000 pixels"),
         ("none.png", "No such file"),
-        (".", "Is a directory"),
+        (".", "is not a file"),
+        ("pipe", "is not a file"),
     ):
         with pytest.raises(ConfigurationError, match=sentence):
             read_image(tmp_path / name)
+
+
+@pytest.mark.parametrize("seconds", [12, 1e20, 1e308])
+def test_a_moment_after_the_end_is_refused(world, seconds):
+    key = world.add("a.mp4", np.eye(32)[:4])
+
+    assert vector_at(world.cache, key, 4.5)[1] == 3000
+    with pytest.raises(ConfigurationError, match="no frames after 3 s"):
+        vector_at(world.cache, key, seconds)
+
+
+def test_pictures_of_16_bits_keep_their_shades(tmp_path):
+    ramp = np.linspace(0, 65535, 256).reshape(16, 16)
+    for name, kind in (("a.png", np.uint16), ("b.tiff", np.int32)):
+        Image.fromarray(ramp.astype(kind)).save(tmp_path / name)
+        assert read_image(tmp_path / name)[..., 1].reshape(-1).tolist() == list(range(256))
+    Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "c.tiff")
+    with pytest.raises(ConfigurationError, match=r"c\.tiff are not of 8 or 16 bits"):
+        read_image(tmp_path / "c.tiff")
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.gif", "a.webp"])
+def test_what_is_transparent_is_white(tmp_path, name):
+    pixels = np.zeros((16, 16, 4), np.uint8)
+    pixels[4:12, 4:12, 3] = 255
+    Image.fromarray(pixels).save(tmp_path / name, lossless=True)
+
+    shown = read_image(tmp_path / name)
+
+    assert (shown[0, 0].tolist(), shown[8, 8].tolist()) == ([255] * 3, [0] * 3)
 
 
 def test_pictures_are_read_upright(tmp_path):
