@@ -9,9 +9,11 @@ import io
 import math
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Self, cast
 
 import av
@@ -36,12 +38,16 @@ _LONG_SIDE_PX = 640
 _QUALITY = 85
 # A stream that says nothing for so long has ended.
 _SILENCE_S = 10.0
+# For the thread that waits for a device.
+_JOIN_S = 1.0
 # FFmpeg looks at a stream for so long before the first frame.
 _ANALYZE_US = "1000000"
 _RTSP, _WEB = ("rtsp", "rtsps"), ("http", "https")
 # What FFmpeg may open on the way: a playlist from elsewhere must not name files of this machine.
 _PROTOCOLS = {"rtsp": "rtsp,rtsps,rtp,srtp,tcp,udp,tls", "http": "http,https,tcp,tls,crypto,httpproxy", "file": "file"}
 _DEVICES = "/dev/video"
+_CHECK = "check the source"
+_CHECK_DEVICE = "check that it is a webcam, that you may read it, and that no other program uses it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +74,13 @@ class Source:
         """
         scheme = (scheme_of(uri) if "://" in uri else None) or "file"
         self._uri, self._step_s = uri, 1 / fps
-        self.is_file = scheme == "file" and not uri.startswith(_DEVICES)
+        self._path = uri.removeprefix("file://") if scheme == "file" else uri
+        self._is_device = scheme == "file" and _is_device(self._path)
+        self.is_file = scheme == "file" and not self._is_device
         self._container = self._open(scheme)
         self.has_audio = bool(self._container.streams.audio)
         self._stopped = threading.Event()
+        self._decoder: threading.Thread | None = None  # of a stream
 
     def __enter__(self) -> Self:
         """Return the source."""
@@ -80,7 +89,8 @@ class Source:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.stop()
-        self._container.close()
+        if self._decoder is None or not self._decoder.is_alive():  # else it waits for a device, within FFmpeg
+            self._container.close()
 
     def stop(self) -> None:
         """End `parts` soon."""
@@ -111,19 +121,20 @@ class Source:
             raise ConfigurationError(
                 f"{redact_uri(self._uri)} is not a source of frames; use a path, rtsp://, http(s):// or /dev/video0."
             )
-        path = self._uri.removeprefix("file://") if scheme == "file" else self._uri
-        if self.is_file and not Path(path).is_file():
-            raise ConfigurationError(f"There is no file {path}; check the path of the source.")
+        if self.is_file:
+            self._require_file()
         options = {"protocol_whitelist": _PROTOCOLS[kind]}
         if kind != "file":
             options["analyzeduration"] = _ANALYZE_US
         if kind == "rtsp":
             options["rtsp_transport"] = "tcp"
-        device = path.startswith(_DEVICES)
         try:
-            container = av.open(
-                path, format="v4l2" if device else None, options={} if device else options, timeout=_SILENCE_S
-            )
+            if self._is_device:  # which has its own size and rate
+                container = _open_device(self._path)
+            else:
+                container = av.open(self._path, options=options, timeout=_SILENCE_S)
+        except TimeoutError:
+            raise self._silent() from None
         except (av.error.FFmpegError, OSError, ValueError) as error:
             raise self._failed("cannot be opened", error) from None
         if not container.streams.video:
@@ -131,6 +142,16 @@ class Source:
             raise ConfigurationError(f"{redact_uri(self._uri)} has no video; name another source.")
         container.streams.video[0].thread_type = "AUTO"
         return container
+
+    def _require_file(self) -> None:
+        try:
+            is_file = S_ISREG(Path(self._path).stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            is_file = False
+        except (OSError, ValueError) as error:
+            raise self._failed("cannot be opened", error) from None
+        if not is_file:
+            raise ConfigurationError(f"There is no file {self._path}; check the path of the source.")
 
     def _decoded(self, *, hears: bool) -> Iterator[VideoFrame | AudioFrame]:
         streams = self._container.streams
@@ -187,12 +208,11 @@ class Source:
                 ended.set()
                 arrived.set()
 
-        decoder = threading.Thread(target=decode, name="source", daemon=True)
-        decoder.start()
+        self._decoder = threading.Thread(target=decode, name="source", daemon=True)
+        self._decoder.start()
         try:
             while not self._stopped.is_set():
-                arrived.wait()
-                arrived.clear()
+                self._await(arrived)
                 try:
                     yield newest.pop()
                 except IndexError:
@@ -205,13 +225,50 @@ class Source:
                 yield math.inf, None
         finally:
             self._stopped.set()
-            decoder.join(_SILENCE_S)
+            self._decoder.join(_JOIN_S if self._is_device else _SILENCE_S)
         if faults:
             raise faults[0]
 
+    def _await(self, arrived: threading.Event) -> None:
+        """Wait for what a stream brings; FFmpeg waits for a device without end."""
+        if not arrived.wait(_SILENCE_S if self._is_device else None):
+            raise self._silent()
+        arrived.clear()
+
+    def _silent(self) -> ConfigurationError:
+        check = _CHECK_DEVICE if self._is_device else _CHECK
+        return ConfigurationError(f"{redact_uri(self._uri)} has sent nothing for {_SILENCE_S:g} seconds; {check}.")
+
     def _failed(self, what: str, error: Exception) -> ConfigurationError:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return ConfigurationError(f"{redact_uri(self._uri)} {what} ({why}); check the source.")
+        check = _CHECK_DEVICE if self._is_device else _CHECK
+        return ConfigurationError(f"{redact_uri(self._uri)} {what} ({why}); {check}.")
+
+
+def _open_device(path: str) -> InputContainer:
+    """Open a webcam.
+
+    Raises:
+        TimeoutError: It sends nothing; FFmpeg goes on waiting, in a thread of its own.
+    """
+    opening: Future[InputContainer] = Future()
+
+    def open_it() -> None:
+        try:
+            opening.set_result(av.open(path, format="v4l2"))
+        except Exception as error:  # noqa: BLE001 - for who waits
+            opening.set_exception(error)
+
+    threading.Thread(target=open_it, name="opening", daemon=True).start()
+    return opening.result(_SILENCE_S)
+
+
+def _is_device(path: str) -> bool:
+    """Return whether a path is that of a webcam, or of a link to one, such as those in /dev/v4l/by-id."""
+    try:
+        return path.startswith(_DEVICES) or Path(path).is_char_device()
+    except OSError:  # what is in a folder that may not be read
+        return False
 
 
 def _note(

@@ -2,13 +2,16 @@
 
 import functools
 import http.server
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import av
 import numpy as np
@@ -310,13 +313,68 @@ def test_a_playlist_from_elsewhere_cannot_name_files_of_this_machine(tmp_path, v
         ("missing.mp4", "There is no file missing.mp4; check the path"),
         ("ftp://host/x.mp4", "ftp://host/x.mp4 is not a source of frames; use a path, rtsp://"),
         (__file__, "cannot be opened .*; check the source"),
-        ("/dev/video99", "/dev/video99 cannot be opened"),
+        (
+            "/dev/video99",
+            "/dev/video99 cannot be opened .*No such file.*; check that it is a webcam, that you may read it",
+        ),
+        ("/dev/null", "/dev/null cannot be opened .*; check that it is a webcam"),
         ("rtsp://127.0.0.1:1/stream", "cannot be opened .*Connection refused"),
     ],
 )
 def test_a_source_that_cannot_be_used_is_told_in_a_sentence(source, message):
     with pytest.raises(ConfigurationError, match=message):
         Source(source, fps=2)
+
+
+def test_a_source_that_may_not_be_read_is_told_in_a_sentence(tmp_path):
+    folder = tmp_path / "hidden"
+    folder.mkdir(mode=0)
+    is_root = os.geteuid() == 0
+    try:
+        if is_root:
+            os.seteuid(65_534)
+        with pytest.raises(ConfigurationError, match=r"video\.mp4 cannot be opened \(Permission denied\); check"):
+            Source(f"{folder}/video.mp4", fps=2)
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+
+
+_WATCH = """
+from flows.cli.live import source
+source._SILENCE_S, source._JOIN_S = 1, 0.1
+try:
+    with source.Source("/dev/video42", fps=5) as webcam:
+        for part in webcam.parts():
+            print(f"{part.time_s:.1f}", len(part.jpeg) > 1000, flush=True)
+except source.ConfigurationError as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler builds what stands in for a webcam")
+def test_a_webcam_is_a_source_and_one_that_stalls_or_is_unplugged_is_told(tmp_path):
+    driver = tmp_path / "webcam.so"
+    code = Path(__file__).with_name("webcam.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", driver, code, "-ldl"], check=True)
+    watching = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WATCH],
+            env=os.environ | {"LD_PRELOAD": str(driver), how: frames},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for how, frames in (("WEBCAM_STALLS", "0"), ("WEBCAM_STALLS", "60"), ("WEBCAM_GOES", "60"))
+    ]
+    silent, stalled, gone = ([*each.communicate()[0].splitlines()] for each in watching)
+
+    check = "; check that it is a webcam, that you may read it, and that no other program uses it."
+    assert silent == [f"/dev/video42 has sent nothing for 1 seconds{check}"]
+    assert stalled[-1] == silent[0]
+    assert gone[-1] == f"/dev/video42 ended with an error (No such device){check}"
+    assert 4 <= len(gone) - 1 <= 15  # of 60 at 30 a second, those that 5 a second takes
+    assert {line.split()[1] for line in (*stalled[:-1], *gone[:-1])} == {"True"}
 
 
 def test_a_server_that_is_not_there_or_something_else_is_told_in_a_sentence(video, tmp_path):
