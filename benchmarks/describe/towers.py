@@ -154,6 +154,9 @@ class _Instant:
         self.frames: list[npt.NDArray[np.uint8]] = []
         self._vector = np.full(dimensions, dimensions**-0.5, np.float32)
 
+    def start(self) -> None:
+        """Start nothing."""
+
     def embed(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
         self.frames.append(frames)
         return EmbeddedFrames(np.tile(self._vector, (len(frames), 1)), 0.0)

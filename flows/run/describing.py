@@ -104,17 +104,14 @@ def embed_bank(
     towers: EmbeddingBackend,
     files: BankFiles,
     model: ModelIdentity,
-    *,
-    charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> EmbeddedBank:
     """Return a bank with its vectors: those of an earlier run, or new ones, which are kept.
 
     Args:
         bank: The bank.
-        towers: Embed its texts; started already.
+        towers: Embed its texts.
         files: Banks of earlier runs.
         model: The model of the towers.
-        charge: Entered while the towers load.
 
     Raises:
         ConfigurationError: A text is too long for the model.
@@ -122,9 +119,7 @@ def embed_bank(
     """
     if found := files.find_vectors(bank.texts, model):
         return found
-    with charge():
-        info = towers.wait_ready()
-    bank.check_lengths(towers.count_tokens(bank.texts), info.max_tokens)
+    bank.check_lengths(towers.count_tokens(bank.texts), towers.wait_ready().max_tokens)
     embedded = EmbeddedBank(texts=bank.texts, vectors=towers.embed_texts(bank.texts))
     files.keep_vectors(embedded, model)
     return embedded

@@ -66,7 +66,7 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
     load, extract = settings.serve.load, settings.extract
     with ExitStack() as stack:
         database = stack.enter_context(connected(settings.database))
-        pool = stack.enter_context(decode_pool(settings, processes=extract.processes or usable_cores()))
+        pool = stack.enter_context(decode_pool(settings, processes=extract.processes or usable_cores(), ahead=True))
         answering = Answering()
         routers = answering.routers
         if "analyze" in load:  # before the engine, which takes what memory is left of a GPU

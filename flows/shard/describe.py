@@ -50,7 +50,7 @@ class DescriptionContext:
         writer: Writes the rows of shards.
         workers: Threads, each of which describes a video.
         ledger: Wall-clock profile.
-        gpus: GPUs that the towers hold.
+        gpus: Returns how many GPUs the towers hold.
         spent_ms: Milliseconds so far that `RunPhase.DECODE` is made of.
     """
 
@@ -59,7 +59,7 @@ class DescriptionContext:
     writer: ShardWriter
     workers: Executor
     ledger: WallClockProfile = field(default_factory=WallClockProfile)
-    gpus: int = 0
+    gpus: Callable[[], int] = int
     spent_ms: Counter[RunPhase] = field(default_factory=Counter, repr=False)
 
     def lap(self) -> dict[str, float]:
@@ -142,7 +142,7 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
             lap_ms = context.lap()
-            stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
+            stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
             write = partial(context.writer.write, (), failures, descriptions=described, lease=lease, report=stored)
             try:
                 retry_faults(write, partial(require_writes, context.writer.engine))

@@ -65,6 +65,7 @@ class DecodePool:
         threads: int | None = None,
         videos_per_process: int = 1000,
         sandbox: SandboxMode = "auto",
+        ahead: bool = True,
     ) -> None:
         """Start the processes.
 
@@ -78,6 +79,7 @@ class DecodePool:
                 that a hostile one cannot change the frames of another.
             sandbox: `require` refuses to decode where the kernel cannot confine the processes, `auto` decodes with what
                 protection there is, `off` only limits memory.
+            ahead: Start all processes now, so that no video waits for one; otherwise, each once a video needs it.
 
         Raises:
             SandboxUnavailableError: The sandbox is required and not available.
@@ -90,6 +92,7 @@ class DecodePool:
             Setup(memory_bytes=self._memory_bytes, threads=self._threads, sandbox=sandbox),
             count=processes,
             videos_per_process=videos_per_process,
+            ahead=ahead,
         )
 
     def __enter__(self) -> Self:

@@ -31,8 +31,8 @@ _MAIN = "__main__"
 class DecodingProcesses:
     """A number of decoding processes. Thread-safe."""
 
-    def __init__(self, setup: Setup, *, count: int, videos_per_process: int) -> None:
-        """Start them."""
+    def __init__(self, setup: Setup, *, count: int, videos_per_process: int, ahead: bool) -> None:
+        """Start them, or if not `ahead`, start each once it is needed."""
         self._setup = setup
         self._count = count
         self._videos_per_process = videos_per_process
@@ -45,7 +45,7 @@ class DecodingProcesses:
         # One thread starts their server, as the kernel kills it, and them, when the thread that started it ends.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="decode-pool")
         with self._changed:
-            for _ in range(count):
+            for _ in range(count if ahead else 0):
                 self._start_one()
 
     @property

@@ -64,6 +64,10 @@ class FrameBatcher:
     _counted_until_s: float = field(default=-math.inf, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
+    def start(self) -> None:
+        """Start the towers, if they do not run."""
+        self.towers.start()
+
     def embed(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
         """Embed the RGB frames of one video, shape (N, H, W, 3).
 

@@ -9,9 +9,13 @@ from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.fleet import TowersFleet
+from tasks.embedding.on_demand import TowersOnDemand, TowersReports
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from infra.settings import Settings
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.model.identity import ModelCard
@@ -52,3 +56,28 @@ def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
         for number, devices in enumerate(shares)
     ]
     return members[0] if len(members) == 1 else TowersFleet(members)
+
+
+def towers_on_demand(
+    settings: Settings, card: ModelCard, *, charge: Callable[[], AbstractContextManager[object]]
+) -> TowersOnDemand:
+    """Create the towers of a model, which are loaded once something must be embedded.
+
+    Args:
+        settings: How to load them.
+        card: The model.
+        charge: Measures the time in which they are waited for.
+
+    Raises:
+        ConfigurationError: As `open_towers`.
+    """
+    assert settings.store.uri is not None
+    reports = TowersReports(
+        objects=ObjectStore(settings.store),
+        root_uri=settings.store.uri,
+        seal=settings.store.seal,
+        backend=settings.describe.backend,
+        model=card.identity,
+        on_gpu=bool(visible_gpus()),
+    )
+    return TowersOnDemand(open_towers(settings, card), reports, charge=charge)

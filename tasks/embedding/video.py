@@ -180,6 +180,7 @@ class VideoEmbedder:
                 raise
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
+        self.frames.start()  # if it is the first video of a run to be embedded, they load while it is decoded
         taken = self._take(info, identity.segment)
         embeddings = taken.joined(identity.segment.start_s or 0.0)
         started = time.perf_counter()

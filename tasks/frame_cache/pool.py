@@ -29,8 +29,8 @@ def frame_cache(settings: Settings, *, keep_bytes: int = 0, files: ObjectStore |
     return FrameCache(files or ObjectStore(store), store.uri, seal=store.seal, keep_bytes=keep_bytes)
 
 
-def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
-    """Start a decoding pool."""
+def decode_pool(settings: Settings, *, processes: int, ahead: bool = False) -> DecodePool:
+    """Open a decoding pool; see `DecodePool`. A run may find all frames in the cache, so it starts nothing ahead."""
     extract = settings.extract
     return DecodePool(
         processes=processes,
@@ -39,6 +39,7 @@ def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
         cpu_s=extract.max_cpu_s,
         videos_per_process=extract.videos_per_process,
         sandbox=extract.sandbox,
+        ahead=ahead,
     )
 
 

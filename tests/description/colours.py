@@ -34,6 +34,9 @@ class ColourTowers:
     def images_embedded(self):
         return sum(map(sum, self.requests))
 
+    def start(self):
+        """Start nothing."""
+
     def wait_ready(self):
         return INFO
 

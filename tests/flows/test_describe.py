@@ -134,6 +134,9 @@ def test_another_bank_top_k_method_or_threshold_decodes_and_embeds_nothing(descr
     assert said["videos"] == f"0 embedded, {CLIPS + 1} from the cache"
     with engine.connect() as connection:
         assert len(set(connection.execute(select(DESCRIPTION.c.spec_id)).scalars())) > 1
+        newest = select(RUN.c.stage_ms).order_by(RUN.c.started_at.desc()).limit(1)
+        is_loaded = "engine start" in connection.execute(newest).scalar_one()
+    assert is_loaded == ("--tags" in options)  # for the texts of a bank that is new
 
 
 def test_a_second_run_has_nothing_to_do(describe):
@@ -227,6 +230,23 @@ def test_a_model_without_a_text_tower_is_refused_before_any_row(reelabel, engine
     assert "has no text tower, so nothing can be compared with its frames; use a whole model" in run.stderr
     with engine.connect() as connection:
         assert connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "faulty")).all() == []
+
+
+def test_a_model_that_cannot_be_loaded_once_a_frame_must_be_embedded_ends_the_run_with_its_sentence(
+    own_environment, described, engine, videos, tmp_path
+):
+    del described  # what the model reports is kept, so that it is loaded for the first frame
+    (tmp_path / "transformers.py").write_text("raise ImportError('it is broken')")
+    broken = own_environment | {"PYTHONPATH": str(tmp_path)}
+
+    run = run_command(broken, "describe", videos[0], "--dataset", "videos", "--tags", str(videos[1]), "--chunk-s", "3")
+
+    assert run.returncode == 2
+    assert "reelabel-tiny-siglip: ImportError: it is broken; see the log" in run.stderr
+    with engine.connect() as connection:
+        newest = select(RUN.c.state, RUN.c.message).order_by(RUN.c.started_at.desc()).limit(1)
+        state, message = connection.execute(newest).one()
+    assert (state, "ImportError: it is broken" in message) == ("failed", True)
 
 
 def test_two_simultaneous_runs_share_a_plan_and_describe_each_video_once(

@@ -178,6 +178,15 @@ def test_a_child_that_accepts_no_more_videos_is_replaced(pool, monkeypatch, make
     assert only_child(pool) != child
 
 
+def test_processes_that_are_not_started_ahead_are_started_once_a_video_needs_one(make_clip):
+    clip = make_clip()
+    with DecodePool(processes=3, timeout_s=10, memory_mib=2048, ahead=False) as pool:
+        assert pool.process_ids == []
+        for _ in range(2):
+            pool.extract(clip, **WANTED)
+            assert len(pool.process_ids) == 1
+
+
 def test_each_video_can_have_its_own_process(make_clip):
     clip, seen = make_clip(), []
     with DecodePool(processes=1, timeout_s=10, memory_mib=2048, videos_per_process=1) as pool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from flows.shard.queue import LeasedShard
     from flows.shard.report import ShardReport
     from tasks.description.pooling import EmbeddedBank
-    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.domain import WallClockProfile
+    from tasks.embedding.on_demand import TowersOnDemand
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
@@ -54,7 +55,7 @@ def describe_locally(
     context: RunContext,
     *,
     done_before: Sequence[int],
-    towers: EmbeddingBackend,
+    towers: TowersOnDemand,
     tags: EmbeddedBank,
     captions: EmbeddedBank,
 ) -> None:
@@ -65,7 +66,7 @@ def describe_locally(
         progress: Counts what is done.
         context: The run.
         done_before: Unused: the run counts its own shards.
-        towers: Of the model; started here, unless they are.
+        towers: Of the model; loaded once a frame must be embedded.
         tags: Bank of tags.
         captions: Bank of captions.
 
@@ -79,7 +80,6 @@ def describe_locally(
     start_metrics(settings.metrics)
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
-            towers.start()
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             objects = ObjectStore(settings.store)
@@ -91,10 +91,8 @@ def describe_locally(
             if not first:  # other workers have finished the plan meanwhile
                 return
             info = towers.wait_ready()
-        progress.gpus = info.gpus
         progress.start_cpu_clock()
-        progress.stage_ms["engine start"] = info.start_ms
-        get_run_logger().info("The model is ready after %.1f s.", info.start_ms / 1e3)
+        _note_load(towers, progress)
         run = replace(context.run, versions=context.run.versions | info.versions)
         workers = ThreadPoolExecutor(progress.processes * (1 + settings.extract.lookahead_shards))
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
@@ -107,13 +105,13 @@ def describe_locally(
                 spec=description_spec(context.spec),
                 banks=(tags, captions),
                 stores=(videos, objects),
-                charge=partial(ledger.doing, RunPhase.ANSWER),
+                charge=partial(_answering, towers, ledger),
             ),
             towers=towers,
             writer=ShardWriter(database, run),
             workers=workers,
             ledger=ledger,
-            gpus=info.gpus,
+            gpus=lambda: towers.gpus,
         )
         artifact = ProgressArtifact(total=plan.jobs)
         reports = _describe_shards(
@@ -126,11 +124,30 @@ def describe_locally(
             artifact.update(progress.jobs_ended)
 
         for report in reports:
+            _note_load(towers, progress)
             progress.add(report)
             if time.monotonic() - shown_s > _SHOW_EVERY_S:
                 shown_s = time.monotonic()
                 show()
         show()
+
+
+def _note_load(towers: TowersOnDemand, progress: Progress) -> None:
+    """Record and log that the towers were loaded, once they are."""
+    info = towers.loaded
+    if info is None or "engine start" in progress.stage_ms:
+        return
+    progress.gpus = info.gpus
+    progress.stage_ms["engine start"] = info.start_ms
+    get_run_logger().info("The model is ready after %.1f s.", info.start_ms / 1e3)
+
+
+@contextmanager
+def _answering(towers: TowersOnDemand, ledger: WallClockProfile) -> Iterator[None]:
+    """Measure the time in which the towers work, from when they are loaded."""
+    towers.wait_loaded()
+    with ledger.doing(RunPhase.ANSWER):
+        yield
 
 
 def _describe_shards(

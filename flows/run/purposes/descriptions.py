@@ -13,7 +13,7 @@ from flows.run.search_index import index_embeddings
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunPhase
 from tasks.embedding.backend import towers_backend
-from tasks.embedding.opened import bank_files, open_towers
+from tasks.embedding.opened import bank_files, towers_on_demand
 from tasks.results.search_catalogue import DatabaseCatalogue
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ class Descriptions(Purpose):
         described, files = description_spec(spec), bank_files(settings)
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
-        with closing(open_towers(settings, card)) as towers:
-            charge = partial(ledger.doing, RunPhase.LOAD)
-            tags, captions = (embed_bank(bank, towers, files, described.model, charge=charge) for bank in banks)
+        charge = partial(ledger.doing, RunPhase.LOAD)
+        with closing(towers_on_demand(settings, card, charge=charge)) as towers:
+            tags, captions = (embed_bank(bank, towers, files, described.model) for bank in banks)
             embedded: list[int] = []
 
             def execute(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:

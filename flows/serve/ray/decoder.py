@@ -51,7 +51,7 @@ class Decoder:
             settings = with_uploads(load_settings(), folder)
             start_metrics(settings.metrics)
             self._uploads = Uploads(folder, max_bytes=settings.serve.max_upload_mib * _MIB)
-            pool = stack.enter_context(decode_pool(settings, processes=settings.extract.processes or 1))
+            pool = stack.enter_context(decode_pool(settings, processes=settings.extract.processes or 1, ahead=True))
             if encoder:
                 self._analyzer = stack.enter_context(Analyzer(settings, pool=pool, towers=RemoteTowers(encoder)))
                 self._analyzer.wait_ready()

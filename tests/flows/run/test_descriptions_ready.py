@@ -10,9 +10,11 @@ from flows.run.purposes.descriptions import Descriptions, bank_files
 from infra.settings import Settings, StoreSettings
 from tasks.description.pooling import EmbeddedBank
 from tasks.domain import DescribeSpec, ModelIdentity, RunPhase, WallClockProfile
+from tasks.embedding import opened
 from tests.description.colours import ColourTowers
 
 MODEL = ModelIdentity(name="siglip")
+CARD = SimpleNamespace(identity=MODEL)
 
 
 @pytest.mark.parametrize(
@@ -30,12 +32,12 @@ def test_a_run_that_embeds_nothing_leaves_the_index_as_it_is(tmp_path, monkeypat
     digest = files.keep_texts(["a", "b"])
     files.keep_vectors(EmbeddedBank(texts=("a", "b"), vectors=np.eye(2, dtype=np.float32)), MODEL)
     indexed, progress = [], SimpleNamespace(videos_extracted=0)
-    monkeypatch.setattr(descriptions, "open_towers", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(opened, "open_towers", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(descriptions, "describe_locally", lambda *_, **__: None)
     monkeypatch.setattr(descriptions, "index_embeddings", lambda *given: indexed.append(given[2]))
     spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)
 
-    with Descriptions().ready(settings, card=None, spec=spec, database=None, ledger=WallClockProfile()) as execute:
+    with Descriptions().ready(settings, card=CARD, spec=spec, database=None, ledger=WallClockProfile()) as execute:
         for videos in embedded:
             progress.videos_extracted += videos
             execute(None, progress, None, done_before=())
@@ -56,13 +58,13 @@ class ClosedTowers(ColourTowers):
 def test_the_start_of_the_towers_for_a_new_bank_is_charged(tmp_path, monkeypatch):
     settings = Settings(home=tmp_path, store=StoreSettings(uri=f"file://{tmp_path}"))
     digest = bank_files(settings).keep_texts(["red", "blue"])
-    monkeypatch.setattr(descriptions, "open_towers", lambda *_: ClosedTowers())
+    monkeypatch.setattr(opened, "open_towers", lambda *_: ClosedTowers())
     monkeypatch.setattr(descriptions, "index_embeddings", lambda *_: None)
     spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)
     charged = []
     for _ in range(2):
         ledger = WallClockProfile()
-        with Descriptions().ready(settings, card=None, spec=spec, database=None, ledger=ledger):
+        with Descriptions().ready(settings, card=CARD, spec=spec, database=None, ledger=ledger):
             charged.append(RunPhase.LOAD in ledger.spent_ms)
 
     assert charged == [True, False]  # the second time, its vectors are on the store

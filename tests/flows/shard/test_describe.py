@@ -26,7 +26,7 @@ def context(db, describer_of, towers):
     open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"kind": "describe"})
     with ThreadPoolExecutor(3) as workers:
         yield DescriptionContext(
-            describer=describer_of(), towers=towers, writer=ShardWriter(db, key), workers=workers, gpus=2
+            describer=describer_of(), towers=towers, writer=ShardWriter(db, key), workers=workers, gpus=lambda: 2
         )
 
 
