@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reelabel.errors import VideoError
@@ -11,6 +11,8 @@ from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.sampling.passes import sampling_of_pass, with_sampler
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
+from tasks.survey.clips import Tags
+from tasks.survey.cost import cost_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +33,7 @@ class MachineRates:
 
     Attributes:
         clips: Clips measured, at least one.
-        decode_ms_per_frame: Milliseconds of a decoding process per frame.
+        decode_ms_per_frame: Milliseconds of a decoding process per frame that `cost_of` counts; some are skipped.
         fetch_ms_per_byte: Milliseconds of waiting for the store per byte; 0.0 for local files.
         bytes_per_frame: Bytes in the cache per frame.
         processes: Decoding processes at once.
@@ -92,7 +94,8 @@ def measure_rates(
             lossless="zstd" if encoding == "packets" else encoding,
         )
         measured += 1
-        frames, stored = frames + got.frames_decoded, stored + len(got.images)
+        counted = cost_of(replace(each.clip, tags=(Tags(),)), each.seen, sampling).frames
+        frames, stored = frames + (counted or got.frames_decoded), stored + len(got.images)
         decode_ms, fetch_ms = decode_ms + got.decode_ms, fetch_ms + fetched.fetch_ms
         fetched_bytes, cached_bytes = fetched_bytes + fetched.bytes_fetched, cached_bytes + len(file.data)
     if not measured or not frames:

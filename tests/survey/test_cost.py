@@ -3,6 +3,7 @@
 import pytest
 
 from reelabel.extract import extract_keyframes
+from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
@@ -11,6 +12,8 @@ from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_store import ObjectStore
 from tasks.survey.clips import Clip, Tags
 from tasks.survey.cost import cost_of, passes_of
+from tasks.survey.measure import measure_rates
+from tasks.survey.read import SeenClip
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,22 @@ def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segmen
         assert (cost.frames, cost.stored) == (decoded.frames_decoded, len(decoded.images))
     else:
         assert decoded.frames_decoded * 0.9 <= cost.frames <= decoded.frames_decoded * 2
+
+
+@pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
+def test_the_seconds_forecast_of_a_measured_clip_are_those_measured(sampler, make_clip, reader, monkeypatch):
+    path, spent_ms = make_clip("clip.mp4", frames=240, gop=60, b_frames=3), []
+    fetch, sampling = FrameFetcher.fetch, Sampling(sampler=sampler, num_frames=6)
+    monkeypatch.setattr(
+        FrameFetcher,
+        "fetch",
+        lambda fetcher, info: (got := fetch(fetcher, info), spent_ms.append(got.keyframes.decode_ms))[0],
+    )
+    clip = SeenClip(clip=Clip(uri=str(path)), seen=reader.look(str(path)))
+
+    rates = measure_rates([clip], reader, sampling, processes=1, encoding="zstd")
+
+    assert rates.extract_s(cost_of(clip.clip, clip.seen, sampling).frames, 0) == pytest.approx(sum(spent_ms) / 1e3)
 
 
 def cost_thresholds():
