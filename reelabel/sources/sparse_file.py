@@ -112,7 +112,8 @@ class SparseFile(Seekable):
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
     than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
     of the file raises FastPathUnavailableError, as one download is then faster. `read_at` is thread-safe, so a file may
-    be opened by several demuxers; it waits for a range that is being fetched ahead only when it comes to it.
+    be opened by several demuxers; it waits for a range that is being fetched ahead only when it comes to it, and lets
+    others read what is cached meanwhile.
 
     Attributes:
         size_bytes: Total length in bytes.
@@ -135,7 +136,8 @@ class SparseFile(Seekable):
         self._ahead: deque[ByteRange] = deque()  # that are being fetched
         self._arriving: Iterator[bytes] = iter(())
         self._block_bytes = BLOCK_BYTES
-        self._lock = threading.Lock()
+        self._is_receiving = False  # one thread does at a time
+        self._changed = threading.Condition()
 
     @property
     def extents(self) -> tuple[CachedRange, ...]:
@@ -166,8 +168,10 @@ class SparseFile(Seekable):
         """Read as `read` does, from a position, which is not kept."""
         if position >= self.size_bytes or size == 0:
             return b""
-        with self._lock:
-            extent = self._extent_at(position) or self._await(position) or self._fetch_block(position)
+        with self._changed:
+            while (extent := self._extent_at(position)) is None:
+                if not self._receive_next():  # what is being fetched comes first
+                    self._start_block(position)
         offset = position - extent.start
         return extent.data[offset:] if size < 0 else extent.data[offset : offset + size]
 
@@ -181,7 +185,7 @@ class SparseFile(Seekable):
 
     def prefetch(self, spans: Iterable[ByteRange]) -> None:
         """Start fetching ranges concurrently, except for bytes already cached."""
-        with self._lock:
+        with self._changed:
             self._settle()
             gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
             if gaps:
@@ -209,20 +213,12 @@ class SparseFile(Seekable):
         Raises:
             Exception: Whatever the source raises.
         """
-        with self._lock:
+        with self._changed:
             self._settle()
 
     def _settle(self) -> None:
-        while self._ahead:
-            self._receive()
-
-    def _await(self, position: int) -> CachedRange | None:
-        """Return the extent at a position if it is being fetched."""
-        if not any(span.start <= position < span.end for span in self._ahead):
-            return None
-        while (extent := self._extent_at(position)) is None:
-            self._receive()
-        return extent
+        while self._receive_next():
+            pass
 
     def _extent_at(self, position: int) -> CachedRange | None:
         before = bisect_right(self._extents, position, key=lambda extent: extent.start) - 1
@@ -230,13 +226,11 @@ class SparseFile(Seekable):
             return self._extents[before]
         return None
 
-    def _fetch_block(self, position: int) -> CachedRange:
+    def _start_block(self, position: int) -> None:
         before = self._extent_at(position - 1)
         least_bytes = BLOCK_BYTES if self._index is None else _MEDIA_BLOCK_BYTES
         self._block_bytes = min(max(2 * self._block_bytes, least_bytes), _MAX_BLOCK_BYTES) if before else least_bytes
-        self._settle()
         self._start([next(self._gaps(ByteRange(position, self._block_bytes)))])
-        return self._receive()
 
     def _gaps(self, span: ByteRange) -> Iterator[ByteRange]:
         """Yield the parts of a range that are not cached."""
@@ -258,13 +252,25 @@ class SparseFile(Seekable):
             self._arriving = read_ranges(self._source, gaps, is_kept=self._index is None)
         self._ahead.extend(gaps)
 
-    def _receive(self) -> CachedRange:
-        """Take over the next range that is being fetched."""
-        with self._waiting():
-            extent = CachedRange(self._ahead.popleft().start, next(self._arriving))
-        insort(self._extents, extent, key=lambda known: known.start)
-        self.bytes_fetched += len(extent.data)
-        return extent
+    def _receive_next(self) -> bool:
+        """Wait for the next range that is being fetched, without the lock; return False if there is none."""
+        if self._is_receiving:
+            self._changed.wait()
+            return True
+        if not self._ahead:
+            return False
+        self._is_receiving = True
+        self._changed.release()
+        try:
+            with self._waiting():
+                data = next(self._arriving)
+        finally:
+            self._changed.acquire()
+            self._is_receiving = False
+            self._changed.notify_all()
+        insort(self._extents, CachedRange(self._ahead.popleft().start, data), key=lambda known: known.start)
+        self.bytes_fetched += len(data)
+        return True
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:

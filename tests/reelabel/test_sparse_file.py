@@ -163,6 +163,27 @@ def test_ranges_are_read_while_the_first_ones_are_used():
     assert file.read_at(600_000, 1000) == data[600_000:601_000]
 
 
+def test_what_is_cached_is_read_while_another_thread_waits_for_a_range():
+    data, may_end, late = noise(1_000_000), threading.Event(), []
+
+    class Late(Memory):
+        def read(self, start, size):
+            assert start < 500_000 or may_end.wait(10)
+            return super().read(start, size)
+
+    file = SparseFile(Late(data))
+    file.prefetch([ByteRange(0, 1000), ByteRange(600_000, 1000)])
+    waiter = threading.Thread(target=lambda: late.append(file.read_at(600_000, 1000)))
+    waiter.start()
+
+    for _ in range(20):
+        waiter.join(0.01)
+        assert file.read_at(0, 1000) == data[:1000]
+    may_end.set()
+    waiter.join()
+    assert late == [data[600_000:601_000]]
+
+
 def test_the_failure_of_a_range_is_raised_where_it_is_needed():
     file = SparseFile(Memory(noise(1_000_000), failing_after=0))
 
