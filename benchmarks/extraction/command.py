@@ -37,14 +37,38 @@ def fetch(
     report.fetch(whole_numbers(lengths, "--lengths"), folder, rounds=rounds, as_json=json, plot=plot)
 
 
-def ranges(folder: ClipFolder = FOLDER, rounds: Rounds = 5, *, json: AsJson = False) -> None:
+def ranges(
+    folder: ClipFolder = FOLDER,
+    rounds: Rounds = 5,
+    *,
+    only: Annotated[str, typer.Option(help="Only cases whose names contain this, such as gop250 or 3600s.")] = "",
+    json: AsJson = False,
+) -> None:
     """Compare frames between keyframes read from an S3 server by ranges with those of a download.
 
     Exit with 1 where a target is missed.
     """
     from benchmarks.extraction import report  # noqa: PLC0415
+    from benchmarks.extraction.ranges import cases  # noqa: PLC0415
 
-    raise typer.Exit(report.ranges(folder, rounds=rounds, as_json=json))
+    wanted = [case for case in cases() if only in case.name]
+    if not wanted:
+        names = ", ".join(case.name for case in cases())
+        raise typer.BadParameter(f"No case's name contains {only!r}; there are {names}.", param_hint="--only")
+    raise typer.Exit(report.ranges(wanted, folder, rounds=rounds, as_json=json))
+
+
+def archive(
+    folder: ClipFolder = FOLDER,
+    megabytes: Annotated[int, typer.Option(min=1, max=4000, help="Size of the tar.")] = 1000,
+    rounds: Rounds = 5,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Measure what the keyframes of one clip in a large tar on an S3 server cost."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.archive(folder, megabytes=megabytes, rounds=rounds, as_json=json)
 
 
 def survey(
@@ -104,6 +128,7 @@ BENCHES = (
     Bench(decode, "decode --lengths 30,600 --plot decode.svg"),
     Bench(fetch, "fetch --lengths 30,600 --plot bytes.svg"),
     Bench(ranges, "ranges --rounds 3"),
+    Bench(archive, "archive --megabytes 200 --rounds 3"),
     Bench(survey, "survey --videos 200"),
     Bench(store, "store --json"),
     Bench(similar, "similar --threshold 0.9"),

@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.extraction.fetch import header_bytes
 from benchmarks.media.clips import bench_clips
+from benchmarks.torchcodec.bare import BareDecode
 from reelabel.cores import usable_cores
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.fetch import RemoteVideo
@@ -53,8 +54,10 @@ class RangesRow:
     Attributes:
         needed_bytes: Size of the header, the index and the GOPs that hold a frame.
         before_ms: A download, and a single decoder, as before there were ranges and several decoders.
+        bare_ms: FFmpeg alone, on the pictures that ours decodes, from packets in memory, with all cores.
         speedup: Median of the ratios of each round, of a download with as many decoders to ranges.
         gain: The same, of a download with a single decoder to ranges.
+        bound: The same, of a download with a single decoder to FFmpeg alone: more gain is not possible.
         is_same: Whether both gave the same frames.
     """
 
@@ -65,8 +68,10 @@ class RangesRow:
     before_ms: float
     download_ms: float
     ranges_ms: float
+    bare_ms: float
     speedup: float
     gain: float
+    bound: float
     is_same: bool
 
     @property
@@ -128,9 +133,10 @@ def _measure(case: Case, path: Path, objects: ObjectStore, info: ObjectInfo, rou
         )[0]
 
     whole, got = download(), by_ranges()
-    ways = (partial(download, 1), download, by_ranges)
+    bare = BareDecode(path, np.unique(whole.frame_index).tolist())
+    ways = (partial(download, 1), download, by_ranges, partial(bare.decode, threads, skips_leaves=True))
     times = [[_time_ms(way) for way in ways] for _ in range(rounds)]
-    before_ms, download_ms, ranges_ms = (median(column) for column in zip(*times, strict=True))
+    before_ms, download_ms, ranges_ms, bare_ms = (median(column) for column in zip(*times, strict=True))
     copy.unlink()
     return RangesRow(
         case=case,
@@ -140,8 +146,10 @@ def _measure(case: Case, path: Path, objects: ObjectStore, info: ObjectInfo, rou
         before_ms=before_ms,
         download_ms=download_ms,
         ranges_ms=ranges_ms,
-        speedup=median(whole / parts for _, whole, parts in times),
-        gain=median(before / parts for before, _, parts in times),
+        bare_ms=bare_ms,
+        speedup=median(whole / parts for _, whole, parts, _ in times),
+        gain=median(before / parts for before, _, parts, _ in times),
+        bound=median(before / alone for before, _, _, alone in times),
         is_same=np.array_equal(got.images, whole.images) and np.array_equal(got.pts, whole.pts),
     )
 

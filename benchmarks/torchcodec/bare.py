@@ -1,8 +1,9 @@
-"""The lower bound of both loaders: FFmpeg decodes the packets that the picks need, and nothing else is done."""
+"""The lower bound of all loaders: FFmpeg decodes the packets that the picks need, and nothing else is done."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import av
@@ -26,21 +27,27 @@ class BareDecode:
         """Read the packets of the GOPs that hold a picked frame, each up to its last pick.
 
         Args:
-            path: A clip of H.264 with closed GOPs, in MP4.
+            path: A file with closed GOPs, all of whose frames are shown.
             indices: Positions of the picked frames, ascending.
         """
         with av.open(str(path)) as container:
-            stream = container.streams.video[0]
-            self._extradata = stream.codec_context.extradata
-            packets = list(read_packets(container, stream))
-        times = sorted(packet.pts or 0 for packet in packets)
-        starts = [number for number, packet in enumerate(packets) if packet.is_keyframe]
+            listed = [
+                (packet.pts, packet.is_keyframe) for packet in read_packets(container, container.streams.video[0])
+            ]
+        times = sorted(pts for pts, _ in listed if pts is not None)
         self._wanted = {times[index] for index in indices}
+        starts = [number for number, (_, is_keyframe) in enumerate(listed) if is_keyframe]
         self._runs = []
-        for start, end in zip(starts, [*starts[1:], len(packets)], strict=True):
-            picks = [at for at in range(start, end) if packets[at].pts in self._wanted]
-            if picks:
-                self._runs.append(packets[start : picks[-1] + 1])
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            self._name, self._extradata = stream.codec_context.name, stream.codec_context.extradata
+            packets, at = read_packets(container, stream), 0
+            for start, end in zip(starts, [*starts[1:], len(listed)], strict=True):
+                picks = [number for number in range(start, end) if listed[number][0] in self._wanted]
+                if picks:
+                    stop = picks[-1] + 1
+                    self._runs.append(list(islice(packets, start - at, stop - at)))
+                    at = stop
 
     def decode(self, threads: int, *, skips_leaves: bool) -> int:
         """Decode, with one decoder for each thread, long runs first, so that all end at about the same time.
@@ -58,14 +65,13 @@ class BareDecode:
         return sum(worker.result() for worker in workers)
 
     def _decode(self, runs: Iterator[list[Packet[VideoStream]]], *, skips_leaves: bool) -> int:
-        codec: VideoCodecContext = av.CodecContext.create("h264", "r")
+        codec: VideoCodecContext = av.CodecContext.create(self._name, "r")  # type: ignore[assignment]
         codec.thread_type, codec.thread_count, codec.extradata = "NONE", 1, self._extradata
         leaves, pictures = LeafFilter(codec), 0
         for run in runs:
             for packet in run:
-                if skips_leaves:
-                    leaves.admits(packet, is_wanted=packet.pts in self._wanted)
-                pictures += len(codec.decode(packet))
+                if not skips_leaves or leaves.admits(packet, is_wanted=packet.pts in self._wanted):
+                    pictures += len(codec.decode(packet))
             pictures += len(codec.decode(None))
             codec.flush_buffers()
         return pictures

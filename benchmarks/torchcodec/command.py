@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchmarks.bench import FOLDER, AsJson, Bench, ClipFolder, Lengths, Rounds, whole_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_Clips = Annotated[
+    Path | None,
+    typer.Option(
+        "--clips", exists=True, file_okay=False, help="Folder of videos to measure instead of generated ones."
+    ),
+]
 
 
 def torchcodec(
@@ -14,6 +25,7 @@ def torchcodec(
     folder: ClipFolder = FOLDER,
     rounds: Rounds = 5,
     *,
+    clips: _Clips = None,
     at_model_size: Annotated[
         bool, typer.Option("--at-model-size", help="Let both scale frames to the model's size.")
     ] = False,
@@ -23,10 +35,16 @@ def torchcodec(
 
     Exit with 1 where ours is less than 1.5 times as fast, or the frames are not those of the same times.
     """
+    from benchmarks.media.clips import bench_clips  # noqa: PLC0415
     from benchmarks.torchcodec.report import compare  # noqa: PLC0415
+    from tasks.manifest.layouts.video_files import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
 
-    seconds = whole_numbers(lengths, "--lengths")
-    raise typer.Exit(compare(seconds, folder, rounds=rounds, at_model_size=at_model_size, as_json=json))
+    wanted: Iterable[Path]
+    if clips:
+        wanted = sorted(path for path in clips.iterdir() if suffix_of(path.name) in VIDEO_SUFFIXES)
+    else:
+        wanted = (clip.make(folder) for clip in bench_clips(whole_numbers(lengths, "--lengths")))
+    raise typer.Exit(compare(wanted, folder, rounds=rounds, at_model_size=at_model_size, as_json=json))
 
 
 BENCHES = (Bench(torchcodec, "torchcodec --lengths 30 --rounds 3"),)

@@ -18,9 +18,7 @@ from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from benchmarks.media.clips import BenchClip
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _ROOT = Path(__file__).parents[2]
 _FRAMES = 16
@@ -68,7 +66,7 @@ class PeerRow:
     """What was measured on one clip.
 
     Attributes:
-        clip: The clip.
+        clip: Its name.
         pairs: The rounds, by TorchCodec's setting; ours uses all cores.
         bare: The rounds of FFmpeg alone.
         pictures: Pictures that TorchCodec has to decode at least, and those that ours has decoded.
@@ -77,7 +75,7 @@ class PeerRow:
         mean_difference: Mean absolute difference of the frames' RGB values, of 255; 0 if all pixels are equal.
     """
 
-    clip: BenchClip
+    clip: str
     pairs: Mapping[Setting, Sequence[Pair]]
     bare: Sequence[Bare]
     pictures: tuple[int, int]
@@ -158,8 +156,7 @@ class LoadingProcess:
 
 
 def measure_clips(
-    clips: Sequence[BenchClip],
-    folder: Path,
+    clips: Iterable[Path],
     pythons: tuple[Path | str, Path | str],
     *,
     rounds: int,
@@ -169,7 +166,6 @@ def measure_clips(
 
     Args:
         clips: The clips.
-        folder: Folder that keeps the clips.
         pythons: Our Python, and that of TorchCodec's environment.
         rounds: Pairs per setting.
         at_model_size: Whether both scale frames to the model's size; otherwise they keep the source's.
@@ -179,19 +175,19 @@ def measure_clips(
         theirs = stack.enter_context(LoadingProcess(pythons[1], "torchcodec"))
         bare = stack.enter_context(LoadingProcess(pythons[0], "bare"))
         for clip in clips:
-            path = str(clip.make(folder).absolute())
-            yield _measure((ours, theirs, bare), clip, {"path": path, "at_model_size": at_model_size}, rounds)
+            request = {"path": str(clip.absolute()), "at_model_size": at_model_size}
+            yield _measure((ours, theirs, bare), clip.stem, request, rounds)
 
 
 def _measure(
     processes: tuple[LoadingProcess, LoadingProcess, LoadingProcess],
-    clip: BenchClip,
+    clip: str,
     request: Mapping[str, Any],
     rounds: int,
 ) -> PeerRow:
     ours, theirs, bare = processes
     threaded, alone = (dict(request) | {"threads": threads} for threads in (usable_cores(), 1))
-    with TemporaryDirectory(dir=Path(request["path"]).parent) as folder:
+    with TemporaryDirectory(prefix="reelabel-") as folder:
         kept = [Path(folder, f"{name}.npy") for name in ("ours", "torchcodec")]
         first = ours.ask(**threaded, keep=str(kept[0]))
         wanted = threaded | {"indices": first["indices"], "size": first["size"]}

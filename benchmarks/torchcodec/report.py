@@ -10,12 +10,11 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
-from benchmarks.media.clips import bench_clips
 from benchmarks.torchcodec.environment import torchcodec_python
 from benchmarks.torchcodec.measure import SETTINGS, measure_clips
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from benchmarks.torchcodec.measure import PeerRow
@@ -37,8 +36,8 @@ _BOUND_NOTE = (
 )
 
 
-def compare(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, at_model_size: bool, as_json: bool) -> int:
-    """Measure; print a table or JSON.
+def compare(clips: Iterable[Path], folder: Path, *, rounds: int, at_model_size: bool, as_json: bool) -> int:
+    """Measure each clip; print a table or JSON. `folder` keeps TorchCodec's environment.
 
     Returns:
         1 if TorchCodec takes less than `LEAST_RATIO` times as long on a clip, or shows frames of other times; else 0.
@@ -47,11 +46,9 @@ def compare(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, at_model_s
         theirs = torchcodec_python(folder)
     with PROGRESS.status("Measuring; the first run makes the clips") as status:
         rows = []
-        for row in measure_clips(
-            bench_clips(lengths_s), folder, (sys.executable, theirs), rounds=rounds, at_model_size=at_model_size
-        ):
+        for row in measure_clips(clips, (sys.executable, theirs), rounds=rounds, at_model_size=at_model_size):
             rows.append(row)
-            status.update(f"Measuring; {row.clip.name} is done")
+            status.update(f"Measuring; {row.clip} is done")
     if as_json:
         print_json([_record(row) for row in rows])
     else:
@@ -68,7 +65,7 @@ def peer_table(rows: Sequence[PeerRow], size: str) -> Table:
     table = _empty_table(f"16 uniform frames at {size}, ms", headings)
     for row in rows:
         table.add_row(
-            row.clip.name,
+            row.clip,
             f"{row.ours_ms:,.1f}",
             f"{row.ours_alone_ms:,.1f}",
             *(f"{row.theirs_ms(setting):,.1f}" for setting in SETTINGS),
@@ -95,7 +92,7 @@ def bound_table(rows: Sequence[PeerRow]) -> Table:
     table = _empty_table("FFmpeg alone, on the pictures of each", headings)
     for row in rows:
         table.add_row(
-            row.clip.name,
+            row.clip,
             *(f"{pictures:,}" for pictures in row.pictures),
             f"{median(each.all_ms for each in row.bare):,.1f}",
             f"{median(each.needed_ms for each in row.bare):,.1f}",
@@ -116,7 +113,7 @@ def _empty_table(title: str, headings: Sequence[str]) -> Table:
 
 def _record(row: PeerRow) -> dict[str, Any]:
     return {
-        "clip": row.clip.name,
+        "clip": row.clip,
         "ours_ms": row.ours_ms,
         "ours_alone_ms": row.ours_alone_ms,
         "torchcodec_ms": {str(setting): row.theirs_ms(setting) for setting in SETTINGS},

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 import av
 import pytest
 
+from benchmarks.extraction.archive import ALONE, COPIED, KNOWN, NEW, measure_archive
 from benchmarks.extraction.decode import INDEXED, LIMIT, OURS, PASSING, measure_decode
 from benchmarks.extraction.fetch import measure_fetch
 from benchmarks.extraction.ranges import Case, measure_ranges
@@ -61,7 +62,18 @@ def test_ranges_give_the_frames_of_a_download_at_little_more_than_the_bytes_need
 
     assert row.is_same
     assert row.read_bytes <= 1.25 * row.needed_bytes
-    assert min(row.gain, row.speedup) > 0
+    assert min(row.gain, row.speedup, row.bound) > 0
+
+
+@pytest.mark.system
+def test_a_clip_in_a_tar_costs_little_more_than_in_a_file_of_its_own(folder, store_settings):
+    rows = measure_archive(CLIP, folder, store=store_settings, root_uri=store_settings.uri, megabytes=20, rounds=1)
+
+    cost = {row.way: row for row in rows}
+    assert cost[KNOWN].bytes_read <= cost[ALONE].bytes_read + 16 * 1024
+    assert cost[ALONE].requests < cost[KNOWN].requests < cost[NEW].requests
+    assert cost[NEW].bytes_read < cost[COPIED].bytes_read / 20
+    assert cost[COPIED].members > 10
 
 
 @pytest.mark.system

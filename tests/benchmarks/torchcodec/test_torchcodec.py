@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from benchmarks.media.clips import BenchClip
 from benchmarks.torchcodec import environment
 from benchmarks.torchcodec.measure import SETTINGS, Bare, Pair, PeerRow
 from benchmarks.torchcodec.process import answer, load_bare, load_ours
@@ -13,15 +12,13 @@ from reelabel.extract import extract_keyframes
 from reelabel.sampling.options import Sampling
 from tests.clips import write_clip
 
-CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
-
 
 def row_of(times_ms):
     """Return a row with TorchCodec's and our milliseconds of each round, by setting; the others take 900."""
     slow = [Pair(900, 100, 900, 100)]
     pairs = {setting: [Pair(*each, *each) for each in times_ms.get(str(setting), [])] or slow for setting in SETTINGS}
     return PeerRow(
-        clip=CLIP,
+        clip="clip",
         pairs=pairs,
         bare=[Bare(100, 80, 140, 100), Bare(90, 70, 150, 100), Bare(200, 70, 900, 100)],
         pictures=(900, 600),
@@ -54,8 +51,11 @@ def test_the_bound_is_what_ffmpeg_alone_would_gain():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_ffmpeg_alone_decodes_the_pictures_that_ours_decodes_and_all_up_to_the_picks(tmp_path, threads):
-    path = write_clip(tmp_path / "clip.mp4", frames=48, gop=24, b_frames=2)
+@pytest.mark.parametrize(
+    "encode", [{"b_frames": 2}, {"codec": "libx265", "x265-params": "bframes=3:open-gop=0"}], ids=["h264", "hevc"]
+)
+def test_ffmpeg_alone_decodes_the_pictures_that_ours_decodes_and_all_up_to_the_picks(tmp_path, encode, threads):
+    path = write_clip(tmp_path / "clip.mp4", frames=48, gop=24, **encode)
     ours = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=4), native=True)
     request = {"path": str(path), "indices": ours.frame_index.tolist(), "threads": threads}
     load = load_bare()
