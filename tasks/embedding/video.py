@@ -181,7 +181,8 @@ class VideoEmbedder:
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         self.frames.start()  # if it is the first video of a run to be embedded, they load while it is decoded
-        taken = self._take(info, identity.segment)
+        stated_s = max(0.0, self.reader.look(info.uri, info).facts.duration_s)
+        taken = self._take(info, identity.segment, stated_s)
         embeddings = taken.joined(identity.segment.start_s or 0.0)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
@@ -198,13 +199,12 @@ class VideoEmbedder:
             cost=replace(taken.cost, cache_write_ms=taken.cost.cache_write_ms + write_ms),
         )
 
-    def _take(self, info: ObjectInfo, segment: Segment) -> _Taken:
+    def _take(self, info: ObjectInfo, segment: Segment, stated_s: float) -> _Taken:
         """Embed the frames of a video, or of a segment of it, piece by piece.
 
         A video that is fetched as a whole is fetched once for all pieces, and one that is decoded from its beginning is
         decoded in one pass.
         """
-        stated_s = self._stated_s(info)
         taken = _Taken(length_s=_length_s(stated_s, segment))
         cut = partial(cut_pieces, segment, spec=self.spec, frame_pixels=self.frame_pixels)
         pieces = [*cut(taken.length_s)] if stated_s else [first_chunk(segment, self.spec)]
@@ -217,8 +217,11 @@ class VideoEmbedder:
             first = take(*pieces[0])
             self._add(first, taken)
             if not stated_s:
-                taken.length_s = _length_s(first.file.duration_s, segment)
-                pieces += cut(taken.length_s, first=1) if taken.length_s else [self._rest(pieces[0], segment)]
+                taken.length_s = _length_s(_found_s(first.file), segment)
+                if taken.length_s:
+                    pieces += cut(taken.length_s, first=1)
+                elif first.file.total_frames != 1:  # no image
+                    pieces.append(self._rest(pieces[0], segment))
             # The next piece is decoded while the towers work on one.
             with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:
                 for piece in rest:
@@ -232,13 +235,6 @@ class VideoEmbedder:
         """Return what follows the first chunk of a video whose length is known from nothing."""
         start_s = (first[0].start_s or 0.0) + self.spec.seconds_per_chunk
         return Segment.of(start_s, segment.end_s), most_chunks(self.spec, frame_pixels=self.frame_pixels)
-
-    def _stated_s(self, info: ObjectInfo) -> float:
-        """Return how long a video says it is; 0 if it does not."""
-        facts = self.reader.look(info.uri, info).facts
-        if facts.duration_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
-            return float(facts.times_ms[-1] - (facts.first_ms or 0)) / _MS
-        return max(0.0, facts.duration_s)
 
     def _extract(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int) -> _Frames:
         sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)
@@ -270,6 +266,13 @@ def _length_s(stated_s: float, segment: Segment) -> float:
     """Return how long a segment of a video is that says how long it is."""
     end_s = stated_s if segment.end_s is None else min(segment.end_s, stated_s)
     return max(0.0, end_s - (segment.start_s or 0.0))
+
+
+def _found_s(file: FrameFile) -> float:
+    """Return how long a video is by its frames, or by its keyframes at least; 0 if that is not known."""
+    if file.duration_s or file.keyframe_ms is None or not file.keyframe_ms.size:
+        return file.duration_s
+    return float(file.keyframe_ms[-1] - (file.facts["first_ms"] or 0)) / _MS
 
 
 def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Piece]) -> Iterator[_Frames | _End]:

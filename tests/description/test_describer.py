@@ -5,6 +5,7 @@ from dataclasses import replace
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from infra.errors import EngineLostError, InferenceError
 from infra.settings import StoreSettings
@@ -247,6 +248,15 @@ def test_a_video_that_decodes_only_from_its_beginning_has_the_frames_of_an_index
     assert found.duration_s == indexed.duration_s == 25
     assert cost.frames_decoded <= 2 * 25 * fps + 8  # of the attempt on a damaged GOP
     assert cost.bytes_fetched == clip.stat().st_size
+
+
+def test_an_image_is_a_video_of_one_frame(describer_of, tmp_path):
+    Image.new("RGB", (64, 48), RGB["green"]).save(tmp_path / "a.png")
+
+    found = describer_of().describe(job(tmp_path / "a.png"), 0)
+
+    assert (found.frames, found.description.tags[0].text) == (1, "green")
+    assert "segment" not in found.decode_note
 
 
 def test_a_remote_video_that_is_fetched_whole_is_fetched_once_whatever_the_number_of_its_pieces(
