@@ -21,6 +21,9 @@ def scale(
     describe: Annotated[
         bool, typer.Option("--describe", help="Instead, measure runs that describe so many videos, one a job.")
     ] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="With --describe: plan alone, without rows in the database.")
+    ] = False,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -29,7 +32,7 @@ def scale(
 
     counts = whole_numbers(rows, "--rows")
     if describe:
-        report.scale_of_descriptions(counts, as_json=json)
+        report.scale_of_descriptions(counts, plan_only=plan_only, as_json=json)
     elif videos:
         report.scale_of_videos(counts[0], whole_numbers(videos, "--videos"), as_json=json)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,19 +31,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DescriptionsRow:
-    """Cost of each step at one number of videos; see `ScaleRow` for those that it shares.
+class PlannedRow:
+    """Cost of planning at one number of videos; see `ScaleRow` for what it shares.
 
     Attributes:
         videos: Videos of the manifest, one job each.
         shards: Shards planned.
         plan_files: Files of the plan on the store.
         plan_file_bytes: Their size.
-        table_bytes: Size of the rows of descriptions and of their chunks, one a video, in Postgres with their indexes.
-        catalogue_s: Seconds to read what a search knows of all described videos.
-        catalogue_peak_bytes: Peak memory of that process.
-        keys_s: Seconds to read the keys of their embedding files, as a run does that keeps the search index up.
-        keys_peak_bytes: Peak memory of that process.
     """
 
     videos: int
@@ -52,6 +47,20 @@ class DescriptionsRow:
     plan_file_bytes: int
     plan_s: float
     plan_peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptionsRow(PlannedRow):
+    """Cost of each step at one number of videos; see `ScaleRow` for those that it shares.
+
+    Attributes:
+        table_bytes: Size of the rows of descriptions and of their chunks, one a video, in Postgres with their indexes.
+        catalogue_s: Seconds to read what a search knows of all described videos.
+        catalogue_peak_bytes: Peak memory of that process.
+        keys_s: Seconds to read the keys of their embedding files, as a run does that keeps the search index up.
+        keys_peak_bytes: Peak memory of that process.
+    """
+
     table_bytes: int
     audit_s: float
     audit_peak_bytes: int
@@ -79,15 +88,9 @@ def measure_descriptions(
         AssertionError: A step returned a wrong result.
     """
     with TemporaryDirectory(prefix="reelabel-scale-") as folder, temporary_database(settings) as own:
-        manifest, ids, planned = Path(folder) / "videos.parquet", Path(folder) / "ids.txt", Path(folder) / "plan"
+        manifest, ids = Path(folder) / "videos.parquet", Path(folder) / "ids.txt"
         step = partial(_step, own)
-        on_progress("writing a manifest")
-        write_videos(manifest, videos)
-        begin_run(own, DESCRIBE_SPEC)
-        on_progress("planning")
-        plan = step(steps.plan, manifest, planned)
-        assert plan.value.jobs == videos
-        files = [path.stat().st_size for path in planned.rglob("*") if path.is_file()]
+        planned = _plan(manifest, videos, own, on_progress)
         on_progress("filling the database")
         with open_jobs(str(manifest), ObjectStore(StoreSettings()), questions=False) as jobs:
             expected = fill_descriptions(own, jobs)
@@ -105,12 +108,7 @@ def measure_descriptions(
         catalogue, keys = (run_in_process(read, own) for read in (steps.catalogue, steps.keys))
         assert catalogue.value == keys.value == described, (catalogue.value, keys.value, described)
         return DescriptionsRow(
-            videos=videos,
-            shards=plan.value.shards,
-            plan_files=len(files),
-            plan_file_bytes=sum(files),
-            plan_s=plan.seconds,
-            plan_peak_bytes=plan.peak_bytes,
+            **asdict(planned),
             table_bytes=count_bytes(own),
             audit_s=audit.seconds,
             audit_peak_bytes=audit.peak_bytes,
@@ -123,6 +121,31 @@ def measure_descriptions(
             keys_s=keys.seconds,
             keys_peak_bytes=keys.peak_bytes,
         )
+
+
+def measure_planning(videos: int, settings: DatabaseSettings, *, on_progress: Callable[[str], None]) -> PlannedRow:
+    """Plan a manifest of so many videos once; as `measure_descriptions`."""
+    with TemporaryDirectory(prefix="reelabel-scale-") as folder, temporary_database(settings) as own:
+        return _plan(Path(folder) / "videos.parquet", videos, own, on_progress)
+
+
+def _plan(manifest: Path, videos: int, own: DatabaseSettings, on_progress: Callable[[str], None]) -> PlannedRow:
+    on_progress("writing a manifest")
+    write_videos(manifest, videos)
+    begin_run(own, DESCRIBE_SPEC)
+    on_progress("planning")
+    folder = manifest.with_name("plan")
+    plan = _step(own, steps.plan, manifest, folder)
+    assert plan.value.jobs == videos
+    files = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return PlannedRow(
+        videos=videos,
+        shards=plan.value.shards,
+        plan_files=len(files),
+        plan_file_bytes=sum(files),
+        plan_s=plan.seconds,
+        plan_peak_bytes=plan.peak_bytes,
+    )
 
 
 def _step(settings: DatabaseSettings, step: Callable[..., object], *paths: Path) -> StepResult:

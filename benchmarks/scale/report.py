@@ -11,7 +11,7 @@ from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.plot import Panel, draw
-from benchmarks.scale.describing import measure_descriptions
+from benchmarks.scale.describing import measure_descriptions, measure_planning
 from benchmarks.scale.measure import measure_scale, measure_videos
 from flows.cli.context import running_services
 from infra.embedded import ServiceName
@@ -53,14 +53,14 @@ _BY_JOBS = (
 )
 _DRAWN = {"plan": "plan", "audit": "audit", "pending of a tenth": "pending", "backfill of a tenth": "backfill"}
 _BY_VIDEOS = {"shards": _count("shards")} | _step("plan", "plan") | _step("answer", "answer")
+_BY_PLANS = _step("plan", "plan") | {
+    "shards": _count("shards"),
+    "files of the plan": _count("plan_files"),
+    "their MiB": _mib("plan_file_bytes"),
+}
 _BY_DESCRIPTIONS = (
-    _step("plan", "plan")
-    | {
-        "shards": _count("shards"),
-        "files of the plan": _count("plan_files"),
-        "their MiB": _mib("plan_file_bytes"),
-        "rows in Postgres, MiB": _mib("table_bytes"),
-    }
+    _BY_PLANS
+    | {"rows in Postgres, MiB": _mib("table_bytes")}
     | _step("audit", "audit")
     | _BACKFILLS
     | _step("keys for the search index", "keys")
@@ -102,8 +102,9 @@ def scale_of_videos(count: int, videos: Sequence[int], *, as_json: bool) -> None
     OUT.print(_table(f"{count:,} jobs, by the number of videos", rows, "videos", _BY_VIDEOS))
 
 
-def scale_of_descriptions(counts: Sequence[int], *, as_json: bool) -> None:
-    """Measure each number of videos to describe; print a table or JSON."""
+def scale_of_descriptions(counts: Sequence[int], *, plan_only: bool, as_json: bool) -> None:
+    """Measure each number of videos to describe, or only how they are planned; print a table or JSON."""
+    measure = measure_planning if plan_only else measure_descriptions
     with running_services(ServiceName.POSTGRES, own=True) as settings, PROGRESS.status("") as status:
         rows = []
         for count in counts:
@@ -111,11 +112,12 @@ def scale_of_descriptions(counts: Sequence[int], *, as_json: bool) -> None:
             def show(step: str, videos: int = count) -> None:
                 status.update(f"{videos:,} videos: {step}")
 
-            rows.append(measure_descriptions(count, settings.database, on_progress=show))
+            rows.append(measure(count, settings.database, on_progress=show))
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    OUT.print(_table("By the number of videos to describe", rows, "videos", _BY_DESCRIPTIONS))
+    cells = _BY_PLANS if plan_only else _BY_DESCRIPTIONS
+    OUT.print(_table("By the number of videos to describe", rows, "videos", cells))
 
 
 def _table(title: str, rows: Sequence[Any], head: str, cells: Mapping[str, Callable[[object], str]]) -> Table:
