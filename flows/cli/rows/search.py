@@ -90,7 +90,7 @@ class SearchOptions:
         for text in self.texts:
             check_text(text)
         if self.image is not None:
-            read_image(Path(self.image))
+            read_image(self.picture)
         if self.like is not None:
             parse_moment(self.like)
 
@@ -100,6 +100,11 @@ class SearchOptions:
         require_parent_folder(path)
         if Image.registered_extensions().get(Path(path).suffix.lower()) not in Image.SAVE:
             raise ConfigurationError(f"--sheet {path} is not an image file; use a name such as sheet.png.")
+
+    @property
+    def picture(self) -> Path:
+        """The file of the picture that is searched for."""
+        return Path(self.image or "").expanduser()
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -195,7 +200,7 @@ class _Search:
                 space=space, kept=bank_files(self._settings), open_towers=lambda: nullcontext(load())
             )
             if options.image is not None:
-                return space, [embedder.embed_image(Path(options.image))], None
+                return space, [embedder.embed_image(options.picture)], None
             return space, [embedder.embed_text(text) for text in options.texts], None
 
     def _find_like(self) -> tuple[VectorSpace, list[npt.NDArray[np.float32]], tuple[str, int]]:
@@ -206,15 +211,20 @@ class _Search:
             describe = self._settings.describe
             card = towers_backend(describe.backend).card(options.model, revision=describe.revision)
             spaces = {space: spaces[space] for space in [choose_space(self._catalogue, card.identity)]}
+        fault: ConfigurationError | None = None
         for space in sorted(spaces, key=lambda each: -spaces[each]):
             jobs = self._catalogue.read(space, dataset=options.dataset, job_id=job_id)
             if jobs["dataset"].n_unique() > 1:
                 names = ", ".join(jobs["dataset"].unique(maintain_order=True))
                 raise ConfigurationError(f"There are jobs {job_id} in {names}; say which with --dataset.")
-            for key in jobs["key"]:
-                query, time_ms = vector_at(self._cache, key, time_s)
-                return space, [query], (key, time_ms)
-        raise ConfigurationError(
+            for key in jobs["key"]:  # several, if it was described in several ways
+                try:
+                    query, time_ms = vector_at(self._cache, key, time_s)
+                except ConfigurationError as error:
+                    fault = error
+                else:
+                    return space, [query], (key, time_ms)
+        raise fault or ConfigurationError(
             f"No job {job_id}{_selection(options)} has been described; `reelabel results` lists those that have."
         )
 
