@@ -81,7 +81,7 @@ class DecodingProcess:
         self.modules = frozenset(server.setup.modules)
         self.videos = 0
         self.missing: tuple[str, ...] = ()
-        self.is_ready = self.is_in_order = False
+        self.is_ready = self.is_in_order = self._has_video_open = False
         self._is_done = True
         self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -160,7 +160,7 @@ class DecodingProcess:
             answer, frames = self._receive()
             if isinstance(answer, wanted) and frames is not None:
                 self._watch.pause()
-                self.is_in_order = request.in_order
+                self._has_video_open = request.in_order
                 return answer, frames
             _close(frames)
             if isinstance(answer, Reads) and reader:
@@ -176,7 +176,7 @@ class DecodingProcess:
 
     def accept(self) -> None:
         """Note that the answer to the last request was valid."""
-        self._is_done = True
+        self._is_done, self.is_in_order = True, self._has_video_open
 
     def end_order(self) -> None:
         """Have it close the video that is open for more requests."""

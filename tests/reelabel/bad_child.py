@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from reelabel.fast_path import FastPathUnavailableError
 from reelabel.pool import child, transfer
 from reelabel.pool.messages import Begun, Failed, Reads
 from reelabel.sampled_frames import Orientation, SampledFrames
@@ -25,6 +26,7 @@ honest_extract = child.extract
 
 def main(descriptor):
     child.extract = extract
+    child._extract_in_order = extract_in_order
     child.main(descriptor)
 
 
@@ -34,10 +36,20 @@ def extract(connection, request, descriptor):
         BEHAVIOURS["read_outside" if request.size_bytes % 2 else "read_too_often"](connection, request)
     if not head.startswith(PREFIX):
         return honest_extract(connection, request, descriptor)
+    if request.fast_only:
+        raise FastPathUnavailableError("in order, please")
     name, *arguments = head.decode().split()[1:]
     BEHAVIOURS[name](connection, request, *arguments)
     time.sleep(60)
     raise AssertionError
+
+
+def extract_in_order(connection, request, descriptor):
+    """Answer one request honestly, and the next by what the video says."""
+    answer_with(connection, request)
+    request = pickle.loads(child.receive(connection)[0])
+    child.say(connection, Begun())
+    extract(connection, request, descriptor)
 
 
 BY_RANGES_ONLY = 77

@@ -194,3 +194,16 @@ def test_cpu_time_is_limited_separately_for_each_video(video, monkeypatch):
         for _ in range(2):
             with pytest.raises(VideoError, match="burnt"):
                 pool.extract(video("burn", 0.6), **WANTED)
+
+
+@pytest.mark.parametrize("behaviour", ["another_sampler", "sealed_but_writable", "longer_file", "more_fields"])
+def test_a_process_that_answers_a_later_piece_with_something_invalid_is_not_used_again(bad_pool, video, behaviour):
+    decoder, path = bad_pool.in_pieces(), video(behaviour)
+    assert len(decoder.extract(path, segment=WHOLE, **WANTED).images) == 2
+    [before] = bad_pool.process_ids
+
+    with pytest.raises(DecoderCrashedError, match="do not trust the video"):
+        decoder.extract(path, segment=WHOLE, **WANTED)
+    decoder.close()
+
+    assert before not in bad_pool.process_ids
