@@ -15,7 +15,7 @@ from benchmarks.live.chat_server import serve_chat
 from benchmarks.live.endurance import measure_endurance
 from benchmarks.live.latency import LatencyRow, measure_chat, measure_latency, no_chat
 from benchmarks.live.parts import measure_parts, open_timed
-from benchmarks.live.stream import find_setup, open_live
+from benchmarks.live.stream import find_setup, open_collecting
 from infra.errors import ModelError
 from tasks.live.window import WindowRule
 
@@ -47,10 +47,12 @@ def live(
     agreement: dict[str, Agreement] = {}
     parts: list[PartsRow] = []
     with PROGRESS.status("Loading the model") as status:
-        with open_live(setup, folder) as opened:
+        with open_collecting(setup, folder) as (opened, collections):
             show = status.update
             timed = list(measure_latency(opened, setup, frames, rounds=rounds, on_length=show))
-            endurance = measure_endurance(opened, setup, minutes=minutes, rule=_WINDOW, on_minute=show)
+            endurance = measure_endurance(
+                opened, setup, minutes=minutes, rule=_WINDOW, collections=collections, on_minute=show
+            )
             if model == "tiny" and labels:
                 agreement = measure_agreement(opened, labels=labels, on_clip=show)
         if with_parts:
@@ -83,6 +85,7 @@ def live(
     if parts:
         OUT.print(_parts_table(model, parts))
     OUT.print(_endurance_table(model, endurance))
+    OUT.print(_longest_table(endurance))
     if agreement:
         OUT.print(_agreement_table(model, agreement))
 
@@ -126,11 +129,20 @@ def _endurance_table(model: str, found: Endurance) -> Table:
     table = _table(title, ("", "P50, ms", "P99, ms", "P99 / P50", "longest, ms"))
     for name, (p50, p99, most) in (("arrival", found.arrival_ms), ("question", found.question_ms)):
         table.add_row(name, f"{p50:,.1f}", f"{p99:,.1f}", f"{p99 / p50 if p50 else 0:.2f}x", f"{most:,.1f}")
-    memory = ", ".join(f"{each:,.0f}" for each in found.memory_mib)
-    table.caption = (
-        f"In the longest arrival, a thread of the engine was ready for {found.no_core_ms:,.1f} ms without a core.\n"
-        f"Memory after each quarter, MiB: {memory}"
-    )
+    table.caption = f"Memory after each quarter, MiB: {', '.join(f'{each:,.0f}' for each in found.memory_mib)}"
+    table.caption_justify = "left"
+    return table
+
+
+def _longest_table(found: Endurance) -> Table:
+    headings = ("minute", "ms", "steps", "on a core", "no core", "stolen", "garbage", "computed", "evicts", "cause")
+    table = _table("The longest arrivals, and where their milliseconds went", headings)
+    for each in found.longest:
+        times = (each.total_ms, each.step_ms, each.core_ms, each.no_core_ms, each.stolen_ms, each.garbage_ms)
+        cells = (*(f"{ms:,.1f}" for ms in times), f"{each.computed_tokens}", "yes" if each.is_evicting else "no")
+        table.add_row(f"{each.at_s / 60:.1f}", *cells, each.cause)
+    causes = ", ".join(f"{count} {cause}" for cause, count in found.slow.items())
+    table.caption = f"Arrivals of more than three times the median, by their cause: {causes or 'none'}"
     table.caption_justify = "left"
     return table
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +23,6 @@ from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tasks.live.model import Warmed
 
 FPS = 2.0
+_COLLECTING = Path(__file__).with_name("collecting_engine.py")
 _MEDIUM_SIDE_PX = 84
 _START_TIMEOUT_S = 900
 _BLOCK_TOKENS = 32  # of the KV cache on a CPU; a GPU's have fewer
@@ -128,3 +130,12 @@ def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = VLLM_C
     with EngineProcess(setup.config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S, command=command) as process:
         process.wait_ready()
         yield OpenLive(setup, process)
+
+
+@contextmanager
+def open_collecting(setup: LiveSetup, folder: Path) -> Iterator[tuple[OpenLive, Path]]:
+    """Load an engine that notes when it collects garbage; yield it, and the file of its notes."""
+    path = folder / "live-collections.txt"
+    path.unlink(missing_ok=True)
+    with open_live(setup, folder, command=(sys.executable, "-P", str(_COLLECTING), str(path))) as live:
+        yield live, path

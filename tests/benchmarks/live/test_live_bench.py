@@ -1,12 +1,16 @@
 """The benchmark of live sessions, with the stub engine in the process."""
 
+import gc
+import time
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from benchmarks.live import agreement
+from benchmarks.live.arrival import Arrival, explain
 from benchmarks.live.chat_server import ChatServer
+from benchmarks.live.collecting_engine import note_collections
 from benchmarks.live.endurance import measure_endurance
 from benchmarks.live.latency import measure_chat, measure_latency
 from benchmarks.live.parts import PARTS, measure_parts, open_timed
@@ -51,7 +55,46 @@ def test_a_stream_is_replayed_with_evictions_and_memory_by_quarter(live, setup):
     assert len(found.memory_mib) == 4
     assert found.question_ms[0] > 0
     assert found.arrival_ms[0] <= found.arrival_ms[1] <= found.arrival_ms[2]
-    assert found.no_core_ms >= 0
+    assert found.longest[0].total_ms == found.arrival_ms[2]
+    assert {each.garbage_ms for each in found.longest} == {0}
+    assert all(each.step_ms > 0 and each.no_core_ms >= 0 and each.cause for each in found.longest)
+
+
+COSTS = {"step_ms": 0, "core_ms": 0, "no_core_ms": 0, "stolen_ms": 0, "is_evicting": False, "computed_tokens": 40}
+
+
+@pytest.mark.parametrize(
+    ("cost", "cause"),
+    [
+        ({"computed_tokens": 400, "no_core_ms": 90}, "read again"),
+        ({"no_core_ms": 50, "stolen_ms": 20, "is_evicting": True}, "no core"),
+        ({"no_core_ms": 20, "stolen_ms": 50}, "other machines"),
+        ({"began_s": 7.0}, "garbage collection"),
+        ({"is_evicting": True}, "eviction"),
+        ({}, "other"),
+    ],
+)
+def test_what_took_the_time_of_a_long_arrival_is_said(tmp_path, cost, cause):
+    (collections := tmp_path / "collections").write_text("6.9 7.06\n7.2 9.9\n")
+    usual = [Arrival(**COSTS, at_s=0, began_s=0, total_ms=10) for _ in range(3)]
+
+    *_, found = explain([*usual, Arrival(**COSTS | {"began_s": 1.0} | cost, at_s=1, total_ms=100)], collections)
+
+    assert found.cause == cause
+    assert found.garbage_ms == pytest.approx(60 if cause == "garbage collection" else 0)
+
+
+def test_a_process_notes_when_it_has_collected_garbage(tmp_path):
+    began_s = time.monotonic()
+
+    note_collections(tmp_path / "collections", least_s=0)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.pop()
+
+    *_, line = (tmp_path / "collections").read_text().splitlines()
+    assert began_s <= float(line.split()[0]) <= float(line.split()[1]) <= time.monotonic()
 
 
 def test_labels_are_compared_equally_often_by_kind_of_question(live, monkeypatch):
