@@ -150,6 +150,16 @@ def _require_no_pipe(path: Path) -> None:
         raise ManifestError(f"{path} is a pipe or a device; save its content as a file, and import that.")
 
 
+def _require_target(target: str, source: str) -> None:
+    """Refuse to replace a file that is no manifest, such as the source itself where the arguments are swapped."""
+    if not target.endswith(".parquet"):
+        raise ConfigurationError(f"The target {target} must end in .parquet; write the source first, then the target.")
+    if absolute_uri(target) == absolute_uri(source):
+        raise ConfigurationError(f"{target} is both source and target; name another target.")
+    if scheme_of(target) is None:
+        require_parent_folder(target)
+
+
 def import_manifest(source: str, target: str, options: ImportOptions, *, keep_going: bool = False) -> int:
     """Convert a file, a benchmark's folder, or videos to a manifest; return the exit code, 1 if rows were rejected.
 
@@ -158,10 +168,9 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
 
     Raises:
         ManifestError: The source cannot be read, or makes an invalid manifest.
-        ConfigurationError: The target's folder does not exist, or an option does not fit.
+        ConfigurationError: The target is no Parquet file, the source, or in no folder; or an option does not fit.
     """
-    if scheme_of(target) is None:
-        require_parent_folder(target)
+    _require_target(target, source)
     if scheme_of(source) is None:
         _require_no_pipe(Path(source))
     is_on_s3 = any(uri.startswith("s3://") for uri in (source, target))

@@ -27,7 +27,7 @@ from tasks.manifest.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 def conform_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
@@ -168,7 +168,8 @@ def _id_faults(frame: pl.DataFrame, rule: str, broken: pl.Expr) -> list[Fault]:
 
 def _of_videos() -> Iterator[tuple[str, str, pl.Expr]]:
     """Yield the rules of jobs without questions, as `_rules` does."""
-    yield from (rule for rule in (*_presence_rules(), *_storage_rules()) if rule[1] not in QUESTION)
+    yield from _presence_rules([name for name in REQUIRED if name not in QUESTION])
+    yield from (rule for rule in _storage_rules() if rule[1] not in QUESTION)
     yield from _video_rules()
     yield (
         "Several videos or images are shown; describe takes one video a row.",
@@ -206,13 +207,14 @@ def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
     yield from _video_rules()
 
 
-def _presence_rules() -> Iterator[tuple[str, str, pl.Expr]]:
-    for name in REQUIRED:
+def _presence_rules(required: Iterable[str] = tuple(REQUIRED)) -> Iterator[tuple[str, str, pl.Expr]]:
+    for name in required:
         replaced = [pl.col(other).is_not_null() for other, names in REPLACED.items() if name in names]
-        yield f"{name} is null.", name, pl.col(name).is_null() & ~pl.any_horizontal(pl.lit(value=False), *replaced)
+        yield f"{name} is null.", "job_id", pl.col(name).is_null() & ~pl.any_horizontal(pl.lit(value=False), *replaced)
     yield "video_uris is empty.", "job_id", pl.col("video_uris").list.len() == 0
-    for name in ("job_id", "video_uri", "prompt"):
-        yield f"{name} is empty.", name, pl.col(name).str.strip_chars() == ""
+    for name in required:
+        if COLUMNS[name] == pl.String:
+            yield f"{name} is empty.", "job_id", pl.col(name).str.strip_chars() == ""
 
 
 def _storage_rules() -> Iterator[tuple[str, str, pl.Expr]]:

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
     from tasks.manifest.rejects import ImportedRows
 
+# The first one, unless the header has more of another.
+_SEPARATORS = ",;\t"
+
 
 def read_header(path: Path) -> list[str]:
-    """Read the column names of a CSV file.
+    """Read the column names of a CSV file, whose columns are separated by commas, semicolons or tabs.
 
     Raises:
         ManifestError: The file cannot be read, or has duplicate columns.
@@ -52,10 +55,20 @@ def _opened(path: Path) -> Iterator[csv.DictReader[str]]:
     # The limit is global; without it, cells can hold whole videos as data: URIs.
     before = csv.field_size_limit(sys.maxsize)
     try:
-        # Spreadsheets may export a byte order mark.
+        # Spreadsheets may export a byte order mark, and, by the user's country, semicolons.
         with path.open(newline="", encoding="utf-8-sig") as file:
-            yield csv.DictReader(file, strict=True)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            separator = max(_SEPARATORS, key=file.readline().count)
+            file.seek(0)
+            yield csv.DictReader(file, strict=True, delimiter=separator)
+    except IsADirectoryError:
+        raise ManifestError(
+            f"{path} is a folder; name a CSV file in it, or say by --layout what it holds: folder for videos."
+        ) from None
+    except UnicodeDecodeError:
+        raise ManifestError(
+            f"Cannot read {path} as CSV: it is not a text in UTF-8; save it as one (in spreadsheets: CSV UTF-8)."
+        ) from None
+    except (OSError, csv.Error) as error:
         raise ManifestError(f"Cannot read {path} as CSV: {why_unreadable(error)}.") from None
     finally:
         csv.field_size_limit(before)

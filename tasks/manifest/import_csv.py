@@ -70,11 +70,12 @@ def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, 
     replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in names))
     missing = [columns.get(name, name) for name in (*REQUIRED, *columns) if name not in names and name not in replaced]
     if missing:
-        found = ", ".join(header) or "nothing"
+        if not header:
+            raise ManifestError(f"{path} is empty; its first line must list the columns.")
         raise ManifestError(
-            f"{path} lacks the {named('column', [*dict.fromkeys(missing)])}; its first line is: {found}. "
-            "The first line must list the columns, separated by commas; to use a column of another name, add "
-            "--column NAME=COLUMN, such as prompt=question.",
+            f"{path} lacks the {named('column', [*dict.fromkeys(missing)])}; its first line is: {', '.join(header)}. "
+            "The first line must list the columns; to use a column of another name, add --column NAME=COLUMN, such as "
+            "prompt=question.",
         )
     return names
 

@@ -60,7 +60,7 @@ def _line(line: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg} at character {error.colno})") from None
     except KeyError as error:
-        raise ValueError(f"{error} is missing") from None
+        raise ValueError(f"{error} is missing from the request, which must be one of the OpenAI batch format") from None
     except (TypeError, AttributeError):
         raise ValueError("not a request in the OpenAI batch format") from None
     except RecursionError:

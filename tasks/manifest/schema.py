@@ -69,7 +69,7 @@ class Fault:
     Attributes:
         rule: What is wrong, as a sentence.
         rows: Numbers of the rows that break it, from 0; empty if it concerns the whole file.
-        values: The values of the first few.
+        values: The values of the first few; empty where there is none.
     """
 
     rule: str
@@ -94,13 +94,15 @@ class Fault:
         """Format with the count and the first rows, named by their place in a file."""
         if not self.count:
             return self.rule
-        first = ", ".join(f"{place(row)} ({value})" for row, value in zip(self.rows, self.values, strict=False))
+        shown = zip(self.rows, self.values, strict=False)
+        first = ", ".join(f"{place(row)} ({value})" if value else place(row) for row, value in shown)
         return f"{self.rule} {pluralize(self.count, 'row')}, first {first}."
 
 
 def row_fault(rule: str, column: str, rows: Sequence[tuple[int, object]]) -> Fault:
     """Build the fault of rows, given their numbers and their values in a column."""
-    values = tuple(f"{column} {_shown(value)!r}" for _, value in rows[:_SHOWN_ROWS])
+    shown = [_shown(value) for _, value in rows[:_SHOWN_ROWS]]
+    values = tuple("" if value in (None, "") else f"{column} {value!r}" for value in shown)
     return Fault(rule=rule, rows=pl.Series(ROW, [row for row, _ in rows], dtype=pl.UInt32), values=values)
 
 

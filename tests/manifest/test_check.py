@@ -29,7 +29,7 @@ def test_a_valid_manifest_has_no_faults():
     [
         pytest.param(rows().drop("prompt"), "Column prompt is missing.", id="missing column"),
         pytest.param(rows(choices=["x", "y", "z"]), "Column choices has type String", id="wrong type"),
-        pytest.param(rows(prompt=["x", None, "y"]), "prompt is null. 1 row, first row 1 (prompt None).", id="null"),
+        pytest.param(rows(prompt=["x", None, "y"]), "prompt is null. 1 row, first row 1 (job_id 'b').", id="null"),
         pytest.param(rows(prompt=["x", " ", "y"]), "prompt is empty. 1 row", id="empty"),
         pytest.param(
             rows(job_id=["a", "b", "a"]),

@@ -49,8 +49,8 @@ def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        pytest.param('"two\nlines",b,c,x|y\na,b,c', "the number of cells.*first line 4 ", id="too few cells"),
-        pytest.param("a,b,c,x|y,z", "the number of cells.*first line 2 ", id="too many cells"),
+        pytest.param('"two\nlines",b,c,x|y\na,b,c', "the number of cells.*first line 4\\.", id="too few cells"),
+        pytest.param("a,b,c,x|y,z", "the number of cells.*first line 2\\.", id="too many cells"),
         pytest.param('a,b,c,"[""x"""', "choices .* is not a JSON list. 1 row, first line 2 ", id="broken list"),
         pytest.param("a,b,c,[1]", "choices .* not a string. 1 row, first line 2 ", id="numbers"),
         pytest.param('a,b,c,"[""\\ud83d"",""y""]"', "choices .* unpaired surrogate.*first line 2 ", id="surrogate"),
@@ -102,9 +102,11 @@ def test_choices_may_be_in_the_metadata(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        pytest.param("{", "not JSON.*first line 1 ", id="not JSON"),
-        pytest.param("[1]", "not a request.*first line 1 ", id="not a request"),
-        pytest.param(json.dumps({"custom_id": "a"}), "'body' is missing. 1 row, first line 1 ", id="without a body"),
+        pytest.param("{", "not JSON.*first line 1\\.", id="not JSON"),
+        pytest.param("[1]", "not a request.*first line 1\\.", id="not a request"),
+        pytest.param(
+            json.dumps({"custom_id": "a"}), "'body' is missing from the request.*first line 1 ", id="without a body"
+        ),
         pytest.param(
             json.dumps({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}}),
             "expected a video, found none",
@@ -120,7 +122,7 @@ def test_choices_may_be_in_the_metadata(tmp_path):
             "custom_id or a choice contains an unpaired surrogate.*first line 1 ",
             id="surrogate in a choice",
         ),
-        pytest.param('{"custom_id": ' + "[" * 200_000, "the JSON is nested too deeply.*first line 1 ", id="nested"),
+        pytest.param('{"custom_id": ' + "[" * 200_000, "the JSON is nested too deeply.*first line 1\\.", id="nested"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_named_by_its_line(tmp_path, line, message):
@@ -133,10 +135,6 @@ def test_a_request_that_cannot_be_read_is_named_by_its_line(tmp_path, line, mess
 
 def test_an_invalid_csv_header_is_explained(tmp_path):
     path = tmp_path / "jobs.csv"
-
-    path.write_text("job_id;video_uri;prompt;choices\na;b;c;d\n")
-    with pytest.raises(ManifestError, match="first line is: job_id;video_uri;prompt;choices"):
-        import_csv(path).valid()
 
     path.write_text("job_id,prompt,frage\na,b,c\n")
     with pytest.raises(

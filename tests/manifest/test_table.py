@@ -179,7 +179,7 @@ def test_faults_of_all_batches_are_numbered_by_rows_of_the_manifest(tmp_path, ob
         pass
 
     assert refused.value.message.splitlines()[1:] == [
-        "  - prompt is null. 4 rows, first row 9 (prompt None), row 19 (prompt None), row 29 (prompt None).",
+        "  - prompt is null. 4 rows, first row 9 (job_id 'j9'), row 19 (job_id 'j19'), row 29 (job_id 'j29').",
         "  - job_id is not unique. 4 rows, first row 0 (job_id 'j0'), row 1 (job_id 'j1'), row 38 (job_id 'j0').",
     ]
 

@@ -25,9 +25,9 @@ def test_all_faults_of_a_csv_are_listed_by_line(tmp_path):
     assert run.returncode == 2
     for fault in (
         "start_s 'soon' is not a number. 1 row, first line 4 (job_id 'c').",
-        "the number of cells differs from that of the header. 1 row, first line 6 (job_id '').",
-        "video_uri is null. 1 row, first line 3 (video_uri None).",
-        "prompt is null. 1 row, first line 7 (prompt None).",
+        "the number of cells differs from that of the header. 1 row, first line 6.",
+        "video_uri is null. 1 row, first line 3 (job_id 'b').",
+        "prompt is null. 1 row, first line 7 (job_id '=cmd').",
         "job_id is not unique. 2 rows, first line 2 (job_id 'a'), line 5 (job_id 'a').",
     ):
         assert fault in run.stderr
@@ -53,7 +53,7 @@ def test_a_source_without_a_valid_row_is_always_refused(tmp_path):
     run = imported(tmp_path, HEADER + ",,,,\n", "--keep-going")
 
     assert run.returncode == 2
-    assert "job_id is null. 1 row, first line 2" in run.stderr
+    assert "job_id is null. 1 row, first line 2." in run.stderr
     assert not (tmp_path / "rejected.csv").exists()
 
 
@@ -83,7 +83,7 @@ def test_an_empty_video_cell_is_an_empty_uri_not_the_folder(tmp_path, layout):
     run = imported(tmp_path, text, "--layout", layout, "--videos", "s3://b/clips", *columns)
 
     assert run.returncode == 2
-    assert "video_uri is empty. 1 row, first line 2 (video_uri '')." in run.stderr
+    assert "video_uri is empty. 1 row, first line 2 (job_id " in run.stderr
 
 
 def batch_line(job_id, text="Colour?", **body):
@@ -97,10 +97,10 @@ def test_all_faults_of_a_batch_are_listed_by_line(tmp_path):
     run = imported(tmp_path, lines, name="jobs.jsonl")
 
     assert run.returncode == 2
-    assert "first line 1 (job_id '')" in run.stderr
+    assert "first line 1" in run.stderr
     assert "first line 2 (job_id 'a')" in run.stderr
     assert "metadata.choices 'red' is not a list of strings. 1 row, first line 3 (job_id 'b')" in run.stderr
-    assert "first line 4 (job_id '')" in run.stderr
+    assert "first line 4" in run.stderr
 
 
 def test_choices_are_taken_from_structured_outputs(tmp_path):
@@ -129,3 +129,52 @@ def test_a_pipe_is_refused_instead_of_read_until_it_hangs(tmp_path):
 
     assert run.returncode == 2
     assert "pipe is a pipe or a device; save its content as a file, and import that." in " ".join(run.stderr.split())
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_columns_may_be_separated_as_spreadsheets_do_it(tmp_path, separator):
+    text = HEADER.replace(",", separator) + separator.join(("a", "a.mp4", "Red, or green?", "x|y", "1\n"))
+
+    run = imported(tmp_path, "\ufeff" + text)
+
+    assert run.returncode == 0, run.stderr
+    assert pl.read_parquet(tmp_path / "jobs.parquet").row(0) == ("a", "a.mp4", "Red, or green?", ["x", "y"], 1.0)
+
+
+def test_what_is_no_csv_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "latin.csv").write_bytes(HEADER.encode() + "a,a.mp4,Größe?,x|y,\n".encode("latin-1"))
+
+    said = {
+        name: reelabel({}, "manifest", "import", str(tmp_path / name), str(tmp_path / "jobs.parquet")).stderr
+        for name in ("latin.csv", "")
+    }
+
+    assert "it is not a text in UTF-8; save it as one (in spreadsheets: CSV UTF-8)" in said["latin.csv"]
+    assert "is a folder; name a CSV file in it, or say by --layout what it holds" in said[""]
+    assert "jobs.csv is empty; its first line must list the columns" in imported(tmp_path, "").stderr
+
+
+@pytest.mark.parametrize("target", ["jobs.csv", "other.csv"])
+def test_an_import_replaces_no_file_that_is_no_manifest(tmp_path, target):
+    for name in ("jobs.csv", "other.csv"):
+        (tmp_path / name).write_text(HEADER + "a,a.mp4,Who?,x|y,1\n")
+
+    run = reelabel({}, "manifest", "import", str(tmp_path / "jobs.csv"), str(tmp_path / target))
+
+    assert run.returncode == 2
+    assert (
+        f"The target {tmp_path / target} must end in .parquet; write the source first, then the target." in run.stderr
+    )
+    assert (tmp_path / target).read_text().startswith(HEADER)
+
+
+def test_an_import_does_not_replace_its_source(tmp_path):
+    videos = tmp_path / "videos.parquet"
+    pl.DataFrame({"video_uri": ["a.mp4"]}).write_parquet(videos)
+    options = ("--layout", "parquet", "--prompt", "Who?", "--choices", "x|y")
+
+    run = reelabel({}, "manifest", "import", str(videos), str(videos), *options)
+
+    assert run.returncode == 2
+    assert f"{videos} is both source and target; name another target." in run.stderr
+    assert pl.read_parquet(videos).columns == ["video_uri"]

@@ -101,7 +101,7 @@ def test_an_mvbench_import_names_the_file_of_a_fault_and_counts_omitted_rows(tmp
 
     assert (refused.returncode, kept.returncode) == (2, 1)
     assert "first action_count.json, question 7 (job_id 'action_count_7')" in refused.stderr
-    assert "video_uri is empty. 1 row, first action_count.json, question 9 (video_uri '')" in refused.stderr
+    assert "video_uri is empty. 1 row, first action_count.json, question 9 (job_id 'action_count_9')" in refused.stderr
     assert f"Left out {source}/episodic_reasoning.json: 200 questions about pictures, not videos." in kept.stdout
     assert "Merged repeated wrong choices in 2 questions" in kept.stdout
     assert "moving_direction.json, question 5" in kept.stdout
