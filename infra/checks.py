@@ -138,7 +138,9 @@ def check_disk(home: Path) -> Check:
     existing = next(path for path in (home.resolve(), *home.resolve().parents) if path.exists())
     free_bytes = shutil.disk_usage(existing).free
     ok = free_bytes >= _NEEDED_FREE_BYTES
-    advice = f"Free at least {_NEEDED_FREE_BYTES / 1024**3:.0f} GiB there, or set home to a folder on another disk."
+    advice = (
+        f"Free at least {_NEEDED_FREE_BYTES / 1024**3:.0f} GiB there, or set REELABEL_HOME to a folder on another disk."
+    )
     detail = f"{free_bytes / 1024**3:.1f} GiB free at {existing}"
     return Check(name="disk", ok=ok, detail=detail, advice="" if ok else advice)
 

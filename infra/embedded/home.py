@@ -66,7 +66,8 @@ class Home:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise ConfigurationError(
-                f"The folder {self.path} cannot be created or used ({error.strerror}); set home to a folder of yours."
+                f"The folder {self.path} cannot be created or used ({error.strerror}); set REELABEL_HOME to a folder "
+                "of yours."
             ) from error
 
     def require_private(self) -> None:
@@ -79,7 +80,7 @@ class Home:
         if status.st_mode & _WRITABLE_BY_OTHERS or os.geteuid() not in {0, status.st_uid}:
             raise ConfigurationError(
                 f"Other users can write to the folder {self.path}, where the embedded services keep their passwords; "
-                f"run chmod go-w {self.path}, or set home to a folder of yours."
+                f"run chmod go-w {self.path}, or set REELABEL_HOME to a folder of yours."
             )
 
     def folder(self, service: ServiceName) -> Path:

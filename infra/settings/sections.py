@@ -48,13 +48,14 @@ from reelabel.sources.options import WebOptions
 from reelabel.validation import describe_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 CONFIG_VARIABLE = "REELABEL_CONFIG"
 _PREFIX = "REELABEL_"
+_DEPTH = 2  # of a setting: its section and its name
 
 # Workers run in other folders, so a path must not depend on the current one.
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
@@ -254,6 +255,14 @@ class Settings(BaseSettings):
     home: Annotated[Path, Field(description="Folder for data, passwords and logs of the embedded services.")] = Path(
         ".reelabel"
     )
+
+    @field_validator("home", mode="before")
+    @classmethod
+    def _is_named(cls, home: object) -> object:
+        if home == "":
+            raise ValueError("must name a folder; leave it out for .reelabel")
+        return home
+
     database: DatabaseSettings = DatabaseSettings()
     store: StoreSettings = StoreSettings()
     web: WebSettings = WebSettings()
@@ -314,7 +323,7 @@ def load_settings() -> Settings:
     try:
         settings = Settings()
     except ValidationError as error:
-        faults = "; ".join(_explain(fault) for fault in error.errors())
+        faults = "; ".join(map(_explain, _by_setting(error)))
         end = "" if faults.endswith("?") else "."
         raise ConfigurationError(f"Invalid settings: {faults}{end} Fix REELABEL_* or {config_file()}.") from None
     except UnicodeDecodeError:
@@ -350,12 +359,27 @@ def _fields_of(name: str) -> Mapping[str, FieldInfo]:
 
 
 def _is_secret_place(place: Sequence[int | str]) -> bool:
-    section, name, *_ = (*map(str, place), "", "")
-    info = _fields_of(section).get(name) if section in Settings.model_fields else None
+    info = _field_at(place)
     return info is not None and is_secret(info)
 
 
-def _explain(fault: ErrorDetails) -> str:
+def _field_at(place: Sequence[int | str]) -> FieldInfo | None:
+    section, name, *_ = (*map(str, place), "", "")
+    return _fields_of(section).get(name) if section in Settings.model_fields else None
+
+
+def _by_setting(error: ValidationError) -> Iterable[list[ErrorDetails]]:
+    """Group faults by setting: one that may have several types has a fault for each, at a place of its own."""
+    found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for fault in error.errors():
+        place = tuple(part for depth, part in enumerate(fault["loc"]) if depth < _DEPTH or isinstance(part, int))
+        found.setdefault(place, []).append({**fault, "loc": place})
+    return found.values()
+
+
+def _explain(faults: Sequence[ErrorDetails]) -> str:
+    """Say what is wrong with a setting."""
+    fault = faults[0]
     where = ".".join(str(part) for part in fault["loc"])
     variable = _PREFIX + where.replace(".", "_").upper()
     value = repr(fault.get("input"))
@@ -364,6 +388,9 @@ def _explain(fault: ErrorDetails) -> str:
     is_secret_here = _is_secret_place(fault["loc"])
     if is_secret_here:
         clauses["too_short"] = "must have at least {min_length} characters"
-    clause = describe_fault(fault, clauses)
+    if info := _field_at(fault["loc"]):
+        clauses["string_pattern_mismatch"] = f"has the wrong format; give {(info.description or '').rstrip('.')}"
+    first, *others = (describe_fault(each, clauses) for each in faults)
+    clause = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
     names_value = clause.startswith(("must", "has", "is not")) and not is_secret_here
     return f"{where}: {value} {clause}" if names_value else f"{where}: {clause}"

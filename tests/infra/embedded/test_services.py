@@ -289,5 +289,5 @@ def test_an_existing_folder_keeps_its_permissions(home):
 def test_a_folder_that_cannot_be_created_is_a_configuration_error(tmp_path):
     (tmp_path / "file").touch()
 
-    with pytest.raises(ConfigurationError, match="set home"):
+    with pytest.raises(ConfigurationError, match="set REELABEL_HOME"):
         start(Settings(home=tmp_path / "file" / "home"), wanted=POSTGRES)
