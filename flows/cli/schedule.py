@@ -45,8 +45,22 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
         plans = deploy_flows(settings, insisted=nightly, unpause=unpause, dry_run=dry_run)
         for line in (line for plan in plans for line in plan.lines()):
             print_line(line)
-    if dry_run:
+        automations = _foreseen_automations(settings) if dry_run else []
+        for line in automations:
+            print_line(line)
+    if dry_run and not automations and all(plan.state == "unchanged" for plan in plans):
+        print_line("A deploy would change nothing.")
+    elif dry_run:
         print_line(f"Nothing was changed. To apply this: {_deploy_command(nightly, unpause=unpause)}")
+
+
+def _foreseen_automations(settings: Settings) -> list[str]:
+    from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
+
+    from flows.schedule.automations import foreseen_changes  # noqa: PLC0415
+
+    with get_client(sync_client=True) as client:
+        return foreseen_changes(client, settings)
 
 
 def _deploy_command(nightly: dict[str, Any], *, unpause: bool) -> str:

@@ -42,11 +42,17 @@ _BLOCK = "reelabel"
 _NOTIFYING = ("reelabel: notify of runs in trouble", "reelabel: notify of failed runs")
 
 
+def foreseen_changes(client: SyncPrefectClient, settings: Settings) -> list[str]:
+    """Say which automations a deploy will add or remove, one line each; it writes the others again as they are."""
+    wanted = {each.name for each in _always(client)} | ({*_NOTIFYING} if settings.notify.webhook_url else set())
+    there = {name for name in (*wanted, *_NOTIFYING) if client.read_automations_by_name(name)}
+    changes = [(name, "new") for name in wanted - there] + [(name, "removed") for name in there - wanted]
+    return [f"automation {name}: {change}" for name, change in sorted(changes)]
+
+
 def apply_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
     """Create or update the automations; return their names. Without a webhook URL, remove the notifications."""
-    is_local = all(pool.type == "process" for pool in client.read_work_pools())
-    start_timeout_s = _PROCESS_START_S if is_local else _POD_START_S
-    wanted = [_end_silent_runs(), _end_unstarted_runs(start_timeout_s), _restart()]
+    wanted = _always(client)
     if settings.notify.webhook_url:
         wanted += _notifications(_save_block(settings.notify.webhook_url.get_secret_value()))
     for name in {*_NOTIFYING} - {automation.name for automation in wanted}:
@@ -59,6 +65,13 @@ def apply_automations(client: SyncPrefectClient, settings: Settings) -> list[str
         else:
             client.create_automation(automation)
     return [automation.name for automation in wanted]
+
+
+def _always(client: SyncPrefectClient) -> list[AutomationCore]:
+    """Return the automations that every deploy creates."""
+    is_local = all(pool.type == "process" for pool in client.read_work_pools())
+    start_timeout_s = _PROCESS_START_S if is_local else _POD_START_S
+    return [_end_silent_runs(), _end_unstarted_runs(start_timeout_s), _restart()]
 
 
 def _end_silent_runs() -> AutomationCore:

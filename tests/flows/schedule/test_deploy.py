@@ -137,6 +137,17 @@ def test_a_dry_run_changes_nothing_and_ends_with_the_command(environment, client
     assert done.stdout.endswith(f"Nothing was changed. To apply this: reelabel deploy --manifest '{manifest}'\n")
 
 
+def test_a_dry_run_offers_no_deploy_that_would_change_nothing(environment, deploy):
+    deploy(NIGHTLY)
+    told = environment | {"REELABEL_NOTIFY_WEBHOOK_URL": "http://127.0.0.1:1/"}
+
+    unchanged, changed = (reelabel(each, "deploy", "--dry-run").stdout for each in (environment, told))
+
+    assert unchanged.endswith("A deploy would change nothing.\n")
+    assert "automation reelabel: notify of failed runs: new\n" in changed
+    assert changed.endswith("Nothing was changed. To apply this: reelabel deploy\n")
+
+
 def test_an_operators_changes_survive_a_deploy_until_unpaused(deploy, client):
     deploy(NIGHTLY, "--manifest", "s3://b/{scheduled_date}.parquet")
     nightly = client.read_deployment_by_name(NIGHTLY)
