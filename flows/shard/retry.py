@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+from infra.embedded import full_disk_behind, full_disk_named
+from infra.settings import load_settings
 from reelabel.errors import TransientError
 
 if TYPE_CHECKING:
@@ -70,13 +72,16 @@ def retry_faults(call: Callable[[], Result], check_service: Callable[[], object]
 def await_recovery(services: Mapping[type[TransientError], Callable[[], object]]) -> Iterator[None]:
     """If the body fails because a service is unavailable, wait for its recovery before raising the error.
 
-    The services' checks go by the error raised when one is unavailable. An error while it responds is raised at once.
+    The services' checks go by the error raised when one is unavailable. An error while it responds is raised at once,
+    and so is a full disk of the embedded services.
 
     Raises:
         TransientError: As raised by the body, or because a service stays unavailable.
+        DiskFullError: The disk of the embedded services is why the body failed.
     """
     try:
-        yield
+        with full_disk_named(load_settings().home):
+            yield
     except TransientError as error:
         if check_service := services.get(type(error)):
             retry_outage(check_service)
@@ -105,6 +110,7 @@ def _log_and_wait(error: TransientError, delay_s: float) -> bool:
     """Log what is being waited for, and wait; return False if the flow is ending."""
     from prefect import get_run_logger  # noqa: PLC0415 - commands import this module before they configure Prefect
 
-    get_run_logger().warning("%s Retrying in %g s.", error.message, delay_s, extra={IS_OUTAGE: True})
+    said = full_disk_behind(error, load_settings().home) or error
+    get_run_logger().warning("%s Retrying in %g s.", said.message, delay_s, extra={IS_OUTAGE: True})
     error.retries_exhausted = _ENDING.get(threading.Event()).wait(delay_s)
     return not error.retries_exhausted

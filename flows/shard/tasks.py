@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from prefect import task
+from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.shard.chunks import cut_into_chunks, merge_ended
@@ -18,10 +18,10 @@ from flows.shard.extract import ViewStream, extract_views
 from flows.shard.infer import ShardOutcome, escalate, infer_views
 from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
-from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
+from flows.shard.retry import IS_OUTAGE, RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
 from infra.database.connect import require_writes
 from infra.errors import ChunksOutdatedError, ServerUnavailableError
-from reelabel.errors import StoreUnavailableError, TransientError
+from reelabel.errors import DiskFullError, StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_views
 
 if TYPE_CHECKING:
@@ -48,7 +48,11 @@ _LOG = logging.getLogger("reelabel")
 def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
     """Tell Prefect to retry transient errors only, and none once the flow is ending."""
     error = state.result(raise_on_failure=False)
-    return isinstance(error, TransientError) and not error.retries_exhausted and not is_ending()
+    if not isinstance(error, TransientError) or error.retries_exhausted or is_ending():
+        return False
+    if isinstance(error, DiskFullError):
+        get_run_logger().warning("%s Retrying.", error.message, extra={IS_OUTAGE: True})
+    return True
 
 
 # Options of tasks that work on shards.

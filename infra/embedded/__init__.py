@@ -2,7 +2,7 @@
 
 from infra.embedded.addresses import missing_services, with_running_services
 from infra.embedded.environment import JSON_LINES, export
-from infra.embedded.full_disk import full_disk_named
+from infra.embedded.full_disk import full_disk_behind, full_disk_named
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
 from infra.embedded.prefect_server import login_path
@@ -16,6 +16,7 @@ __all__ = [
     "ServiceName",
     "ServiceStatus",
     "export",
+    "full_disk_behind",
     "full_disk_named",
     "in_use",
     "is_kept",

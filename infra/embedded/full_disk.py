@@ -35,10 +35,20 @@ def full_disk_named(home: Path, *, starting: bool = False) -> Iterator[None]:
     except DiskFullError:
         raise
     except kinds as error:
-        full = full_disk([home], None if isinstance(error, ReelabelError) else error) or _full_for_s3(home, error)
+        full = full_disk_behind(error, home)
         if full is None:
             raise
         raise full from error
+
+
+def full_disk_behind(error: BaseException, home: Path) -> DiskFullError | None:
+    """Return the error that names the folder of the embedded services, if its full disk is why one of them failed.
+
+    Args:
+        error: What a service failed with.
+        home: The folder of the embedded services.
+    """
+    return full_disk([home], None if isinstance(error, ReelabelError) else error) or _full_for_s3(home, error)
 
 
 def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:

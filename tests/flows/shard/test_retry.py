@@ -10,7 +10,7 @@ from flows.shard import retry
 from flows.shard.retry import await_recovery, cancel_waits_at_exit, retry_faults, retry_outage
 from flows.shard.tasks import is_transient
 from infra.errors import DatabaseUnavailableError, EngineLostError
-from reelabel.errors import StoreUnavailableError
+from reelabel.errors import DiskFullError, StoreUnavailableError
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +139,10 @@ def test_who_fails_for_another_reason_is_told_at_once(slept_s, error):
         outlast(error, Service(slept_s, 0))
 
     assert slept_s == []
+
+
+def test_a_task_that_met_a_full_disk_is_repeated():
+    full = State()
+    full.result = lambda **_: DiskFullError("The disk of /x is full.")
+
+    assert is_transient(None, None, full)
