@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.repeat import as_started
 from infra.json_logs import logs_are_json
+from infra.program import as_started
 from reelabel.errors import ConfigurationError
 from reelabel.wording import printable
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from infra.program import program
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-_NAME = "reelabel"
 
 
 def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 - values of options
@@ -25,22 +22,7 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
         options: Values by option; None, False and empty ones are left out, and an option is repeated for each value
             of a tuple. The fields of a model, or of a mapping as flow runs have them, are options of their own.
     """
-    return shlex.join([*_program(), *name.split(), *arguments, *_words(options)])
-
-
-def as_started(message: str) -> str:
-    """Return a message whose commands, such as `reelabel up`, name the program as this one was started."""
-    return message.replace(f"`{_NAME} ", f"`{shlex.join(_program())} ")
-
-
-def _program() -> list[str]:
-    """Return the words that start this program again: by its name only where the shell finds it."""
-    typed = Path(sys.argv[0])
-    if typed.parent == Path(__file__).parent:  # python -m flows.cli
-        return [sys.executable, "-m", "flows.cli"]
-    found = shutil.which(_NAME)
-    is_found = typed.name != _NAME or (found is not None and Path(found).resolve() == typed.resolve())
-    return [_NAME if is_found else sys.argv[0]]
+    return shlex.join([*program(), *name.split(), *arguments, *_words(options)])
 
 
 def _words(options: Mapping[str, Any]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from prefect.artifacts import (
 from prefect.exceptions import PrefectException
 
 from flows.shard.metrics import set_jobs_left
+from infra.program import as_started
 from reelabel.wording import printable
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def publish_results(
         create_table_artifact(key="reelabel-results", table=table, description=_plain(str(report)))
         create_markdown_artifact(
             key="reelabel-how-to-read",
-            markdown=f"{what}\n{figures}\n\nResults: `reelabel results {run_id}`\n\n"
-            f"Report: `reelabel report {run_id}`{opened}",
+            markdown=f"{what}\n{figures}\n\n"
+            + as_started(f"Results: `reelabel results {run_id}`\n\nReport: `reelabel report {run_id}`{opened}"),
         )
         if failures:
             rows = [{name: printable(value) for name, value in failure.items()} for failure in failures]

@@ -11,6 +11,7 @@ from prefect.context import FlowRunContext
 from prefect.states import Failed
 from pydantic import ValidationError, validate_call
 
+from infra.program import as_started
 from infra.settings.base import title_of
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.validation import describe_fault
@@ -45,8 +46,9 @@ def failing_in_a_sentence(
             error = raised
         if FlowRunContext.get() is None:
             raise error
-        get_run_logger().error("%s", error.message)
-        return Failed(message=printable(error.message), data=error)
+        message = as_started(error.message)
+        get_run_logger().error("%s", message)
+        return Failed(message=printable(message), data=error)
 
     return run
 

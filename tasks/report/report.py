@@ -184,5 +184,5 @@ def _require(job_ids: Sequence[str], shown: ShownJobs, key: ReportKey) -> None:
     if missing:
         raise ConfigurationError(
             f"{pluralize(len(missing), 'job')} without a label or failure in dataset {key.dataset}, such as "
-            f"{redact_uri(missing[0])}; to list them all: reelabel audit --list FILE"
+            f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
         )

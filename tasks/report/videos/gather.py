@@ -140,7 +140,7 @@ def gather_videos(
         if missing := sorted(set(job_ids) - rows.keys()):
             raise ConfigurationError(
                 f"{pluralize(len(missing), 'job')} without a description in dataset {key.dataset}, such as "
-                f"{redact_uri(missing[0])}; to list them all: reelabel audit --list FILE"
+                f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
             )
         parts = _parts(connection, key, rows)
         described, duration_s = connection.execute(

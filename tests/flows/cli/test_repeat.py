@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import prefect.engine
 import pytest
 
-from flows.cli import __main__, repeat
-from flows.cli.repeat import as_started, command
+from flows.cli import __main__
+from flows.cli.repeat import command
+from infra import program as module
+from infra.program import as_started
 
 _SCRIPT = Path(sys.executable).with_name("reelabel")
 
@@ -22,7 +25,7 @@ def start(monkeypatch, tmp_path):
         script.touch(mode=0o700)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "on path"))
-    return lambda typed: monkeypatch.setattr(repeat.sys, "argv", [typed])
+    return lambda typed: monkeypatch.setattr(module.sys, "argv", [typed])
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,7 @@ def start(monkeypatch, tmp_path):
         ("{folder}/elsewhere/reelabel", "{folder}/elsewhere/reelabel"),
         (__main__.__file__, f"{sys.executable} -m flows.cli"),
         ("/usr/bin/other", "reelabel"),
+        (prefect.engine.__file__, str(_SCRIPT)),  # a flow run of a worker, whose message is read by someone else
     ],
 )
 def test_a_command_names_the_program_as_it_was_started(start, tmp_path, typed, program):
@@ -65,7 +69,7 @@ def test_a_hint_works_when_it_is_pasted_into_the_shell_that_showed_it(tmp_path):
         return said.stdout
 
     shown = shell("my\\ tools/reelabel status")
-    [hint] = {line.partition("to start it: ")[2] for line in shown.splitlines() if "to start it: " in line}
+    [hint] = [line.partition("is stopped: ")[2] for line in shown.splitlines() if "is stopped: " in line]
 
     assert hint == "'my tools/reelabel' up"
     assert shell(hint.replace(" up", " --version")).startswith("reelabel ")
