@@ -68,9 +68,6 @@ def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_r
             return found
 
 
-_TEMPORARY_S = 24 * 3600.0
-
-
 @flow(
     name="maintain",
     description="Apply the retention settings, and close the rows of lost runs.",
@@ -163,7 +160,7 @@ def _old_files(settings: Settings, *, dry_run: bool) -> str:
     if retention.reports_days:
         places = (f"{root_uri}/reports", (settings.home.absolute() / "reports").as_uri())
         pages = sum(remove(place, PAGE, age=timedelta(days=retention.reports_days)) for place in places)
-    folders = remove_stale_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
+    folders = remove_stale_folders(dry_run=dry_run)
     return (
         f"{pluralize(selections, 'list')} of selected ids, {pluralize(pages, 'report')} and "
         f"{pluralize(folders, 'temporary folder')} of killed processes"

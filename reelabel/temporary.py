@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _KINDS = ("jobs", "manifest", "engine", "video", "bank", "upload")
+_PREFIXES = tuple(f"reelabel-{kind}-" for kind in _KINDS)
 
 
 @contextmanager
@@ -41,16 +42,17 @@ def temporary_folder(kind: str) -> Iterator[Path]:
             os.close(lock)
 
 
-def remove_stale_folders(*, older_than_s: float, dry_run: bool = False) -> int:
-    """Remove this user's unlocked temporary folders on this machine, and return their number.
+def remove_stale_folders(*, older_than_s: float = 10.0, dry_run: bool = False) -> int:
+    """Remove this user's temporary folders on this machine that no process has locked, and return their number.
 
     Args:
-        older_than_s: Keep folders changed less than this many seconds ago.
+        older_than_s: Keep folders changed less than this many seconds ago: they may be about to be locked.
         dry_run: Count only.
     """
     before_s = time.time() - older_than_s
-    folders = [folder for kind in _KINDS for folder in Path(gettempdir()).glob(f"reelabel-{kind}-*")]
-    left = [folder for folder in folders if _is_left(folder, before_s)]
+    with os.scandir(gettempdir()) as entries:
+        found = [Path(entry.path) for entry in entries if entry.name.startswith(_PREFIXES)]
+    left = [folder for folder in found if _is_left(folder, before_s)]
     for folder in left if not dry_run else []:
         shutil.rmtree(folder, ignore_errors=True)  # another process may be removing it, too
     return len(left)
@@ -67,7 +69,7 @@ def _is_left(folder: Path, before_s: float) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:  # it is locked, or on a file system where nobody can tell
         return False
     finally:
         os.close(handle)

@@ -191,9 +191,19 @@ def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator
     """Run services and open the database; yield the settings and a connected engine.
 
     Raises:
-        ConfigurationError: The database is unreachable, or does not have this version's schema.
+        ConfigurationError: The database is unreachable, or does not have this version's schema; or it would be an
+            embedded one that is not there, as in another folder than that of the runs.
     """
+    _require_home(load_settings())
     with running_services(*wanted) as settings, connected(settings.database, login) as engine:
         with startup_errors():
             check_schema(engine)
         yield settings, engine
+
+
+def _require_home(settings: Settings) -> None:
+    if settings.database.url is None and not (settings.home / ServiceName.POSTGRES).exists():
+        raise ConfigurationError(
+            f"No run has been started with the home folder {settings.home}; `reelabel classify` starts one. For the "
+            "runs of another folder, go there, or set REELABEL_HOME."
+        )

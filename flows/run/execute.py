@@ -21,11 +21,13 @@ from flows.shard.retry import retry_outage
 from infra.embedded import full_disk_named
 from infra.errors import ManifestMissingError, NotReconciledError
 from infra.log_context import logged
+from infra.program import as_started
 from infra.settings import load_settings
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.temporary import remove_stale_folders
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import frame_cache
@@ -85,7 +87,9 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
         objects.replace(uri, page_of_run(database, objects, row, cache=frame_cache(settings)).encode())
     except Exception as error:  # noqa: BLE001 - the run itself has succeeded
         why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
-        get_run_logger().warning("Report not written: %s To try again: reelabel report %s", why, run_id)
+        get_run_logger().warning(
+            "Report not written: %s %s", why, as_started(f"To try again: `reelabel report {run_id}`.")
+        )
         return None
     get_run_logger().info("Report written to %s", uri)
     return page_link(settings.report.base_url, run_id) if settings.report.base_url else None
@@ -122,6 +126,7 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
         NotReconciledError: The run ended, but some jobs have no row.
         TransientError: A service was unavailable for longer than the retries; run again to continue.
     """
+    remove_stale_folders()
     progress = Progress(processes=settings.extract.processes or usable_cores())
     with ExitStack() as stack:
         with progress.ledger.doing(RunPhase.SETUP):

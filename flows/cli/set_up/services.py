@@ -15,6 +15,7 @@ from infra.embedded import ServiceName, in_use, login_path, status, stop, with_r
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.temporary import remove_stale_folders
 from sql.migrate import head
 from tasks.database.schema import prepare_database
 from tasks.model.backend import backend_of
@@ -30,8 +31,11 @@ _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 def start_services() -> None:
     """Start every service that the user has not configured, leave it running, and upgrade the database.
 
+    What killed runs have left in the temporary folder is removed.
+
     Services stay up where the database cannot be upgraded; what it needs is said.
     """
+    remove_stale_folders()
     needed = ""
     with running_services(*ServiceName, keep=True) as started:
         api_url = started.prefect.api_url or ""

@@ -83,7 +83,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
     plans: list[RenderableType] = []
     with ExitStack() as stack:
         if found.database.url is None:
-            runs.append(_line(f"No runs are shown, since Postgres is stopped; to start it: {command('up')}"))
+            runs.append(cell("No runs are shown, since Postgres is stopped."))
         else:
             with _errors_shown(runs):
                 engine = stack.enter_context(connected(found.database, Login.READER))
@@ -93,7 +93,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 bad = list_unrepaired_runs(engine, within=_OF_LATE)
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
         if found.prefect.api_url is None:
-            plans.append(_line(f"No schedules are shown, since Prefect is stopped; to start it: {command('up')}"))
+            plans.append(cell("No schedules are shown, since Prefect is stopped."))
         else:
             with _errors_shown(plans):
                 client = stack.enter_context(_prefect_client(found))
@@ -107,7 +107,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 troubles = _without_repaired(bad, troubles, have_done)
     attention = _troubles(bad, troubles, is_known=have_done is not None)
     logs = _line(f"Logs: {settings.home / 'logs'}")
-    return Group(_services(settings), logs, *attention, *plans, *runs)
+    return Group(*_services(settings), logs, *attention, *plans, *runs)
 
 
 @contextmanager
@@ -193,14 +193,18 @@ def _table(*names: str) -> Table:
     return table
 
 
-def _services(settings: Settings) -> Table:
+def _services(settings: Settings) -> Iterator[RenderableType]:
+    """Show the services, and say how to start those of ours that are stopped."""
     table = _table("service", "state", "address")
     embedded = missing_services(settings, frozenset(ServiceName))
-    for service in status(settings.home):
+    services = status(settings.home)
+    for service in services:
         idle = "stopped" if service.name in embedded else "your own"
         state = f"running ({service.pid})" if service.is_running else idle
         table.add_row(service.name.value, state, service.address or "")
-    return table
+    yield table
+    if any(service.name in embedded and not service.is_running for service in services):
+        yield _line(f"To start what is stopped: {command('up')}")
 
 
 def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableType]:

@@ -19,6 +19,7 @@ from tasks.database.tables import RESULT, RUN
 from tests.command_line import reelabel, reelabel_process
 from tests.flows.runs import count_labels, state_of
 from tests.held_writes import only_first_rows_of
+from tests.killed import folder_of_a_killed_run
 
 pytestmark = pytest.mark.xdist_group("classify")  # they share a run
 
@@ -143,8 +144,10 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
 def test_the_fewest_connections_that_may_be_set_are_enough(by_server, manifest):
     (fewest,) = (each.ge for each in DatabaseSettings.model_fields["pool_size"].metadata if isinstance(each, Ge))
     few = by_server | {"REELABEL_DATABASE_POOL_SIZE": str(fewest), "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "1"}
+    left = folder_of_a_killed_run()
 
     run, again = (reelabel(few, "classify", manifest, "--dataset", "connections") for _ in range(2))
 
     for each in (run, again):
         assert "Reconciled: 151 jobs = 144 labels + 7 failures." in each.stdout, each.stderr
+    assert not left.exists()

@@ -240,8 +240,9 @@ def test_stopped_services_are_reported_as_not_shown(tmp_path):
 
     shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}, "status").stdout
 
-    assert "No runs are shown, since Postgres is stopped; to start it: reelabel up" in shown
-    assert "No schedules are shown, since Prefect is stopped; to start it: reelabel up" in shown
+    assert "No runs are shown, since Postgres is stopped." in shown
+    assert "No schedules are shown, since Prefect is stopped." in shown
+    assert "To start what is stopped: reelabel up" in shown
 
 
 @pytest.mark.usefixtures("idle_worker")

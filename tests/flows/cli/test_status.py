@@ -10,13 +10,14 @@ import pytest
 from sqlalchemy import func, insert
 
 from infra.database.connect import connect
-from infra.embedded import export
+from infra.embedded import export, status
 from infra.settings import DatabaseSettings, PrefectSettings, Settings
 from sql.migrate import downgrade
 from tasks.database.tables import LIVE_SESSION
 from tasks.results.overview import list_runs
 from tasks.results.runs import open_run, update_run
 from tests.command_line import reelabel, reelabel_process
+from tests.killed import folder_of_a_killed_run
 from tests.results.rows import SPEC
 
 _NOBODY = "http://127.0.0.1:1/api"
@@ -69,6 +70,17 @@ def test_status_without_a_database_shows_the_services(tmp_path):
     assert re.search("postgres +stopped", shown.stdout)
 
 
+def test_results_in_another_folder_than_that_of_the_runs_start_nothing(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
+    home = tmp_path / "home"
+
+    shown = reelabel(environment | {"REELABEL_HOME": str(home)}, "results", "last")
+
+    assert shown.returncode == 2
+    assert f"No run has been started with the home folder {home}; `reelabel classify` starts one." in shown.stderr
+    assert not home.exists()
+
+
 def test_status_tells_services_of_the_user_from_stopped_ones(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
     configured = {"REELABEL_HOME": str(tmp_path), "REELABEL_STORE_URI": f"file://{tmp_path}/store", "COLUMNS": "160"}
@@ -93,12 +105,18 @@ def test_up_leaves_nothing_to_do_for_the_database(tmp_path):
     try:
         started = reelabel_process(environment, "up")
         shown = reelabel_process(environment, "status")
+        [worker] = [each for each in status(tmp_path) if each.name == "worker"]
+        os.kill(worker.pid, signal.SIGKILL)
+        without = reelabel_process(environment, "status").stdout
     finally:
         reelabel_process(environment, "down")
 
     assert (started.returncode, shown.returncode) == (0, 0), started.stderr + shown.stderr
     assert "Services are running." in started.stdout
     assert re.search(r"postgres +running", shown.stdout)
+    assert "To start what is stopped" not in shown.stdout
+    assert re.search(r"worker +stopped", without)
+    assert re.search(r"To start what is stopped: .* up\n", without)
     assert "No run of the last 7 days is left failed, crashed or lost." in shown.stdout
     assert "no Reelabel tables" not in started.stderr + shown.stdout
 
@@ -107,6 +125,8 @@ def test_up_says_whose_login_the_database_waits_for(services, database):
     downgrade(database.owner_url.get_secret_value())
     owner = services.model_copy(update={"database": database, "prefect": PrefectSettings(api_url=_NOBODY)})
     writer = owner.model_copy(update={"database": DatabaseSettings(url=database.url)})
+
+    left = folder_of_a_killed_run()
 
     refused = reelabel(os.environ | export(writer), "up")
     upgraded = reelabel(os.environ | export(owner), "up")
@@ -117,6 +137,7 @@ def test_up_says_whose_login_the_database_waits_for(services, database):
     assert (upgraded.returncode, upgraded.stderr) == (0, "")
     shown = reelabel(os.environ | export(owner) | {"COLUMNS": "160"}, "status").stdout
     assert "no Reelabel tables" not in shown
+    assert not left.exists()
 
 
 @pytest.mark.system
