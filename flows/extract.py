@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,13 @@ if TYPE_CHECKING:
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.frames.extractor import FrameExtractor
+    from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import RunSpec
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
+
+    # Extracts the shards of a queue, by the spec of each plan.
+    _Extracting = Callable[[ShardQueue, Callable[[Plan], RunSpec]], Iterator[ShardInExtraction | None]]
 
 
 @flow(
@@ -68,12 +73,12 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
         PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
         alive(scope.database, Work.EXTRACT, plan_id=scope.plan_id),
         make_lease_keeper(scope.database, settings) as keeper,
+        _extraction(settings, videos, objects) as extracting,
         ends_soon(videos, objects),
     ):
         most = settings.extract.max_pending_shards
         source = scope.queue(Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=most)
-        extracting = _on_ray if settings.extract.ray_address else partial(_here, videos, objects)
-        for each in extracting(settings, source, scope.spec_of):
+        for each in extracting(source, scope.spec_of):
             if each is None:
                 continue
             extracted = each.wait()
@@ -82,14 +87,30 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     return count
 
 
-def _here(
-    videos: ObjectStore, files: ObjectStore, settings: Settings, source: ShardQueue, spec_of: Callable[[Plan], RunSpec]
-) -> Iterator[ShardInExtraction | None]:
-    """Extract in this flow's own decoding processes."""
+@contextmanager
+def _extraction(settings: Settings, videos: ObjectStore, files: ObjectStore) -> Iterator[_Extracting]:
+    """Yield what extracts the shards of a queue: a Ray cluster, or this flow's own decoding processes."""
+    if settings.extract.ray_address:
+        yield partial(_on_ray, settings)
+        return
     processes = settings.extract.processes or usable_cores()
+    with decode_pool(settings, processes=processes) as pool:
+        yield partial(_here, settings, pool, processes, videos, files)
+
+
+def _here(
+    settings: Settings,
+    pool: DecodePool,
+    processes: int,
+    videos: ObjectStore,
+    files: ObjectStore,
+    source: ShardQueue,
+    spec_of: Callable[[Plan], RunSpec],
+) -> Iterator[ShardInExtraction | None]:
+    """Extract in the decoding processes of a pool."""
     ahead = settings.extract.lookahead_shards
     threads = processes * (1 + ahead)
-    with decode_pool(settings, processes=processes) as pool, local_extraction(threads) as start:
+    with local_extraction(threads) as start:
 
         @lru_cache(CACHED_PLANS)
         def extractor_of(plan: Plan) -> FrameExtractor:

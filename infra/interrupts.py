@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from sys import UnraisableHookArgs
 
 EXIT_CODE = 128 + signal.SIGINT
 GRACE_S = 8.0
@@ -19,6 +21,8 @@ GRACE_S = 8.0
 _WAKE = signal.SIGURG
 _WAKE_EVERY_S, _NOTICED_WITHIN_S = 0.1, 1.0
 _kill_what_is_ours: list[Callable[[], None]] = []
+# What signals have raised, to no effect.
+_dropped: list[BaseException] = []
 
 
 def at_forced_end(kill: Callable[[], None]) -> None:
@@ -38,21 +42,42 @@ def signals_noticed() -> Iterator[None]:
     """Have the main thread notice soon what signals arrive while the body runs in it.
 
     Python calls their handlers only where the main thread takes its next step. A signal that arrives right before the
-    thread begins to wait for a lock, or at another thread, does not wake it. So wake it now and then.
+    thread begins to wait for a lock, or at another thread, does not wake it. So wake it now and then. Where a handler
+    raises in a callback whose errors Python drops, as in that of a weak reference, it is raised again.
     """
     ended = threading.Event()
+    hook_before = sys.unraisablehook
 
     def wake() -> None:
         while not ended.wait(_NOTICED_WITHIN_S):
             _wake_main_thread()
 
     if threading.current_thread() is threading.main_thread():
-        signal.signal(_WAKE, lambda *_: None)
+        signal.signal(_WAKE, _raise_dropped)
+        sys.unraisablehook = _keep_dropped
         threading.Thread(target=wake, name="notices signals", daemon=True).start()
     try:
         yield
     finally:
         ended.set()
+        sys.unraisablehook = hook_before
+
+
+def _keep_dropped(unraisable: UnraisableHookArgs) -> None:
+    """Keep what a signal has raised where Python drops it, and wake the main thread soon to raise it again."""
+    error = unraisable.exc_value
+    if error is None or isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
+        sys.__unraisablehook__(unraisable)
+        return
+    _dropped.append(error)
+    again = threading.Timer(_WAKE_EVERY_S, _wake_main_thread)
+    again.daemon = True
+    again.start()
+
+
+def _raise_dropped(_number: int, _frame: object) -> None:
+    if _dropped:
+        raise _dropped.pop()
 
 
 def _wake_main_thread() -> None:
@@ -75,7 +100,7 @@ class InterruptWatch:
     is stuck in a library or waits for other threads. The first SIGINT also raises KeyboardInterrupt, as always; later
     ones do not, so that nothing interrupts the cleanup but the end itself.
 
-    The main thread is woken until it has raised (`signals_noticed` says why).
+    The main thread is woken until it has raised, and raises again what Python drops (`signals_noticed` says why).
     """
 
     def __init__(self, sentence: str, *, grace_s: float = GRACE_S) -> None:
@@ -93,7 +118,8 @@ class InterruptWatch:
         self._handler_end.setblocking(False)
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell may have it ignored
             signal.signal(signal.SIGINT, self._interrupt_once)
-            signal.signal(_WAKE, lambda *_: None)
+            signal.signal(_WAKE, _raise_dropped)
+            sys.unraisablehook = _keep_dropped
         signal.set_wakeup_fd(self._handler_end.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="interrupts", daemon=True).start()
 

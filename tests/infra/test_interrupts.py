@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 _START = """
-import ctypes, signal, subprocess, sys, threading, time
+import ctypes, signal, subprocess, sys, threading, time, weakref
 # Where the tests themselves run in the background, a shell has them ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -58,6 +58,24 @@ try:
     with {noticing}:
         print(child.pid, flush=True)
         lock.acquire()
+except KeyboardInterrupt:
+    sys.exit(3)
+"""
+
+# Python drops what is raised in the callback of a weak reference, whoever has raised it.
+_IN_A_CALLBACK = """
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+def note(_):
+    print(child.pid, flush=True)
+    while True:
+        time.sleep(0.05)
+class Watched: pass
+watched = Watched()
+reference = weakref.ref(watched, note)
+try:
+    with {noticing}:
+        del watched
+        threading.Event().wait()
 except KeyboardInterrupt:
     sys.exit(3)
 """
@@ -130,8 +148,9 @@ def test_other_signals_and_one_ctrl_c_leave_time_to_end(begin):
         pytest.param(signal.SIGTERM, "signals_noticed()", id="SIGTERM"),
     ],
 )
-def test_a_signal_wakes_a_main_thread_that_waits(begin, number, noticing):
-    process, _ = begin(_ASLEEP.format(noticing=noticing), grace_s=600)
+@pytest.mark.parametrize("body", [_ASLEEP, _IN_A_CALLBACK], ids=["waits", "in a callback"])
+def test_a_signal_reaches_a_main_thread(begin, body, number, noticing):
+    process, _ = begin(body.format(noticing=noticing), grace_s=600)
 
     process.send_signal(number)
 

@@ -24,12 +24,12 @@ def ends_soon(*stores: ObjectStore) -> Iterator[None]:
     If SIGTERM ended the body, also end this process some seconds later, whatever else its tasks wait for. Enter it
     last, so that the other contexts of a flow have these seconds to give back what they hold.
     """
-    try:
-        with signals_noticed(), ExitStack() as stack:
-            for store in stores:
-                stack.callback(store.end_reads)  # second: then nothing tries again
-            stack.enter_context(cancel_waits_at_exit())
+    with signals_noticed(), ExitStack() as stack:
+        for store in stores:
+            stack.callback(store.end_reads)  # second: then nothing tries again
+        stack.enter_context(cancel_waits_at_exit())
+        try:
             yield
-    except TerminationSignal:
-        end_within(GRACE_S, 128 + signal.SIGTERM)
-        raise
+        except TerminationSignal:
+            end_within(GRACE_S, 128 + signal.SIGTERM)
+            raise
