@@ -48,6 +48,10 @@ def require_known(columns: Mapping[str, str]) -> None:
         ManifestError: It names others.
     """
     unknown = sorted(columns.keys() - COLUMNS.keys())
+    swapped = [name for name in unknown if columns[name] in COLUMNS]
+    if swapped:
+        written, meant = f"{swapped[0]}={columns[swapped[0]]}", f"{columns[swapped[0]]}={swapped[0]}"
+        raise ManifestError(f"--column {written} names the manifest's column last; write --column {meant}.")
     if unknown:
         raise ManifestError(f"Unknown manifest columns: {', '.join(unknown)}; a manifest has {', '.join(COLUMNS)}.")
 

@@ -135,7 +135,8 @@ def _reading(uri: str) -> Iterator[None]:
 def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
     names = _columns(file)
     if not names:
-        raise ManifestError(f"{uri} has no manifest columns; it needs {', '.join(REQUIRED)}.")
+        found = ", ".join(file.schema_arrow.names) or "no columns"
+        raise ManifestError(f"{uri} has no manifest columns; it needs {', '.join(REQUIRED)}, and has {found}.")
     for name in names:
         if names.count(name) > 1:
             raise ManifestError(f"{uri} has duplicate columns {name}; remove all but one.")

@@ -67,6 +67,7 @@ def test_columns_of_a_csv_are_mapped_by_name(tmp_path):
     assert "Dropped 1 column of" in run.stdout
     assert pl.read_parquet(tmp_path / "jobs.parquet").row(0) == ("a", "a.mp4", "Who?", ["x", "y"])
     assert "lacks the column question2;" in imported(tmp_path, text, *options, "--column", "prompt=question2").stderr
+    assert "last; write --column prompt=question." in imported(tmp_path, text, "--column", "question=prompt").stderr
     assert "Unknown manifest columns: colour" in imported(tmp_path, text, "--column", "colour=note").stderr
 
 
