@@ -21,6 +21,8 @@ GRACE_S = 8.0
 _WAKE = signal.SIGURG
 _WAKE_EVERY_S, _NOTICED_WITHIN_S = 0.1, 1.0
 _kill_what_is_ours: list[Callable[[], None]] = []
+# What ends generators and coroutines, and is no signal's; by name, as to import asyncio takes time.
+_OF_COROUTINES = ("GeneratorExit", "CancelledError")
 # What signals have raised, to no effect.
 _dropped: list[BaseException] = []
 
@@ -66,7 +68,8 @@ def signals_noticed() -> Iterator[None]:
 def _keep_dropped(unraisable: UnraisableHookArgs) -> None:
     """Keep what a signal has raised where Python drops it, and wake the main thread soon to raise it again."""
     error = unraisable.exc_value
-    if error is None or isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
+    is_other = error is None or isinstance(error, Exception) or type(error).__name__ in _OF_COROUTINES
+    if error is None or is_other or threading.current_thread() is not threading.main_thread():
         sys.__unraisablehook__(unraisable)
         return
     _dropped.append(error)
