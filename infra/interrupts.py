@@ -68,8 +68,8 @@ def signals_noticed() -> Iterator[None]:
 def _keep_dropped(unraisable: UnraisableHookArgs) -> None:
     """Keep what a signal has raised where Python drops it, and wake the main thread soon to raise it again."""
     error = unraisable.exc_value
-    is_other = error is None or isinstance(error, Exception) or type(error).__name__ in _OF_COROUTINES
-    if error is None or is_other or threading.current_thread() is not threading.main_thread():
+    is_of_no_signal = isinstance(error, Exception) or type(error).__name__ in _OF_COROUTINES
+    if error is None or is_of_no_signal or threading.current_thread() is not threading.main_thread():
         sys.__unraisablehook__(unraisable)
         return
     _dropped.append(error)
