@@ -62,7 +62,7 @@ class SampledFrames:
         first_ms: Presentation time of the first frame in milliseconds, or slightly less; None if unknown.
         total_frames: Number of frames in the video stream; None if only decoding could tell.
         fps: Average frame rate; 0.0 if the container has none.
-        duration_s: Duration of the stream; 0.0 if unknown.
+        duration_s: Duration of the stream as stated, else what its frames fill; 0.0 if unknown.
         pixel_aspect: Sample aspect ratio; reported, not applied.
         native_width_px: Width as stored, before rotation and scaling.
         native_height_px: Height as stored, before rotation and scaling.
