@@ -20,3 +20,8 @@ def test_a_placeholder_with_a_conversion_or_format_is_refused(place):
 def test_a_placeholder_other_than_prompt_and_choices_is_refused(place):
     with pytest.raises(ValueError, match="no other placeholder"):
         check_template(place + " {prompt} {choices}")
+
+
+def test_a_template_that_would_make_any_prompt_huge_is_refused():
+    with pytest.raises(ValueError, match="it has 17 placeholders; 16 are allowed"):
+        check_template("{prompt}" * 16 + "{choices}")
