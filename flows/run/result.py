@@ -64,7 +64,7 @@ _MIN_SHARE = 0.005
 
 def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
     """Return a run's cost as names and values; empty if no job ended, or its row lacks these figures."""
-    cost = _cost_of(run)
+    cost = RunCost.of_run(run)
     if cost is None or not cost.jobs or not cost.loaded_ms:
         return []
     lines = [
@@ -78,15 +78,6 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
     if run["videos_remade"]:
         lines.append(("made again", describe_remade(run["videos_remade"])))
     return lines
-
-
-def _cost_of(run: Mapping[str, Any] | RowMapping) -> RunCost | None:
-    if run["wall_ms"] is None:
-        return None
-    return RunCost(
-        jobs=run["jobs_labelled"] + run["jobs_failed"],
-        **{name: run[name] for name in ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")},
-    )
 
 
 def _per_hour(cost: RunCost) -> str:

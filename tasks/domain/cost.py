@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import fsum
+from typing import TYPE_CHECKING, Any
 
 from tasks.domain.wall_clock import RunPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _LOADED = frozenset(RunPhase) - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.LOAD, RunPhase.UNLOAD, RunPhase.AUDIT}
 _HELD = _LOADED | {RunPhase.LOAD, RunPhase.UNLOAD}
@@ -30,6 +34,14 @@ class RunCost:
     gpus: int
     prompt_tokens: int
     cached_tokens: int
+
+    @classmethod
+    def of_run(cls, row: Mapping[Any, Any]) -> RunCost | None:
+        """Read the cost of a run from its row; None if it has not ended, or was not measured."""
+        if row["wall_ms"] is None:
+            return None
+        names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
+        return cls(jobs=row["jobs_labelled"] + row["jobs_failed"], **{name: row[name] for name in names})
 
     @property
     def loaded_ms(self) -> float:

@@ -56,7 +56,7 @@ class Glance:
 
 def summarize(run: RowMapping, *, model: str = "") -> Glance:
     """Summarize a run from its row."""
-    ended = run["jobs_labelled"] + run["jobs_failed"]
+    cost = RunCost.of_run(run)
     names = ("run_id", "dataset", "spec_id", "kind", "state", "started_at", "videos_extracted", "videos_cached", "host")
     parts = sorted((run["wall_ms"] or {}).items(), key=lambda part: -part[1])
     return Glance(
@@ -65,22 +65,14 @@ def summarize(run: RowMapping, *, model: str = "") -> Glance:
         manifest_uri=redact_uri(run["manifest_uri"]),
         spent_s=(run["ended_at"] - run["started_at"]).total_seconds() if run["ended_at"] else None,
         jobs=run["jobs_total"],
-        ended=ended,
+        ended=run["jobs_labelled"] + run["jobs_failed"],
         skipped=run["jobs_skipped"],
         labelled=run["jobs_labelled"],
         failed=run["jobs_failed"],
         shards=run["shards_done"],
-        cost=_cost(run, ended),
+        cost=cost if cost and cost.jobs and cost.loaded_ms else None,
         parts=tuple(parts),
         bottleneck=run["bottleneck"] or "",
         message=run["message"],
         versions={name: str(value) for name, value in run["versions"].items() if not isinstance(value, dict)},
     )
-
-
-def _cost(run: RowMapping, ended: int) -> RunCost | None:
-    if not ended or run["wall_ms"] is None:
-        return None
-    names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
-    cost = RunCost(jobs=ended, **{name: run[name] for name in names})
-    return cost if cost.loaded_ms else None

@@ -117,10 +117,7 @@ def _sum(counts: pl.Series) -> int | None:
 
 
 def _runs(engine: Engine, run_ids: list[str]) -> list[RunCost]:
-    query = select(RUN).where(RUN.c.run_id.in_(run_ids), RUN.c.wall_ms.is_not(None))
+    query = select(RUN).where(RUN.c.run_id.in_(run_ids))
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query).mappings().all()
-    names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
-    return [
-        RunCost(jobs=row["jobs_labelled"] + row["jobs_failed"], **{name: row[name] for name in names}) for row in rows
-    ]
+    return [cost for row in rows if (cost := RunCost.of_run(row))]
