@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
-from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.passes import sampling_shown
-from reelabel.segment import Segment
 from tasks.database.tables import CHUNK
 
 if TYPE_CHECKING:
@@ -18,7 +15,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, RowMapping
 
-    from tasks.domain import Job, RunSpec
     from tasks.report.run_key import ReportKey
 
 _MAX_SHOWN = 3_000
@@ -74,17 +70,3 @@ def chunks_with_frames(job: RowMapping, chunks: Sequence[RowMapping], named: Abs
     """Choose the chunks whose frames are shown: those that are named, and the first one that tells of the outcome."""
     telling = [chunk for chunk in chunks if chunk["label"] == job.get("label")]
     return [chunk for chunk in chunks if chunk["chunk"] in named or chunk in (telling or chunks)[:1]]
-
-
-def frames_of_chunk(job: Job | None, row: RowMapping, spec: RunSpec | None) -> FrameIdentity | None:
-    """Return what a chunk's frame file is asked for by; None if it has none, or it is unknown."""
-    if not job or not spec or row["source_fingerprint"] is None:
-        return None
-    return FrameIdentity(
-        source_uri=job.video_uri,
-        fingerprint=row["source_fingerprint"],
-        sampling=sampling_shown(
-            spec.sampling, sampler=row["sampler"] or spec.sampling.sampler, chosen_ms=row["chosen_ms"] or ""
-        ),
-        segment=Segment.of(row["start_s"], row["end_s"]),
-    )

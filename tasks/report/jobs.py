@@ -9,22 +9,19 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import polars as pl
 from sqlalchemy import select
 
-from infra.errors import ManifestError
-from reelabel.errors import FrameFileError, ObjectError
+from reelabel.errors import FrameFileError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.passes import dense_pass, sampling_of_pass, sampling_shown, with_sampler
+from reelabel.sampling.passes import dense_pass, sampling_of_pass, with_sampler
 from reelabel.sampling.registry import samplers
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import FAILURE, RESULT
 from tasks.domain.media import split_fingerprint
-from tasks.manifest.digests import rows_to_jobs
-from tasks.manifest.table import open_jobs
 from tasks.model.prompts.prompt import build_question
-from tasks.report.chunks import chunks_with_frames, frames_of_chunk, read_chunk_rows, show_chunk
+from tasks.report.chunks import chunks_with_frames, read_chunk_rows, show_chunk
+from tasks.report.manifest import identity_of_frames, jobs_of_rows
 from tasks.report.strip import make_strip
 
 if TYPE_CHECKING:
@@ -160,7 +157,7 @@ def read_shown(
     labels of those whose label has changed, and `named_chunks` the numbers of the chunks whose frames the user wants.
     """
     rows = _rows(connection, key, list(reasons))
-    jobs, note = _read_jobs(sources, rows)
+    jobs, note = jobs_of_rows(sources.manifest_uri, sources.objects, rows)
     cut = read_chunk_rows(connection, key, {job_id: rows[job_id] for job_id in reasons if job_id in rows})
     found = [
         replace(
@@ -178,26 +175,13 @@ def read_shown(
         asked |= {(job_id, place): each for place, each in _identities(jobs.get(job_id), row, sources.spec).items()}
     for job_id, chunks in cut.items():
         for chunk in chunks_with_frames(rows[job_id], chunks, named_chunks.get(job_id, frozenset())):
-            asked[job_id, chunk["chunk"]] = frames_of_chunk(jobs.get(job_id), chunk, sources.spec)
+            asked[job_id, chunk["chunk"]] = _identity_of_chunk(jobs.get(job_id), chunk, sources.spec)
     return _with_strips(found, asked, sources, max_videos=max_videos, note=note)
 
 
 def _rows(connection: Connection, key: ReportKey, job_ids: list[str]) -> dict[str, RowMapping]:
     queries = (select(table).where(key.matches(table), table.c.job_id.in_(job_ids)) for table in (FAILURE, RESULT))
     return {row["job_id"]: row for query in queries for row in connection.execute(query).mappings()}
-
-
-def _read_jobs(sources: Sources, rows: Mapping[str, RowMapping]) -> tuple[dict[str, Job], str]:
-    """Read the jobs from the manifest, omitting those whose question has changed since."""
-    if not rows:
-        return {}, ""
-    try:
-        only = pl.Series("job_id", list(rows), dtype=pl.String)
-        with open_jobs(sources.manifest_uri, sources.objects, only=only, keep_going=True) as table:
-            jobs = [job for part in table.parts() for job in rows_to_jobs(part)]
-    except (ManifestError, ObjectError) as error:
-        return {}, f"Questions and frames are unavailable: {error.message}"
-    return {job.job_id: job for job in jobs if job.digest == rows[job.job_id]["job_digest"]}, ""
 
 
 def _shown(
@@ -294,14 +278,13 @@ def _with_strips(
 
 def _identity(job: Job | None, row: RowMapping, spec: RunSpec | None) -> FrameIdentity | None:
     """Return what a job's frame file is asked for by; None if it has none, or several, or it is unknown."""
-    if not job or job.media or not spec or row["source_fingerprint"] is None:
+    if not job or job.media or not spec:
         return None
-    sampler, chosen_ms = row.get("sampler") or spec.sampling.sampler, row.get("chosen_ms") or ""
-    sampling = sampling_shown(spec.sampling, sampler=sampler, chosen_ms=chosen_ms)
-    segment = Segment.of(job.start_s, job.end_s)
-    return FrameIdentity(
-        source_uri=job.video_uri, fingerprint=row["source_fingerprint"], sampling=sampling, segment=segment
-    )
+    return identity_of_frames(job, spec, row, Segment.of(job.start_s, job.end_s))
+
+
+def _identity_of_chunk(job: Job | None, chunk: RowMapping, spec: RunSpec | None) -> FrameIdentity | None:
+    return identity_of_frames(job, spec, chunk, Segment.of(chunk["start_s"], chunk["end_s"])) if job and spec else None
 
 
 def _identities(job: Job | None, row: RowMapping, spec: RunSpec | None) -> dict[tuple[int, int], FrameIdentity]:

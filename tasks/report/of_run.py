@@ -36,4 +36,4 @@ def page_of_run(
         spec = None
     if isinstance(spec, DescribeSpec):
         return render_videos(gather_videos(engine, objects, run, spec, cache=cache, job_ids=job_ids))
-    return render(gather(engine, objects, run, cache=cache, job_ids=job_ids))
+    return render(gather(engine, objects, run, spec, cache=cache, job_ids=job_ids))

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
-
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
@@ -25,12 +23,11 @@ from tasks.report.timeline import read_timeline
 from tasks.report.trade import select_trade_off
 from tasks.results.evaluation.evaluations import last_evaluation
 from tasks.results.evaluation.routing import read_routing
-from tasks.results.runs import read_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Engine, RowMapping
+    from sqlalchemy import Engine, RowMapping
 
     from reelabel.frames.cache import FrameCache
     from reelabel.sources.object_store import ObjectStore
@@ -101,11 +98,18 @@ class Report:
 
 
 def gather(
-    engine: Engine, objects: ObjectStore, run: RowMapping, *, cache: FrameCache, job_ids: Sequence[str] = ()
+    engine: Engine,
+    objects: ObjectStore,
+    run: RowMapping,
+    spec: RunSpec | None,
+    *,
+    cache: FrameCache,
+    job_ids: Sequence[str] = (),
 ) -> Report:
     """Gather the content of a report, with the named jobs in any case.
 
-    The id of a chunk stands for its job, with the frames of that chunk.
+    `spec` is that of the run; None if this version cannot read it. The id of a chunk stands for its job, with the
+    frames of that chunk.
 
     Raises:
         ConfigurationError: A named job has no row, or too many jobs are named.
@@ -115,7 +119,6 @@ def gather(
     if named > MAX_JOBS:
         raise ConfigurationError(f"A report shows at most {MAX_JOBS} jobs, but {named:,} were named; name fewer.")
     key = ReportKey(dataset=run["dataset"], spec_id=run["spec_id"])
-    spec = _spec(engine, key.spec_id)
     named_chunks: dict[str, set[int]] = {}
     if spec and spec.chunk_s is not None:
         for job_id, number in map(split_chunk_id, job_ids):
@@ -146,8 +149,8 @@ def gather(
         _require(job_ids, shown, key)
         return Report(
             glance=summarize(run, model=spec.model.name if spec else ""),
-            labels=_count(connection, select(func.count()).select_from(RESULT).where(key.matches(RESULT))),
-            failures=_count(connection, select(func.count()).select_from(FAILURE).where(key.matches(FAILURE))),
+            labels=key.count(connection, RESULT),
+            failures=key.count(connection, FAILURE),
             sampling=spec.sampling.model_dump(exclude_none=True) if spec else {},
             native_sampler=run["native_sampler"],
             label_counts=count_labels(connection, key),
@@ -166,17 +169,6 @@ def gather(
             shown=shown,
             made_at=datetime.now(UTC),
         )
-
-
-def _spec(engine: Engine, spec_id: str) -> RunSpec | None:
-    try:
-        return read_spec(engine, spec_id)
-    except ConfigurationError:  # written by another version
-        return None
-
-
-def _count(connection: Connection, query: object) -> int:
-    return int(connection.execute(query).scalar_one())  # type: ignore[call-overload]
 
 
 def _require(job_ids: Sequence[str], shown: ShownJobs, key: ReportKey) -> None:

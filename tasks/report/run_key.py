@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sqlalchemy import func, select
+
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from sqlalchemy import ColumnElement, FromClause
+    from sqlalchemy import ColumnElement, Connection, FromClause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,10 @@ class ReportKey:
     def matches(self, table: FromClause) -> ColumnElement[bool]:
         """Return the condition that selects the rows of a table."""
         return (table.c.dataset == self.dataset) & (table.c.spec_id == self.spec_id)
+
+    def count(self, connection: Connection, table: FromClause) -> int:
+        """Count the rows of a table."""
+        return connection.execute(select(func.count()).select_from(table).where(self.matches(table))).scalar_one()
 
 
 def page_uri(store_uri: str, run_id: UUID) -> str:

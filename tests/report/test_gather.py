@@ -28,7 +28,7 @@ from tasks.manifest.table import read_jobs
 from tasks.report.jobs import drop_strips
 from tasks.report.page import render
 from tasks.report.report import gather
-from tasks.results.runs import close_run, find_run, open_run, update_run
+from tasks.results.runs import close_run, find_run, open_run, read_spec, update_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import write_clip
 from tests.results.rows import failure, job, result
@@ -76,7 +76,8 @@ def of(manifest, name, probabilities=(0.25, 0.75), **changed):
 def page_of(engine, tmp_path, run="last", **options):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    return gather(engine, objects, find_run(engine, run), cache=cache, **options)
+    row = find_run(engine, run)
+    return gather(engine, objects, row, read_spec(engine, row["spec_id"]), cache=cache, **options)
 
 
 def test_labels_margins_and_reliability_are_counted(engine, started, manifest, tmp_path):

@@ -7,19 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from sqlalchemy import Text, cast, func, literal, select
 
 from infra.database.connect import database_errors
-from infra.errors import ManifestError
-from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE
-from tasks.manifest.digests import rows_to_jobs
-from tasks.manifest.table import open_jobs
 from tasks.report.findings import group_failures
 from tasks.report.glance import summarize
+from tasks.report.manifest import jobs_of_rows
 from tasks.report.run_key import ReportKey
 from tasks.report.videos.strip import read_strip
 
@@ -146,11 +143,10 @@ def gather_videos(
         described, duration_s = connection.execute(
             select(func.count(), func.coalesce(func.sum(DESCRIPTION.c.duration_s), 0)).where(key.matches(DESCRIPTION))
         ).one()
-        failures = select(func.count()).select_from(FAILURE).where(key.matches(FAILURE))
         report = VideosReport(
             glance=summarize(run, model=spec.model.name),
             described=described,
-            failures=int(connection.execute(failures).scalar_one()),
+            failures=key.count(connection, FAILURE),
             hours=float(duration_s) / 3600,
             frequent=_frequent(connection, key),
             failure_groups=group_failures(connection, key),
@@ -159,7 +155,7 @@ def gather_videos(
             note="",
             made_at=datetime.now(UTC),
         )
-    jobs, note = _read_jobs(run["manifest_uri"], objects, rows)
+    jobs, note = jobs_of_rows(run["manifest_uri"], objects, rows, questions=False)
     return replace(report, videos=_with_strips(report.videos, rows, jobs, spec, cache), note=note)
 
 
@@ -222,19 +218,6 @@ def _shown(row: RowMapping, parts: tuple[ShownPart, ...]) -> ShownVideo:
         note=row["decode_note"] or "",
         parts=parts,
     )
-
-
-def _read_jobs(manifest_uri: str, objects: ObjectStore, rows: Mapping[str, RowMapping]) -> tuple[dict[str, Job], str]:
-    """Read the jobs from the manifest, without those whose video is another one now."""
-    if not rows:
-        return {}, ""
-    try:
-        only = pl.Series("job_id", list(rows), dtype=pl.String)
-        with open_jobs(manifest_uri, objects, only=only, keep_going=True, questions=False) as table:
-            jobs = [job for part in table.parts() for job in rows_to_jobs(part)]
-    except (ManifestError, ObjectError) as error:
-        return {}, f"Videos and frames are unavailable: {error.message}"
-    return {job.job_id: job for job in jobs if job.digest == rows[job.job_id]["job_digest"]}, ""
 
 
 def _with_strips(
