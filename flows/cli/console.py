@@ -98,3 +98,16 @@ def require_parent_folder(target: str) -> None:
     folder = Path(target).absolute().parent
     if not folder.is_dir():
         raise ConfigurationError(f"Cannot write {target}: folder {folder} does not exist; create it first.")
+
+
+def require_sheet(target: str) -> None:
+    """Make sure, before any work, that a contact sheet can be written.
+
+    Raises:
+        ConfigurationError: Its folder does not exist, or its suffix is not an image format.
+    """
+    from PIL import Image  # noqa: PLC0415 - slow to import, for two commands
+
+    require_parent_folder(target)
+    if Image.registered_extensions().get(Path(target).suffix.lower()) not in Image.SAVE:
+        raise ConfigurationError(f"--sheet {target} is not an image file; use a name such as sheet.png.")

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from PIL import Image
 from rich.text import Text
 
-from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder
+from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder, require_sheet
 from flows.cli.context import open_database, running_services
 from flows.cli.evaluation.comparison import compare_with_vllm, comparison_as_json, print_comparison, sampling_to_compare
 from flows.cli.evaluation.side_by_side import VLLM, parse_samplers, resolve_samplers, show_side_by_side
@@ -98,10 +97,10 @@ class OutputOptions:
         Raises:
             ConfigurationError: A folder is missing, or the sheet's suffix is not an image format.
         """
-        for target in filter(None, (self.npz, self.sheet)):
-            require_parent_folder(target)
-        if self.sheet and Image.registered_extensions().get(Path(self.sheet).suffix.lower()) not in Image.SAVE:
-            raise ConfigurationError(f"--sheet {self.sheet} is not an image file; use a name such as sheet.png.")
+        if self.npz:
+            require_parent_folder(self.npz)
+        if self.sheet:
+            require_sheet(self.sheet)
 
 
 def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: SamplingOptions) -> None:

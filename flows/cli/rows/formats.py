@@ -10,9 +10,22 @@ import pyarrow.parquet as pq
 
 from flows.cli.console import Sink, text_sink
 from infra.formulas import without_formulas
+from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+def check_format(form: str, *, raw: bool) -> None:
+    """Check the options `--format` and `--raw` of a command that shows a table or writes rows.
+
+    Raises:
+        ConfigurationError: The format is unknown, or cannot be raw.
+    """
+    if form not in {"table", "json", "csv", "parquet"}:
+        raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
+    if raw and form != "csv":
+        raise ConfigurationError("--raw is for --format csv; the other formats write texts as they are.")
 
 
 def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: Sink, raw: bool = False) -> None:

@@ -13,8 +13,8 @@ from rich.table import Table
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
 from flows.cli.context import open_database
 from flows.cli.rows.descriptions import print_descriptions
-from flows.cli.rows.formats import print_rows
-from flows.run.result import cost_lines
+from flows.cli.rows.formats import check_format, print_rows
+from flows.cli.rows.tables import SHOWN_CHUNKS, SHOWN_ROWS, print_chunks, print_outcomes
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from tasks.results.diff import RunDiff
 
-
-_SHOWN_ROWS = 20
-_SHOWN_CHUNKS = 200
 _SHOWN_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
 
@@ -47,10 +44,7 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
     Raises:
         ConfigurationError: No such run, unknown format, or the spec is not calibrated or cuts no jobs.
     """
-    if form not in {"table", "json", "csv", "parquet"}:
-        raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
-    if raw and form != "csv":
-        raise ConfigurationError("--raw is for --format csv; the other formats write texts as they are.")
+    check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
@@ -70,14 +64,10 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
         if form != "table":
             print_rows(map(calibrate, read_outcomes(engine, **key)), form=form, raw=raw)
             return
-        labels = calibrate(read_results(engine, **key, limit=_SHOWN_ROWS))
-        failures = read_failures(engine, **key, limit=_SHOWN_ROWS)
+        labels = calibrate(read_results(engine, **key, limit=SHOWN_ROWS))
+        failures = read_failures(engine, **key, limit=SHOWN_ROWS)
         counts = count_outcomes(engine, **key)
-    _print_table(row, labels, failures, counts=counts)
-    for name, value in cost_lines(row):
-        print_line(f"{name}: {value}")
-    if row["state"] not in {"done", "running"} and row["message"]:
-        print_line(f"This run is {row['state']}: {row['message']}")
+    print_outcomes(row, _table(labels), failures, noun="label", counts=counts)
 
 
 def _print_chunks(engine: Engine, run: RowMapping, *, form: str, raw: bool) -> None:
@@ -85,18 +75,16 @@ def _print_chunks(engine: Engine, run: RowMapping, *, form: str, raw: bool) -> N
     if form != "table":
         print_rows(read_chunks(engine, **key), form=form, raw=raw)
         return
-    found = pl.concat(read_chunks(engine, **key, limit=_SHOWN_CHUNKS + 1))
+    found = pl.concat(read_chunks(engine, **key, limit=SHOWN_CHUNKS + 1))
     if found.is_empty():
         raise ConfigurationError(
             f"No job of {run['dataset']} was cut into chunks in this spec; see --chunk-s of classify."
         )
     table = Table("chunk", "from", "to", "label", "margin")
-    for row in found[:_SHOWN_CHUNKS].iter_rows(named=True):
+    for row in found[:SHOWN_CHUNKS].iter_rows(named=True):
         place = f"{row['start_s'] or 0:g} s", "end" if row["end_s"] is None else f"{row['end_s']:g} s"
         table.add_row(*map(cell, (row["chunk_id"], *place, row["label"] or row["code"], _shown(row["margin"]))))
-    OUT.print(table)
-    if len(found) > _SHOWN_CHUNKS:
-        print_line("... and more; use --format csv for all rows and columns.")
+    print_chunks(table, found)
 
 
 def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = False) -> int:
@@ -159,19 +147,14 @@ def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
     return add
 
 
-def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, *, counts: tuple[int, int]) -> None:
-    title = f"{run['dataset']}: {pluralize(counts[0], 'label')}, {pluralize(counts[1], 'failure')}"
-    table = Table(title=cell(title))
+def _table(labels: pl.DataFrame) -> Table:
+    table = Table()
     shown = [name for name in _SHOWN_COLUMNS if name in labels.columns]
     for name in shown:
         table.add_column(name, overflow="fold")
     for row in labels.iter_rows(named=True):
         table.add_row(*[cell(_shown(row[name])) for name in shown])
-    OUT.print(table)
-    if counts[0] > len(labels):
-        print_line(f"... and {counts[0] - len(labels):,} more; use --format csv for all rows and columns.")
-    for row in failures.iter_rows(named=True):
-        print_line((row["code"], "red"), f" {row['job_id']}: {row['message']}")
+    return table
 
 
 def _shown(value: object) -> str:
@@ -216,12 +199,12 @@ def _print_diff(run: RowMapping, before: RowMapping | None, diff: RunDiff) -> No
             print_line(f"  {old} → {new}: {count:,}")
     if changed:
         table = Table("job_id", "before", "margin", "after", "margin")
-        for pair in changed[:_SHOWN_ROWS]:
+        for pair in changed[:SHOWN_ROWS]:
             cells = (pair.job_id, pair.label_before, pair.margin_before, pair.label_after, pair.margin_after)
             table.add_row(*[cell(f"{value:.3f}" if isinstance(value, float) else value) for value in cells])
         OUT.print(table)
-    if len(changed) > _SHOWN_ROWS:
-        print_line(f"... and {len(changed) - _SHOWN_ROWS:,} more; use --json for all of them.")
+    if len(changed) > SHOWN_ROWS:
+        print_line(f"... and {len(changed) - SHOWN_ROWS:,} more; use --json for all of them.")
 
 
 def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:

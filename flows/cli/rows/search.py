@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
-from PIL import Image
 from rich.table import Table
 
-from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_parent_folder, text_sink
+from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_sheet
 from flows.cli.context import open_database
-from flows.cli.rows.formats import write_rows
+from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoRefusedError
 from reelabel.frames.extractor import stat_video
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from tasks.search.catalogue import VectorSpace
     from tasks.search.searcher import SearchResult
 
-_FORMATS = ("table", "json", "csv", "parquet")
 _SHEET_PIXELS = 300 * 220 * 4
 # Times of embeddings are rounded to milliseconds.
 _FRAME_S = 0.001
@@ -79,27 +76,19 @@ class SearchOptions:
             raise ConfigurationError(
                 "Say what to search for: a text, or --bank FILE, or --image FILE, or --like JOB_ID@SECONDS."
             )
-        if self.form not in _FORMATS:
-            raise ConfigurationError(f"Unknown --format {self.form}; use {', '.join(_FORMATS)}.")
-        if self.raw and self.form != "csv":
-            raise ConfigurationError("--raw is for --format csv; the other formats write texts as they are.")
+        check_format(self.form, raw=self.raw)
         if self.min_score is not None and not math.isfinite(self.min_score):
             raise ConfigurationError("--min-score must be a number from -1 to 1.")
         if self.sheet:
-            self._check_sheet(self.sheet)
+            if self.bank is not None:
+                raise ConfigurationError("--sheet shows what one search has found, and --bank is many; leave one out.")
+            require_sheet(self.sheet)
         for text in self.texts:
             check_text(text)
         if self.image is not None:
             read_image(self.picture)
         if self.like is not None:
             parse_moment(self.like)
-
-    def _check_sheet(self, path: str) -> None:
-        if self.bank is not None:
-            raise ConfigurationError("--sheet shows what one search has found, and --bank is many; leave one out.")
-        require_parent_folder(path)
-        if Image.registered_extensions().get(Path(path).suffix.lower()) not in Image.SAVE:
-            raise ConfigurationError(f"--sheet {path} is not an image file; use a name such as sheet.png.")
 
     @property
     def picture(self) -> Path:
@@ -256,9 +245,7 @@ def _rows(text: str | None, result: SearchResult, keys: pl.Series, jobs: pl.Data
 
 def _print_rows(found: list[_Found], options: SearchOptions) -> None:
     if options.form != "table":
-        sink = sys.stdout.buffer if options.form == "parquet" else text_sink()
-        write_rows([each.rows for each in found], form=options.form, sink=sink, raw=options.raw)
-        sys.stdout.flush()
+        print_rows([each.rows for each in found], form=options.form, raw=options.raw)
         return
     for each in found:
         _print_table(each, title=each.name if len(found) > 1 else None)
