@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tasks.live.items import AUDIO_HZ
-from tasks.live.protocol import VideoDone
+from tasks.live.protocol import MessageRefusedError, VideoDone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.live.protocol import VideoFrame, VideoQuery
+
+
+# Audio is not dropped, so that it waits as long as the model is behind, or lost.
+_MOST_AUDIO_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +91,19 @@ class Arrivals:
     def __init__(self) -> None:
         """Start with nothing."""
         self._waiting: deque[Arrival] = deque()
+        self._audio_s = 0.0  # that waits
         self._changed = threading.Condition()
         self._is_closed = False
 
     def put(self, arrival: Arrival) -> Frame | None:
-        """Add what has arrived; return the frame that it replaces: a newer one replaces one that still waits."""
+        """Add what has arrived; return the frame that it replaces: a newer one replaces one that still waits.
+
+        Raises:
+            MessageRefusedError: Too much audio waits already.
+        """
         with self._changed:
+            if isinstance(arrival, Audio):
+                self._admit(arrival)
             replaced = self._last_frame() if isinstance(arrival, Frame) else None
             if replaced:
                 self._waiting.remove(replaced)
@@ -102,6 +113,14 @@ class Arrivals:
                 self._waiting.append(arrival)
             self._changed.notify_all()
         return replaced
+
+    def _admit(self, audio: Audio) -> None:
+        if self._audio_s + audio.seconds > _MOST_AUDIO_S:
+            raise MessageRefusedError(
+                f"{self._audio_s:,.0f} seconds of audio already wait for the model; send it as it is recorded.",
+                code="audio_refused",
+            )
+        self._audio_s += audio.seconds
 
     def _last_frame(self) -> Frame | None:
         """Return the frame that waits and that nothing but audio follows."""
@@ -123,7 +142,9 @@ class Arrivals:
                     or any(isinstance(each, Asked) for each in self._waiting)
                     or not is_behind()
                 ):
-                    return self._waiting.popleft()
+                    taken = self._waiting.popleft()
+                    self._audio_s -= taken.seconds if isinstance(taken, Audio) else 0.0
+                    return taken
                 self._changed.wait()
         return None
 

@@ -73,6 +73,24 @@ def test_audio_follows_the_frames_of_the_same_two_seconds(hear):
     assert [LiveItem, AudioItem] in read, "audio is read as it comes"
 
 
+def test_audio_that_waits_for_a_model_that_is_behind_is_bounded(hear):
+    told, model = hear(window=1000)
+    model.may_read.clear()
+    send_frames(told, SHADES[:4])  # two pairs, which are being read
+    told.send(frame(SHADES[4], time_s=4))  # waits, and so does what follows
+    for number in range(20):
+        told.send(chunk(30, time_s=30 * number))
+    with pytest.raises(MessageRefusedError, match="600 seconds of audio already wait") as refused:
+        told.send(chunk(1, time_s=600))
+    assert refused.value.code == "audio_refused"
+
+    model.read_on()
+
+    assert ask(told)["audio_s"] == 600
+    told.send(chunk(1, time_s=600))
+    assert ask(told)["audio_s"] == 601
+
+
 def test_of_fewer_frames_all_of_the_audio_is_heard(hear):
     told, model = hear(num_frames=4)
     send_stream(told, 7)
