@@ -1,6 +1,7 @@
 """The WebSocket of live sessions, with a scripted model behind the real server: who may ask, and odd clients."""
 
 import base64
+import logging
 import socket
 import struct
 import threading
@@ -95,6 +96,16 @@ def test_who_may_not_ask_is_refused_in_the_handshake(url, how, status):
     with pytest.raises(InvalidStatus) as refused:
         Client(url, {}, **how)
     assert refused.value.response.status_code == status
+
+
+def test_a_token_in_the_address_is_in_no_log(url, caplog):
+    caplog.set_level(logging.DEBUG)
+    of_browsers = _HANDSHAKE.replace(f"Authorization: Bearer {TOKEN}\r\n".encode(), b"")
+    for token, status in ((TOKEN, b" 101 "), (f"{TOKEN}-of-another", b" 401 ")):
+        with socket.create_connection(_address(url), timeout=60) as browser:
+            browser.sendall(of_browsers.replace(b"/stream", f"/stream?token={token}".encode()))
+            assert status in browser.recv(4096)
+    assert TOKEN not in caplog.text
 
 
 @pytest.mark.parametrize(
