@@ -34,7 +34,7 @@ from reelabel.frames.provenance import FrameProvenance
 from reelabel.sampling.passes import dense_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
-from reelabel.sources.object_info import missing_slash, redact_uri
+from reelabel.sources.object_info import path_advice, redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
@@ -365,7 +365,7 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         path = objects.local_path(uri)
         if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
             raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.") from None
-        advice = missing_slash(uri) or "; check the path or URI"
+        advice = path_advice(uri) or "; check the path or URI"
         raise VideoMissingError(f"There is no video at {redact_uri(uri)}{advice}.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None

@@ -29,6 +29,7 @@ _WEB_URI = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ONE_SLASH = re.compile(r"(?:^|/)(s3|https?|file):/(?!/)")
+_OF_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(data):")
 
 
@@ -38,10 +39,15 @@ def scheme_of(uri: str) -> str | None:
     return (found[1] or found[2]) if found else None
 
 
-def missing_slash(path: str) -> str:
-    """Return what to write for a path that was meant as a URI, such as `s3:/bucket/a.mp4`; empty for any other."""
-    found = _ONE_SLASH.search(path)
-    return f"; for {found[1]}:// write two slashes" if found else ""
+def path_advice(path: str) -> str:
+    """Return what to write for a path that was meant as another: `s3:/bucket/a.mp4`, `~/a.mp4`; else nothing."""
+    if found := _ONE_SLASH.search(path):
+        return f"; for {found[1]}:// write two slashes"
+    if path.startswith("~"):
+        return "; write the whole path, as only shells know ~"
+    if _OF_WINDOWS.match(path):
+        return "; write the path that the file has on this machine, not that of Windows"
+    return ""
 
 
 def absolute_uri(uri: str) -> str:

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from infra.errors import ManifestError, ManifestMissingError
 from infra.prefetch import prefetch
 from reelabel.errors import ObjectMissingError
-from reelabel.sources.object_info import missing_slash
+from reelabel.sources.object_info import path_advice
 from reelabel.temporary import temporary_folder
 from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.schema import COLUMNS, REQUIRED
@@ -109,7 +109,7 @@ def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
             return copy
         objects.stat(uri)
     except ObjectMissingError:
-        advice = missing_slash(uri) or "; to use all files of a folder, write folder/*.parquet"
+        advice = path_advice(uri) or "; to use all files of a folder, write folder/*.parquet"
         raise ManifestMissingError(f"There is no manifest file at {uri}{advice}.") from None
     return path
 

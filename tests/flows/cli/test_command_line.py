@@ -108,6 +108,8 @@ def test_a_wrong_password_is_explained(environment, manifest):
         (["frames", __file__], 1, "video_unreadable"),
         (["frames", "s3:/bucket/x.mp4"], 1, "no video at s3:/bucket/x.mp4; for s3:// write two slashes."),
         (["frames", "htps://host/x.mp4"], 1, "video_refused: htps://host/x.mp4 has an unknown scheme; use s3://"),
+        (["frames", "C:\\clips\\x.mp4"], 1, "; write the path that the file has on this machine, not that of Windows."),
+        (["manifest", "check", "~/x.parquet"], 2, "manifest file at ~/x.parquet; write the whole path, as only shells"),
         (["manifest", "check", "s3:/b/x.parquet"], 2, "manifest file at s3:/b/x.parquet; for s3:// write two slashes."),
         (["frames", "/usr/bin/"], 1, "video_missing: /usr/bin/ is a folder, not a video; name a file in it."),
         (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "folder /no/folder does not exist"),
