@@ -11,7 +11,7 @@ from flows.cli.console import ERRORS
 from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connected
-from infra.embedded import JSON_LINES, ServiceName, export, missing_services, running
+from infra.embedded import JSON_LINES, ServiceName, export, missing_services, running, termination_raises
 from infra.json_logs import log_all_as_json
 from infra.settings import load_settings
 from reelabel.disk import full_disk
@@ -135,6 +135,10 @@ def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False
         ConfigurationError: A service does not start.
     """
     settings = own_settings() if own else load_settings()
+    if not wanted:  # nothing is written to the home folder, which may be none of the user's
+        with termination_raises():
+            yield settings
+        return
     ours = missing_services(settings, frozenset(wanted))
     with ExitStack() as stack:
         # Standard output may be redirected to a file of results.
@@ -204,6 +208,6 @@ def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator
 def _require_home(settings: Settings) -> None:
     if settings.database.url is None and not (settings.home / ServiceName.POSTGRES).exists():
         raise ConfigurationError(
-            f"No run has been started with the home folder {settings.home}; `reelabel classify` starts one. For the "
-            "runs of another folder, go there, or set REELABEL_HOME."
+            f"No run has been started with the home folder {settings.home.absolute()}; `reelabel classify` starts one. "
+            "For the runs of another folder, go there, or set REELABEL_HOME."
         )

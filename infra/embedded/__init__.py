@@ -8,7 +8,16 @@ from infra.embedded.postgres import postgres_folder
 from infra.embedded.prefect_server import login_path
 from infra.embedded.processes import uninterrupted
 from infra.embedded.s3_server import STORE_URI, s3_program
-from infra.embedded.services import ServiceStatus, in_use, is_kept, running, start, status, stop
+from infra.embedded.services import (
+    ServiceStatus,
+    in_use,
+    is_kept,
+    running,
+    start,
+    status,
+    stop,
+    termination_raises,
+)
 
 __all__ = [
     "JSON_LINES",
@@ -28,6 +37,7 @@ __all__ = [
     "start",
     "status",
     "stop",
+    "termination_raises",
     "uninterrupted",
     "with_running_services",
 ]

@@ -139,7 +139,7 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
     # Cleans up even if an interrupt arrives between two of these lines.
     atexit.register(use.end)
     try:
-        with _termination_raises():
+        with termination_raises():
             use.begin()
             with full_disk_named(settings.home, starting=True):
                 started = start(settings, wanted=wanted)
@@ -198,7 +198,7 @@ class _Use:
 
 
 @contextmanager
-def _termination_raises() -> Iterator[None]:
+def termination_raises() -> Iterator[None]:
     """Make SIGTERM raise SystemExit, so that it unwinds the command as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield

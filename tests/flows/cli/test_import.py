@@ -179,3 +179,16 @@ def test_an_import_does_not_replace_its_source(tmp_path):
     assert run.returncode == 2
     assert f"{videos} is both source and target; name another target." in run.stderr
     assert pl.read_parquet(videos).columns == ["video_uri"]
+
+
+def test_a_command_that_needs_no_service_makes_no_home_folder(tmp_path):
+    home = {"REELABEL_HOME": str(tmp_path / "home")}
+    source, target = tmp_path / "jobs.csv", tmp_path / "jobs.parquet"
+    source.write_text(HEADER + "a,a.mp4,Who?,x|y,1\n")
+
+    imported, checked = (
+        reelabel(home, "manifest", *words) for words in (("import", str(source), str(target)), ("check", str(target)))
+    )
+
+    assert (imported.returncode, checked.returncode) == (0, 0)
+    assert {path.name for path in tmp_path.iterdir()} == {"jobs.csv", "jobs.parquet"}
