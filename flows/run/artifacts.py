@@ -72,6 +72,7 @@ def publish_results(
             key="reelabel-how-to-read",
             markdown=f"{what}\n{figures}\n\n"
             + as_started(f"Results: `reelabel results {run_id}`\n\nReport: `reelabel report {run_id}`{opened}"),
+            description="What the run cost, and how to read its results and its report",
         )
         if failures:
             rows = [{name: printable(value) for name, value in failure.items()} for failure in failures]

@@ -170,12 +170,13 @@ def _trade(trade: TradeOff) -> dict[str, Any]:
 
 
 def _parts(report: Report) -> list[dict[str, Any]]:
-    """Return the parts of the wall-clock profile, combining those too short to be drawn."""
+    """Return the parts of the wall-clock profile that can be drawn, combining those too short by themselves."""
     parts = report.glance.parts
     least_ms = _MIN_DRAWN_SHARE * sum(ms for _, ms in parts)
     drawn = [(name, ms) for name, ms in parts if ms >= least_ms]
     rest_ms = sum(ms for _, ms in parts if ms < least_ms)
-    return [{"name": name, "ms": ms} for name, ms in [*drawn, *([("all others", rest_ms)] if rest_ms else [])]]
+    rest = [("all others", rest_ms)] if rest_ms >= least_ms and rest_ms else []
+    return [{"name": name, "ms": ms} for name, ms in [*drawn, *rest]]
 
 
 def _job_link(shown: set[str]) -> Any:  # noqa: ANN401 - a template function

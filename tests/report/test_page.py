@@ -21,6 +21,16 @@ def data_of(page):
     return json.loads(text)
 
 
+@pytest.mark.parametrize(
+    ("short", "drawn"), [((1,), []), ((4, 4), ["all others"])], ids=["too short together", "long enough together"]
+)
+def test_parts_of_the_time_that_are_too_short_to_be_drawn_are_one(short, drawn):
+    parts = (("answer", 1000.0), *((f"part {ms}", float(ms)) for ms in short))
+    made = replace(report(), glance=replace(report().glance, parts=parts))
+
+    assert [part["name"] for part in data_of(render(made))["parts"]] == ["answer", *drawn]
+
+
 def test_times_are_shown_in_utc_whatever_the_databases_time_zone():
     made = report()
     glance = replace(made.glance, started_at=datetime(2026, 11, 23, 1, 30, tzinfo=timezone(timedelta(hours=2))))
