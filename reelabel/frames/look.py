@@ -105,22 +105,18 @@ class IndexReader:
         known = cache.find_index(key) if cache else ()
         if isinstance(known, KeyframeTable):
             return SeenVideo(info=info, facts=facts_of_table(known), is_whole_read=False, bytes_read=0)
-        head_bytes = 0
+        head: tuple[CachedRange, ...] = ()
         try:
             if not known:
-                head = video.read(0, min(_HEAD_BYTES, info.size_bytes))
-                known, head_bytes = (CachedRange(0, head),), len(head)
-                was_known = False
-            else:
-                was_known = True
-            facts, index, bytes_read = self.pool.read_facts(video, limits=self.limits, known=known)
+                head = (CachedRange(0, video.read(0, min(_HEAD_BYTES, info.size_bytes))),)
+            facts, index, bytes_read = self.pool.read_facts(video, limits=self.limits, known=known or head)
         except RangesIgnoredError as error:
             return SeenVideo(info=info, facts=IndexFacts(note=error.message), is_whole_read=True, bytes_read=0)
-        if cache and index and not was_known:
+        if cache and index and not known:
             cache.write_index(key, index)
         return SeenVideo(
             info=info,
             facts=facts,
             is_whole_read=is_small or facts.listed == "not",
-            bytes_read=head_bytes + bytes_read,
+            bytes_read=bytes_read + sum(len(part.data) for part in head),
         )
