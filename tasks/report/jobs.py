@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
@@ -25,7 +25,7 @@ from tasks.report.manifest import identity_of_frames, jobs_of_rows
 from tasks.report.strip import make_strip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, RowMapping
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tasks.report.run_key import ReportKey
     from tasks.report.strip import Strip
 
-# A job, and the number of one of its chunks, or the place of one of its media and what it may be asked for by.
-_Shown: TypeAlias = "tuple[str, int | tuple[int, int] | None]"
 _READS_AT_ONCE = 8
 _MAX_CHOICES = 26
 _TIMES = ("fetch_ms", "decode_ms", "embed_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
@@ -141,6 +139,25 @@ class Sources:
     cache: FrameCache
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frames:
+    """What the frame files of one job are asked for by.
+
+    Attributes:
+        whole: That of its video; None if it was cut, or shows several, or it is unknown.
+        media: If it shows several: for each of them, all that may be its; empty if unknown.
+        chunks: Those of its chunks whose frames are shown, by number; None if unknown.
+    """
+
+    whole: FrameIdentity | None
+    media: tuple[tuple[FrameIdentity, ...], ...]
+    chunks: dict[int, FrameIdentity | None]
+
+    def known(self) -> Iterator[FrameIdentity]:
+        """Yield all that are known."""
+        yield from filter(None, (self.whole, *chain.from_iterable(self.media), *self.chunks.values()))
+
+
 def read_shown(
     connection: Connection,
     key: ReportKey,
@@ -167,16 +184,11 @@ def read_shown(
         for job_id in reasons
         if (row := rows.get(job_id))
     ]
-    asked: dict[_Shown, FrameIdentity | None] = {
-        (job_id, None): None if row["chunks"] else _identity(jobs.get(job_id), row, sources.spec)
-        for job_id, row in rows.items()
-    }
+    frames = {}
     for job_id, row in rows.items():
-        asked |= {(job_id, place): each for place, each in _identities(jobs.get(job_id), row, sources.spec).items()}
-    for job_id, chunks in cut.items():
-        for chunk in chunks_with_frames(rows[job_id], chunks, named_chunks.get(job_id, frozenset())):
-            asked[job_id, chunk["chunk"]] = _identity_of_chunk(jobs.get(job_id), chunk, sources.spec)
-    return _with_strips(found, asked, sources, max_videos=max_videos, note=note)
+        chunks = chunks_with_frames(row, cut.get(job_id, ()), named_chunks.get(job_id, frozenset()))
+        frames[job_id] = _frames_of(jobs.get(job_id), row, chunks, sources.spec)
+    return _with_strips(found, frames, sources, max_videos=max_videos, note=note)
 
 
 def _rows(connection: Connection, key: ReportKey, job_ids: list[str]) -> dict[str, RowMapping]:
@@ -221,90 +233,84 @@ def _shown(
 
 def _with_strips(
     found: Sequence[ShownJob],
-    asked: Mapping[_Shown, FrameIdentity | None],
+    frames: Mapping[str, _Frames],
     sources: Sources,
     *,
     max_videos: int,
     note: str,
 ) -> ShownJobs:
     """Read the frames of the videos of the first jobs."""
-    places: dict[str, list[_Shown]] = {}
-    for key in asked:
-        places.setdefault(key[0], []).append(key)
-    keys = [key for job in found for key in places[job.job_id]]
-    wanted = list(dict.fromkeys(frames for key in keys if (frames := asked.get(key))))[:max_videos]
+    wanted = list(dict.fromkeys(each for job in found for each in frames[job.job_id].known()))[:max_videos]
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         read = dict(zip(wanted, readers.map(partial(_strip, sources.cache), wanted), strict=True))
-        strips = {frames: strip for frames, strip in read.items() if strip}
-        others = {frames: other_samplers(frames, sources.native_sampler) for frames in strips}
+        strips = {each: strip for each, strip in read.items() if strip}
+        others = {each: other_samplers(each, sources.native_sampler) for each in strips}
         more = [each for each in dict.fromkeys(chain.from_iterable(others.values())) if each not in read]
         # After those that the model saw: they are the first to be dropped from a page that is too large.
         strips |= {
-            frames: strip
-            for frames, strip in zip(more, readers.map(partial(_strip, sources.cache), more), strict=True)
+            each: strip
+            for each, strip in zip(more, readers.map(partial(_strip, sources.cache), more), strict=True)
             if strip
         }
-    number_of = {frames: number for number, frames in enumerate(strips)}
+    number_of = {each: number for number, each in enumerate(strips)}
 
-    def fill_chunk(job: ShownJob, chunk: ShownChunk) -> ShownChunk:
-        frames = asked.get((job.job_id, chunk.number))
-        return replace(chunk, strip=number_of.get(frames)) if frames else chunk
+    def fill_chunk(chunk: ShownChunk, its: FrameIdentity | None) -> ShownChunk:
+        return replace(chunk, strip=number_of.get(its)) if its else chunk
 
-    def fill_medium(job: ShownJob, place: int, medium: ShownMedium) -> ShownMedium:
-        keys = [key for key in places[job.job_id] if isinstance(key[1], tuple) and key[1][0] == place]
-        possible = [frames for key in keys if (frames := asked[key])]
-        for frames in possible:
-            if frames in number_of:
-                return replace(medium, strip=number_of[frames])
-        was_read = any(frames in read for frames in possible)
+    def fill_medium(medium: ShownMedium, possible: Sequence[FrameIdentity]) -> ShownMedium:
+        number = next((number_of[each] for each in possible if each in number_of), None)
+        if number is not None:
+            return replace(medium, strip=number)
+        was_read = any(each in read for each in possible)
         return replace(medium, no_strip=_missing_reason(is_known=bool(possible), was_read=was_read))
 
     def fill(job: ShownJob) -> ShownJob:
-        frames = asked[job.job_id, None]
+        its = frames[job.job_id]
+        media = its.media or ((),) * len(job.media)
         job = replace(
             job,
-            chunks=tuple(fill_chunk(job, chunk) for chunk in job.chunks),
-            media=tuple(fill_medium(job, place, medium) for place, medium in enumerate(job.media)),
+            chunks=tuple(fill_chunk(chunk, its.chunks.get(chunk.number)) for chunk in job.chunks),
+            media=tuple(map(fill_medium, job.media, media)),
         )
-        if frames in number_of:
-            found_others = (number_of[each] for each in others.get(frames, ()) if each in number_of)
-            return replace(job, strip=number_of[frames], others=tuple(found_others))
-        return replace(
-            job, no_strip=job.no_strip or _missing_reason(is_known=frames is not None, was_read=frames in read)
-        )
+        if its.whole in number_of:
+            found_others = (number_of[each] for each in others.get(its.whole, ()) if each in number_of)
+            return replace(job, strip=number_of[its.whole], others=tuple(found_others))
+        reason = _missing_reason(is_known=its.whole is not None, was_read=its.whole in read)
+        return replace(job, no_strip=job.no_strip or reason)
 
     return ShownJobs(jobs=tuple(map(fill, found)), strips=tuple(strips.values()), note=note)
 
 
-def _identity(job: Job | None, row: RowMapping, spec: RunSpec | None) -> FrameIdentity | None:
-    """Return what a job's frame file is asked for by; None if it has none, or several, or it is unknown."""
-    if not job or job.media or not spec:
-        return None
-    return identity_of_frames(job, spec, row, Segment.of(job.start_s, job.end_s))
+def _frames_of(job: Job | None, row: RowMapping, chunks: Sequence[RowMapping], spec: RunSpec | None) -> _Frames:
+    if not job or not spec:
+        return _Frames(whole=None, media=(), chunks={})
+    whole = Segment.of(job.start_s, job.end_s)
+    return _Frames(
+        whole=None if row["chunks"] or job.media else identity_of_frames(job, spec, row, whole),
+        media=() if row["chunks"] or not job.media else tuple(_identities(job, row, spec)),
+        chunks={
+            chunk["chunk"]: identity_of_frames(job, spec, chunk, Segment.of(chunk["start_s"], chunk["end_s"]))
+            for chunk in chunks
+        },
+    )
 
 
-def _identity_of_chunk(job: Job | None, chunk: RowMapping, spec: RunSpec | None) -> FrameIdentity | None:
-    return identity_of_frames(job, spec, chunk, Segment.of(chunk["start_s"], chunk["end_s"])) if job and spec else None
-
-
-def _identities(job: Job | None, row: RowMapping, spec: RunSpec | None) -> dict[tuple[int, int], FrameIdentity]:
-    """Return what the frame files of a job's media are asked for by: of each, by its place, all that it may have."""
-    if not job or not job.media or not spec or row["chunks"]:
-        return {}
+def _identities(job: Job, row: RowMapping, spec: RunSpec) -> Iterator[tuple[FrameIdentity, ...]]:
+    """Yield what the frame file of each medium of a job may be asked for by."""
+    assert job.media
     known = zip(job.media, split_fingerprint(row["source_fingerprint"], len(job.media)), strict=True)
     usual = spec.sampling
     # The row tells of keyframes if any video has them: where `auto` decides by the video, others may not.
     names = dict.fromkeys((row.get("sampler") or usual.sampler, *(("auto",) if usual.sampler == "auto" else ())))
     by_video = [dense_pass(usual) if name == "auto" else with_sampler(usual, name) for name in names]
-    found = {}
-    for place, (medium, fingerprint) in enumerate(known):
+    for medium, fingerprint in known:
         possible = [sampling_of_pass(usual, "image")] if medium.kind == "image" else by_video
         segment = WHOLE if medium.kind == "image" else Segment.of(job.start_s, job.end_s)
-        for number, sampling in enumerate(possible if fingerprint else ()):
-            found[place, number] = FrameIdentity(
-                source_uri=medium.uri, fingerprint=fingerprint or "", sampling=sampling, segment=segment
-            )
-    return found
+        yield tuple(
+            FrameIdentity(source_uri=medium.uri, fingerprint=fingerprint, sampling=sampling, segment=segment)
+            for sampling in possible
+            if fingerprint
+        )
 
 
 def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
