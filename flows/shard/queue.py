@@ -99,7 +99,7 @@ class ShardQueue:
 
         Raises:
             PlanLostError: A plan's files are gone or were altered; the plan is dropped. Not with `skip_lost_plans`.
-        PlanForeignError: A plan was sealed with another key.
+            PlanForeignError: A plan was sealed with another key.
             TransientError: The store or the database is unavailable.
         """
         plans = retry_outage(self.plans)
