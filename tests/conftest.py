@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import Login, connect
+from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, running, start
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres
@@ -211,9 +211,8 @@ def database_url(services: Settings, _template: str) -> Iterator[str]:
 @pytest.fixture
 def db(database_url: str) -> Iterator[Engine]:
     """SQLAlchemy engine for the test's database, as its administrator."""
-    db = connect(DatabaseSettings(url=database_url))
-    yield db
-    db.dispose()
+    with connected(DatabaseSettings(url=database_url)) as db:
+        yield db
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
 from benchmarks.services import variables
 from flows.classify import classify
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from infra.errors import NotReconciledError
 from tasks.database.tables import RESULT, RUN
@@ -83,17 +83,13 @@ class FlowRun:
 
     def _timing(self, settings: Settings, run_id: UUID, *, began_s: float) -> Timing:
         columns = (RESULT.c.job_id, RESULT.c.choice_index)
-        engine = connect(settings.database)
-        try:
-            with engine.connect() as connection:
-                rows = connection.execute(select(*columns).where(RESULT.c.run_id == run_id))
-                labels = {row.job_id: row.choice_index for row in rows}
-                # created_at is the start of the transaction, when the shard's last answer had arrived.
-                last = select(func.max(RESULT.c.created_at)).where(RESULT.c.run_id == run_id)
-                ended_s = connection.execute(last).scalar_one().timestamp()
-                run = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
-        finally:
-            engine.dispose()
+        with connected(settings.database) as engine, engine.connect() as connection:
+            rows = connection.execute(select(*columns).where(RESULT.c.run_id == run_id))
+            labels = {row.job_id: row.choice_index for row in rows}
+            # created_at is the start of the transaction, when the shard's last answer had arrived.
+            last = select(func.max(RESULT.c.created_at)).where(RESULT.c.run_id == run_id)
+            ended_s = connection.execute(last).scalar_one().timestamp()
+            run = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
         if len(labels) < len(self.workload.jobs):
             missing = len(self.workload.jobs) - len(labels)
             raise NotReconciledError(f"{missing:,} jobs of the benchmark have no label: {run['message']}")

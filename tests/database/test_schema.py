@@ -2,7 +2,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.dialects import postgresql
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError
 from sql.migrate import downgrade
@@ -33,10 +33,9 @@ def test_a_database_of_a_newer_version_is_left_alone(db, use):
 
 def test_a_wrong_password_is_explained(database_url):
     url = sqlalchemy.make_url(database_url).set(password="wrong").render_as_string(hide_password=False)
-    db = connect(DatabaseSettings(url=url))
-    with pytest.raises(ConfigurationError, match="rejects the password"):
+    refused = pytest.raises(ConfigurationError, match="rejects the password")
+    with connected(DatabaseSettings(url=url)) as db, refused:
         upgrade_schema(db)
-    db.dispose()
 
 
 def test_the_tables_match_the_migrations(db):

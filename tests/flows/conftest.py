@@ -4,7 +4,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from tests.command_line import reelabel as run_command
 from tests.flows.runs import environment_of, served_by
 
@@ -28,9 +28,8 @@ def reelabel(served):
 @pytest.fixture(scope="module")
 def engine(own_services):
     """Their database."""
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
+    with connected(own_services.database) as engine:
+        yield engine
 
 
 @pytest.fixture

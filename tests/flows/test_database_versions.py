@@ -10,7 +10,7 @@ from flows.cli.status.page import show_status
 from flows.extract import extract
 from flows.infer import infer
 from flows.maintain import apply_retention
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from infra.settings import StoreSettings, load_settings
 from reelabel.errors import ConfigurationError
@@ -93,9 +93,8 @@ def test_a_login_that_may_not_upgrade_a_database_is_told_which_may(behind, manif
 def test_a_login_with_the_rights_upgrades_a_database(behind):
     prepare_database(behind.database)
 
-    engine = connect(behind.database)
-    check_schema(engine)
-    engine.dispose()
+    with connected(behind.database) as engine:
+        check_schema(engine)
 
 
 @pytest.mark.parametrize(

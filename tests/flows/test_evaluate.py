@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
 from tasks.demo.clips import make_demo
@@ -77,16 +77,13 @@ def test_a_table_names_the_best_and_the_worst(evaluated):
 
 def test_an_evaluation_is_saved_and_answered_jobs_are_not_asked_again(evaluated, environment, manifest, own_services):
     _, evaluation = evaluated
-    engine = connect(own_services.database)
-    try:
+    with connected(own_services.database) as engine:
         assert last_evaluation(engine, dataset="known") == evaluation
         assert last_evaluation(engine, dataset="unknown") is None
         again = reelabel(environment, "evaluate", manifest, "--dataset", "known", "--json", "-")
         with engine.connect() as connection:
             asked = select(func.max(RUN.c.jobs_labelled)).where(RUN.c.dataset == "known", RUN.c.jobs_skipped > 0)
             assert connection.execute(asked).scalar_one() == 0
-    finally:
-        engine.dispose()
 
     repeated = Evaluation.from_json(again.stdout)
     figures, before = (

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from sqlalchemy import select
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
 from tasks.demo.clips import make_demo
@@ -50,10 +50,8 @@ def test_a_run_answers_the_valid_rows_and_lists_the_others(served, own_services,
     assert rejected["reason"].to_list() == ["prompt is null.", "job_id is that of an earlier row."]
     assert audit.returncode == 0, audit.stdout
     assert "Would answer 0 jobs" in again.stdout, again.stderr
-    engine = connect(own_services.database)
-    with engine.connect() as connection:
+    with connected(own_services.database) as engine, engine.connect() as connection:
         row = connection.execute(select(RUN).order_by(RUN.c.started_at.desc()).limit(1)).mappings().one()
-    engine.dispose()
     assert (row["jobs_total"], row["jobs_rejected"], row["jobs_skipped"]) == (16, 2, 0)
     assert "2 rows of the manifest rejected" in artifact_of(own_services.prefect, row["run_id"], "reelabel-how-to-read")
     uri = f"{own_services.store.uri}/reports/{row['run_id']}.csv"

@@ -23,7 +23,7 @@ from flows.run.names import on_demand
 from flows.run.sentence import failing_in_a_sentence
 from flows.schedule.deploy import deploy_flows
 from flows.watch import start_new_runs, watch
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from infra.errors import ManifestError
 from infra.settings import RunSettings
@@ -43,9 +43,8 @@ def deployed(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
 
 @pytest.fixture
 def engine(prefect_services):
-    engine = connect(prefect_services.database)
-    yield engine
-    engine.dispose()
+    with connected(prefect_services.database) as engine:
+        yield engine
 
 
 @pytest.fixture

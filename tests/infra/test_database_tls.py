@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import check_database, connect
+from infra.database.connect import check_database, connected
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError
 from tests.certificates import Authority
@@ -84,13 +84,10 @@ def _pass_on(client, postgres):
 def look(url, **files):
     """Connect, and say whether the connection is encrypted."""
     settings = DatabaseSettings(url=SecretStr(url.render_as_string(hide_password=False)), **files)
-    engine = connect(settings)
-    try:
+    with connected(settings) as engine:
         check_database(engine)
         with engine.connect() as connection:
             return connection.connection.driver_connection.pgconn.ssl_in_use
-    finally:
-        engine.dispose()
 
 
 @pytest.mark.parametrize("mode", [None, "disable", "allow"])

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from infra.errors import EngineClosedError
 from infra.settings import Settings, backends
@@ -116,11 +116,9 @@ def test_a_third_party_backend_labels_a_manifest(own_services, manifest):
     assert run.returncode == 0, run.stderr
     assert "Reconciled: 3 jobs = 3 labels + 0 failures." in run.stdout
     assert "colour: mean-colour" in doctor.stdout
-    engine = connect(own_services.database)
-    with engine.connect() as connection:
+    with connected(own_services.database) as engine, engine.connect() as connection:
         labels = {row.job_id: row.label for row in connection.execute(select(RESULT))}
         [versions] = connection.execute(select(RUN.c.versions)).scalars()
-    engine.dispose()
     assert labels == {name: name for name in COLOURS}
     assert versions["colour-matcher"] == "1"
 

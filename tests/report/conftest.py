@@ -1,11 +1,10 @@
 import pytest
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings import DatabaseSettings
 
 
 @pytest.fixture
 def engine(database_url):
-    engine = connect(DatabaseSettings(url=database_url))
-    yield engine
-    engine.dispose()
+    with connected(DatabaseSettings(url=database_url)) as engine:
+        yield engine

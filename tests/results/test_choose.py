@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import inspect
 
-from infra.database.connect import Login, connect
+from infra.database.connect import Login, connected
 from reelabel.errors import ConfigurationError
 from tasks.results.choose import Scope, choose_jobs
 from tasks.results.selection import Selection
@@ -24,9 +24,8 @@ JOBS = [
 
 @pytest.fixture
 def reader(database):
-    reader = connect(database, Login.READER)
-    yield reader
-    reader.dispose()
+    with connected(database, Login.READER) as reader:
+        yield reader
 
 
 @pytest.fixture
@@ -141,10 +140,9 @@ def test_slow_sql_times_out(choose):
 
 @pytest.mark.parametrize("login", [Login.WRITER, Login.OWNER])
 def test_sql_is_refused_for_a_login_that_can_write(database, login):
-    db = connect(database, login)
-    with pytest.raises(ConfigurationError, match="requires a read-only login, but this one can write"):
+    refused = pytest.raises(ConfigurationError, match="requires a read-only login, but this one can write")
+    with connected(database, login) as db, refused:
         choose_jobs(db, Selection(where="true"), scope=Scope(dataset="d", spec_id="s"), jobs=job_table(JOBS))
-    db.dispose()
 
 
 def test_unknown_fields_of_a_selection_are_refused():

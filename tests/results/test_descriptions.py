@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select, update
 
-from infra.database.connect import Login, connect
+from infra.database.connect import Login, connected
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE, PLAN, SHARD
 from tasks.description.chunks import cut_chunks
@@ -217,16 +217,13 @@ def test_task_names_are_corrected_without_describing_again(db, run):
 )
 def test_a_backfill_selects_by_what_is_known(db, database, run, words, expected):
     write(db, run, described(film("a")), failures=[failure(film("b"))])
-    reader = connect(database, Login.READER)
-
-    found = choose_jobs(
-        reader,
-        Selection(**words),
-        scope=Scope(dataset="d", spec_id=SPEC.spec_id),
-        jobs=job_table([film("a"), film("b"), film("c")]),
-    )
-
-    reader.dispose()
+    with connected(database, Login.READER) as reader:
+        found = choose_jobs(
+            reader,
+            Selection(**words),
+            scope=Scope(dataset="d", spec_id=SPEC.spec_id),
+            jobs=job_table([film("a"), film("b"), film("c")]),
+        )
     assert ids_of(found.jobs) == expected
 
 

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import postgres_folder
 from infra.settings import DatabaseSettings
 from sql.migrate import downgrade
@@ -28,7 +28,6 @@ def test_a_backup_is_restored_with_every_row(database_url, db, run, tmp_path):
     downgrade(database_url)
     program("pg_restore", "--clean", "--if-exists", "--exit-on-error", f"--dbname={database_url}", backup)
 
-    restored = connect(DatabaseSettings(url=database_url))
-    check_schema(restored)
-    assert audit_jobs(restored, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).is_reconciled
-    restored.dispose()
+    with connected(DatabaseSettings(url=database_url)) as restored:
+        check_schema(restored)
+        assert audit_jobs(restored, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).is_reconciled

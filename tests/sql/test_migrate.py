@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import sqlalchemy
 from sqlalchemy import inspect
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings import DatabaseSettings
 from sql.migrate import current, downgrade, head, revisions, upgrade
 from tasks.results.read import read_failures, read_results
@@ -24,11 +24,8 @@ _OTHERS = sqlalchemy.text(
 
 
 def tables(url):
-    db = connect(DatabaseSettings(url=url))
-    try:
+    with connected(DatabaseSettings(url=url)) as db:
         return set(inspect(db).get_table_names(schema="reelabel"))
-    finally:
-        db.dispose()
 
 
 def write_two_jobs(db, run):
@@ -83,8 +80,6 @@ def test_concurrent_upgrades_create_one_schema(database_url):
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(upgrade, [database_url] * 4))
 
-    db = connect(DatabaseSettings(url=database_url))
-    with db.connect() as connection:
+    with connected(DatabaseSettings(url=database_url)) as db, db.connect() as connection:
         assert current(connection) == head()
         assert connection.execute(sqlalchemy.text("SELECT count(*) FROM reelabel.result")).scalar_one() == 0
-    db.dispose()

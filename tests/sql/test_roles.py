@@ -6,7 +6,7 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import Login, connect
+from infra.database.connect import Login, connected
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError
 from sql.migrate import downgrade, upgrade
@@ -104,10 +104,9 @@ def test_the_owner_migrates_down_and_up_and_the_others_keep_their_rights(databas
 
 def test_a_login_without_the_rights_to_upgrade_is_told_which_has_them(database):
     downgrade(database.owner_url.get_secret_value())
-    writer = connect(database)
-    with pytest.raises(ConfigurationError, match=r"has no Reelabel tables.* the login may not upgrade it; set"):
+    told = pytest.raises(ConfigurationError, match=r"has no Reelabel tables.* the login may not upgrade it; set")
+    with connected(database) as writer, told:
         upgrade_schema(writer)
-    writer.dispose()
 
     prepare_database(database)
     prepare_database(DatabaseSettings(url=database.url))  # the schema is current, so no rights are needed

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, RESULT, SHARD
@@ -128,14 +128,12 @@ def test_a_machine_that_decodes_and_one_with_the_model_share_a_run(machines, pre
     assert f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in run.stdout
     assert "extract" in cpu_log.read_text()
     assert "infer" in gpu_log.read_text()
-    database = connect(prefect_services.database)
-    with database.connect() as connection:
+    with connected(prefect_services.database) as database, database.connect() as connection:
         count = select(func.count()).where(RESULT.c.dataset == "two-machines")
         assert connection.execute(count).scalar_one() == JOBS
         plan = select(PLAN.c.plan_id).where(PLAN.c.dataset == "two-machines").scalar_subquery()
         states = select(SHARD.c.state.distinct()).where(SHARD.c.plan_id == plan)
         assert connection.execute(states).scalars().all() == ["done"]
-    database.dispose()
 
 
 def test_a_machine_cannot_reach_the_loopback_of_another(machines, prefect_services):
@@ -154,7 +152,7 @@ import sys
 
 import sqlalchemy
 
-from infra.database.connect import connect, database_errors
+from infra.database.connect import connect, connected, database_errors
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import select
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded.processes import free_port
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
@@ -44,9 +44,8 @@ def by_server(environment, vllm_server, first_run):
 
 @pytest.fixture(scope="package")
 def engine(own_services):
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
+    with connected(own_services.database) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="package")

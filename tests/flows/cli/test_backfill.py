@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from flows.run import forecast
-from infra.database.connect import connect
+from infra.database.connect import connected
 from tasks.results.runs import newest_run
 from tasks.results.write import EndedShard, RunKey, write_shards
 from tests.command_line import reelabel
@@ -87,12 +87,11 @@ def test_a_dataset_alone_is_enough_to_find_its_manifest(backfill):
 
 
 def test_an_unused_label_is_refused_with_a_list_of_those_that_exist(backfill, own_services):
-    engine = connect(own_services.database)
-    row = newest_run(engine, manifest_uri=None, dataset="animals")
-    names = ("run_id", "dataset", "spec_id", "versions", "host")
-    key = RunKey(model="tiny", **{name: row[name] for name in names})
-    write_shards(engine, run=key, shards=[EndedShard(results=[result(job("other"))], failures=[])])
-    engine.dispose()
+    with connected(own_services.database) as engine:
+        row = newest_run(engine, manifest_uri=None, dataset="animals")
+        names = ("run_id", "dataset", "spec_id", "versions", "host")
+        key = RunKey(model="tiny", **{name: row[name] for name in names})
+        write_shards(engine, run=key, shards=[EndedShard(results=[result(job("other"))], failures=[])])
 
     refused = backfill("--label", "yse", "--dataset", "animals", "--dry-run")
 

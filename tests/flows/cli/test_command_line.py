@@ -14,7 +14,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from sqlalchemy import select
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from infra.embedded.processes import free_port
 from tasks.database.tables import RUN
@@ -188,12 +188,8 @@ def test_indistinguishable_choices_are_counted_before_anything_is_asked(by_serve
 
 def runs_of(settings, dataset):
     """Ids of a dataset's runs: others may start runs of their own in the same database."""
-    db = connect(settings.database)
-    try:
-        with db.connect() as connection:
-            return {*connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == dataset)).scalars()}
-    finally:
-        db.dispose()
+    with connected(settings.database) as db, db.connect() as connection:
+        return {*connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == dataset)).scalars()}
 
 
 @pytest.mark.system

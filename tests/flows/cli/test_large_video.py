@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from tasks.database.tables import RESULT, SHARD
 from tasks.model.identity import TINY_MODEL
@@ -36,9 +36,8 @@ def environment(own_services):
 
 @pytest.fixture
 def db(own_services):
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
+    with connected(own_services.database) as engine:
+        yield engine
 
 
 @pytest.fixture

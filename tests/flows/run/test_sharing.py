@@ -12,7 +12,7 @@ import time
 import pytest
 from sqlalchemy import func, select
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import CHUNK, PLAN, RESULT, RUN, SHARD
@@ -68,9 +68,8 @@ def environment(prefect_services, vllm_server):
 
 @pytest.fixture(scope="module")
 def engine(prefect_services):
-    engine = connect(prefect_services.database)
-    yield engine
-    engine.dispose()
+    with connected(prefect_services.database) as engine:
+        yield engine
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from tasks.database.tables import PLAN, SHARD
 from tasks.model.identity import TINY_MODEL
@@ -88,9 +88,8 @@ def manifest(tmp_path, videos):
 
 @pytest.fixture
 def db(own_services):
-    engine = connect(own_services.database)
-    yield engine
-    engine.dispose()
+    with connected(own_services.database) as engine:
+        yield engine
 
 
 def count_leases(db, dataset, work):

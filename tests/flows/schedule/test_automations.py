@@ -13,7 +13,7 @@ from flows.run.names import TAG
 from flows.run.progress import Progress
 from flows.schedule import automations
 from flows.schedule.automations import apply_automations
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.settings.retention import NotifySettings
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -41,9 +41,8 @@ def told():
 
 @pytest.fixture
 def engine(prefect_services):
-    engine = connect(prefect_services.database)
-    yield engine
-    engine.dispose()
+    with connected(prefect_services.database) as engine:
+        yield engine
 
 
 def wait_for(posted, text):

@@ -19,7 +19,7 @@ from flows.classify import classify
 from flows.cli.schedule import with_nightly
 from flows.schedule.catch_up import Night, find_nights, start_night
 from flows.schedule.deploy import deploy_flows
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -155,9 +155,8 @@ def test_the_third_night_without_a_manifest_fails_and_says_since_when(night):
 
 @pytest.fixture
 def engine(prefect_services):
-    engine = connect(prefect_services.database)
-    yield engine
-    engine.dispose()
+    with connected(prefect_services.database) as engine:
+        yield engine
 
 
 def finish(engine, manifest, state="done"):

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import check_database, connect
+from infra.database.connect import check_database, connected
 from infra.embedded import ServiceName, start, status, stop
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings, Settings
@@ -53,12 +53,9 @@ def test_a_server_that_cannot_prove_that_it_is_postgres_is_told_nothing(services
     port, told = impostor(asked)
     own = make_url(services.database.url.get_secret_value())
     url = own.set(port=port).render_as_string(hide_password=False)
-    engine = connect(DatabaseSettings(url=url))
-
-    with pytest.raises(DatabaseUnavailableError, match='requirement "scram-sha-256" failed'):
+    refused = pytest.raises(DatabaseUnavailableError, match='requirement "scram-sha-256" failed')
+    with connected(DatabaseSettings(url=url)) as engine, refused:
         check_database(engine)
-
-    engine.dispose()
     assert own.password
     assert not any(own.password.encode() in each for each in told)
     assert b"Q" not in {each[:1] for each in told}
