@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import av
 
 from reelabel.containers.stream_properties import decoder_limit_options
+from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import decode_single_packet
 
 if TYPE_CHECKING:
@@ -96,10 +97,10 @@ def decode_packets_independently(
     """Decode keyframe packets independently, in order, with one thread per decoder.
 
     Raises:
-        FastPathUnavailableError: As `decode_single_packet` does.
+        FastPathUnavailableError: As `decode_single_packet` and `require_own_flag` do.
     """
     if len(codecs) == 1:
-        yield from (decode_single_packet(codecs[0], packet) for packet in packets)
+        yield from (_decode(codecs[0], packet) for packet in packets)
         return
     # The first packet goes to the first decoder: if that is the stream's own, only its frames carry the rotation.
     unused = iter(codecs)
@@ -108,7 +109,7 @@ def decode_packets_independently(
     def decode(packet: Packet[VideoStream], codec: VideoCodecContext | None) -> VideoFrame:
         codec = codec or idle.get()
         try:
-            return decode_single_packet(codec, packet)
+            return _decode(codec, packet)
         finally:
             idle.put(codec)
 
@@ -120,6 +121,12 @@ def decode_packets_independently(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def _decode(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
+    frame = decode_single_packet(codec, packet)
+    require_own_flag(frame, packet, codec)
+    return frame
 
 
 def affordable_threads(wanted: int, codec: VideoCodecContext | CodecParameters) -> int:

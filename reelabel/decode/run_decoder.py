@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import av.error
 
 from reelabel.containers.demux import read_packets
+from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.decode.leaf_filter import LeafFilter
 from reelabel.fast_path import FastPathUnavailableError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from av.container import InputContainer
+    from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
@@ -80,7 +82,7 @@ class RunDecoder:
 
     def _other_starts(self, number: int, leaves: LeafFilter) -> Iterator[int]:
         """Yield where to start instead, if decoding from a keyframe does not reach a frame."""
-        if leaves.has_left_out:
+        if leaves.has_left_out or not number:
             yield self.keyframes[number]
         # A frame of an open GOP may depend on frames that only the previous GOP contains.
         yield from self.keyframes[max(0, number - MAX_PREROLL_GOPS) : number][::-1]
@@ -92,8 +94,9 @@ class RunDecoder:
         times = self.times
         self.container.seek(times[start], stream=self.stream, backward=True)
         begun = False
+        packets: dict[int | None, Packet[VideoStream] | None] = dict.fromkeys(info.pts for info in wanted)
         try:
-            for frame in self._frames_from(times[start], {info.pts for info in wanted}, leaves):
+            for frame in self._frames_from(times[start], packets, leaves):
                 position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
                 if not begun and position < start:
                     continue  # a leading frame, which belongs to the previous GOP
@@ -104,30 +107,38 @@ class RunDecoder:
                 if not begun:
                     require_keyframe(frame)
                 begun = True
+                if frame.pts in packets and (start or leaves):  # else the decoder has seen what a linear decode sees
+                    require_own_flag(frame, packets[frame.pts], self.stream.codec_context)
                 yield position, frame
         except MemoryError:
             raise
         except av.error.FFmpegError:
             raise FastPathUnavailableError("a GOP cannot be decoded") from None
 
-    def _frames_from(self, start_pts: int, wanted: set[int | None], leaves: LeafFilter | None) -> Iterator[VideoFrame]:
+    def _frames_from(
+        self, start_pts: int, packets: dict[int | None, Packet[VideoStream] | None], leaves: LeafFilter | None
+    ) -> Iterator[VideoFrame]:
         """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
+
+        The packets of wanted frames are noted down by their PTS, the keys of `packets`.
 
         Skipped are the leading frames of an open GOP, which reference the previous GOP (H.264, D.2.8: recovery point;
         HEVC, 7.4.2.2: RASL), and what `leaves` does not admit.
         """
         codec = self.stream.codec_context
         codec.skip_frame = "DEFAULT"
-        has_landed = False
+        has_landed, left = False, set(packets)
         for packet in read_packets(self.container, self.stream):
             is_leading = has_landed and packet.pts is not None and packet.pts < start_pts
             has_landed = has_landed or packet.pts == start_pts
             if is_leading and codec.codec.reorder:
                 continue
-            if leaves is None or leaves.admits(packet, is_wanted=packet.pts in wanted):
+            if packet.pts in left:
+                packets[packet.pts] = packet
+            if leaves is None or leaves.admits(packet, is_wanted=packet.pts in left):
                 yield from self._counted(codec.decode(packet))
-            wanted.discard(packet.pts)
-            if not wanted or self.stopped.is_set():
+            left.discard(packet.pts)
+            if not left or self.stopped.is_set():
                 break
         yield from self._counted(codec.decode(None))
 

@@ -11,6 +11,7 @@ from reelabel.containers.demux import check_frame_count, open_video, read_packet
 from reelabel.containers.packet_info import packet_info
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
+from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.fast_path import FastPathUnavailableError
 
@@ -112,6 +113,7 @@ def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None
     except av.error.FFmpegError:
         raise FastPathUnavailableError("a seek failed") from None
     require_keyframe(frame)
+    require_own_flag(frame, None, stream.codec_context)
     return frame
 
 

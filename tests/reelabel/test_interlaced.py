@@ -1,0 +1,67 @@
+"""Pictures that are shown as two fields: whether FFmpeg scales their chroma by fields may depend on earlier ones."""
+
+import numpy as np
+import pytest
+
+from reelabel.extract import extract_keyframes
+from reelabel.sampling.options import Sampling
+from tests.reelabel.nal_units import rewrite
+
+SEI = 6
+# Picture timing (ITU-T H.264, D.1.3) that says only how a picture is shown, by `pic_struct`.
+FRAME, TWO_FIELDS, BOTTOM_FIRST, THREE_FIELDS, THREE_BOTTOM_FIRST = (
+    bytes([SEI, 1, 1, payload, 0x80]) for payload in (0x04, 0x32, 0x42, 0x51, 0x61)
+)
+TELECINE = (TWO_FIELDS, THREE_FIELDS, BOTTOM_FIRST, THREE_BOTTOM_FIRST)
+SHOWN = {
+    "film on video": lambda number: TELECINE[number % 4],
+    "frames between fields": lambda number: TWO_FIELDS if number % 12 < 3 else FRAME,
+    "fields alone": lambda _: TWO_FIELDS,
+    "frames alone": lambda _: FRAME,
+}
+
+
+@pytest.fixture
+def shown_as(make_clip, tmp_path):
+    """Make a clip whose pictures are frames, and are shown as the name says."""
+
+    def make(name, suffix):
+        timing = SHOWN[name]
+        coded = make_clip("frames.mp4", b_frames=2, **{"x264-params": "pic-struct=1"})
+        return rewrite(
+            coded,
+            tmp_path / f"shown{suffix}",
+            lambda number, units: [timing(number), *(u for u in units if not timed(u))],
+        )
+
+    return make
+
+
+def timed(unit):
+    return unit[0] & 0x1F == SEI and unit[1] == 1
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(num_frames=4), Sampling(sampler="uniform", num_frames=48), Sampling(sampler="uniform", num_frames=7)],
+    ids=["keyframes", "every frame", "some frames"],
+)
+def test_frames_shown_as_fields_are_those_of_a_linear_decode(shown_as, decode_linearly, name, suffix, sampling):
+    path = shown_as(name, suffix)
+
+    got = extract_keyframes(path, sampling=sampling, native=True)
+
+    linear = {pts: pixels for pts, _, pixels in decode_linearly(path)}
+    for pts, image in zip(got.pts.tolist(), got.images, strict=True):
+        np.testing.assert_array_equal(image, linear[pts])
+    assert name != "frames alone" or got.method != "linear"
+
+
+@pytest.mark.parametrize("parameters", ["tff=1", "bff=1"])
+@pytest.mark.parametrize("sampling", [Sampling(num_frames=4), Sampling(sampler="uniform", num_frames=7)])
+def test_pictures_that_are_coded_by_fields_need_no_linear_decode(make_clip, parameters, sampling):
+    path = make_clip(b_frames=2, **{"x264-params": f"{parameters}:pic-struct=1"})
+
+    assert extract_keyframes(path, sampling=sampling).method != "linear"
