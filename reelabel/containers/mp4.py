@@ -19,7 +19,7 @@ from reelabel.containers.container_index import (
     seek_packet,
 )
 from reelabel.containers.demux import check_frame_count, read_packets
-from reelabel.containers.mp4_sample_table import read_box, read_track, walk_boxes
+from reelabel.containers.mp4_sample_table import plays_in_parts, read_box, read_track, walk_boxes
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
@@ -67,12 +67,19 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
     first = read_first_packet(video.container.demux(video.stream))
     entries = video.stream.index_entries
     keyframes = list_keyframes(video)
-    hidden = _count_hidden(entries, keyframes) if len(entries) == video.stream.frames else None
+    moov = _read_moov(video)
+    if moov is None:
+        raise FastPathUnavailableError("the header is not found")
+    if plays_in_parts(moov, track_id=video.stream.id):
+        raise FastPathUnavailableError("the edit list plays the video in several parts")
+    track = read_track(moov, track_id=video.stream.id, samples=len(entries))
+    is_counted = len(entries) == video.stream.frames and not (track and track.has_empty)
+    hidden = _count_hidden(entries, keyframes) if is_counted else None
     if first.pts is None or first.pos != entries[0].pos:
         raise FastPathUnavailableError("the index does not start at the first packet")
     shift = first.pts - entries[0].timestamp
     numbers, dts, pos, size = np.array(keyframes, np.int64).T
-    times = _sample_pts(video, first.pts)
+    times = None if track is None else track.times - track.times[0] + first.pts
     # The index holds DTS. If the sample tables are unusable, the first packet's difference is assumed for all.
     pts = dts + shift if times is None else times[numbers]
     frames = None if hidden is None else len(entries) - sum(hidden)
@@ -149,17 +156,15 @@ def _first_presented_pts(
     return int(times[[number for number in range(second) if not entries[number].is_discard]].min())
 
 
-def _sample_pts(video: OpenVideo, first_pts: int) -> npt.NDArray[np.int64] | None:
-    """Compute the PTS of all samples, in decode order; None if the sample tables are unusable."""
-    track = _read_track(video)
-    return None if track is None else track.times - track.times[0] + first_pts
-
-
-def _read_track(video: OpenVideo) -> Mp4Track | None:
+def _read_moov(video: OpenVideo) -> memoryview | None:
     file, offset = video.file, video.file.tell()
     moov = next((read_box(file, box) for box in walk_boxes(file, video.size_bytes) if box.kind == b"moov"), None)
     file.seek(offset)
-    samples = len(video.stream.index_entries)
+    return moov
+
+
+def _read_track(video: OpenVideo) -> Mp4Track | None:
+    moov, samples = _read_moov(video), len(video.stream.index_entries)
     return None if moov is None else read_track(moov, track_id=video.stream.id, samples=samples)
 
 

@@ -24,6 +24,9 @@ _TRACK_ID_OFFSET = {0: 12, 1: 20}  # by version of the tkhd box
 _STTS = np.dtype([("count", ">u4"), ("value", ">u4")])
 _CTTS = np.dtype([("count", ">u4"), ("value", ">i4")])
 _STSS = np.dtype(">u4")
+_SBGP = np.dtype([("count", ">u4"), ("group", ">u4")])
+_SBGP_COUNT_AT = {0: 8, 1: 12}  # by version of the sbgp box
+_RANDOM_ACCESS, _SYNC = b"rap ", b"sync"  # sample groups
 _STSZ = np.dtype(">u4")
 _ELST = {
     0: np.dtype([("duration", ">u4"), ("start", ">i4"), ("rate", ">u4")]),
@@ -94,7 +97,7 @@ class Mp4Track:
     Attributes:
         times: Presentation time of each sample in the track's time scale, from an arbitrary origin; shape (samples,),
             int64.
-        keyframes: Indices of the sync samples, ascending; shape (K,), int64.
+        keyframes: Indices of the sync samples, also of those that begin an open GOP, ascending; shape (K,), int64.
         is_whole: Whether the edit list plays the track once, in one piece and at normal rate; it may still trim the
             ends.
         has_empty: Whether samples without a byte, which no demuxer passes on, are or may be among them.
@@ -112,23 +115,47 @@ def read_track(moov: memoryview, *, track_id: int, samples: int) -> Mp4Track | N
     Returns:
         The track; None if its tables are missing or inconsistent, or if it has several sample descriptions.
     """
-    for kind, track in inner_boxes(moov):
-        if kind == b"trak" and _track_id(track) == track_id:
-            table = _descend(track, b"mdia", b"minf", b"stbl")
-            return None if table is None else _read(track, dict(inner_boxes(table)), samples)
-    return None
+    track = _find_track(moov, track_id)
+    table = None if track is None else _descend(track, b"mdia", b"minf", b"stbl")
+    return None if track is None or table is None else _read(track, table, samples)
 
 
-def _read(track: memoryview, boxes: dict[bytes, memoryview], samples: int) -> Mp4Track | None:
+def plays_in_parts(moov: memoryview, *, track_id: int) -> bool:
+    """Return whether a track's edit list plays it in several parts, between which its frames may be left out.
+
+    Args:
+        moov: Payload of the movie box.
+        track_id: The track's ID.
+    """
+    track = _find_track(moov, track_id)
+    elst = None if track is None else _descend(track, b"edts", b"elst")
+    media = None if elst is None else _media_edits(elst)
+    return media is not None and len(media) > 1
+
+
+def _find_track(moov: memoryview, track_id: int) -> memoryview | None:
+    tracks = (box for kind, box in inner_boxes(moov) if kind == b"trak")
+    return next((track for track in tracks if _track_id(track) == track_id), None)
+
+
+def _read(track: memoryview, table: memoryview, samples: int) -> Mp4Track | None:
+    boxes = dict(inner_boxes(table))
     durations = _expand_runs(boxes.get(b"stts"), _STTS, samples)
     offsets = _expand_runs(boxes[b"ctts"], _CTTS, samples) if b"ctts" in boxes else np.zeros(samples, np.int64)
     keyframes = _keyframes(boxes.get(b"stss"), samples)
-    if durations is None or offsets is None or keyframes is None or _entry_count(boxes.get(b"stsd")) != 1:
+    partial = _partial_keyframes(table, samples)
+    if (
+        partial is None
+        or durations is None
+        or offsets is None
+        or keyframes is None
+        or _entry_count(boxes.get(b"stsd")) != 1
+    ):
         return None
     times: npt.NDArray[np.int64] = np.cumsum(durations) - durations + offsets
     return Mp4Track(
         times=times,
-        keyframes=keyframes,
+        keyframes=np.union1d(keyframes, partial),
         is_whole=_plays_once(_descend(track, b"edts", b"elst")),
         has_empty=_has_empty(boxes.get(b"stsz"), samples),
     )
@@ -153,6 +180,26 @@ def _keyframes(box: memoryview | None, samples: int) -> npt.NDArray[np.int64] | 
     return keyframes if is_valid else None
 
 
+def _partial_keyframes(table: memoryview, samples: int) -> npt.NDArray[np.int64] | None:
+    """Read which samples begin an open GOP: QuickTime's `stps`, and the sample group `rap `; None if unusable."""
+    found = [np.zeros(0, np.int64)]
+    for kind, box in inner_boxes(table):
+        if kind == b"stps":
+            numbers = _entries(box, _STSS)
+            found += [] if numbers is None else [numbers.astype(np.int64) - 1]
+        group = bytes(box[4:8]) if kind == b"sbgp" else b""
+        if group == _SYNC:
+            return None  # what is a sync sample, its pictures tell
+        if group == _RANDOM_ACCESS:
+            at = _SBGP_COUNT_AT.get(box[0], len(box))
+            runs = _entries(box[at - 4 :], _SBGP)
+            if runs is None or runs["count"].sum(dtype=np.int64) > samples:
+                return None
+            found.append(np.flatnonzero(np.repeat(runs["group"] > 0, runs["count"])))
+    partial: npt.NDArray[np.int64] = np.concatenate(found)
+    return partial if ((partial >= 0) & (partial < samples)).all() else None
+
+
 def _has_empty(box: memoryview | None, samples: int) -> bool:
     """Return whether a sample size is 0, or may be; a size in the head of the box is that of every sample."""
     if box is None or len(box) < _STSZ_HEADER.size:
@@ -167,11 +214,17 @@ def _has_empty(box: memoryview | None, samples: int) -> bool:
 def _plays_once(elst: memoryview | None) -> bool:
     if elst is None:
         return True
+    media = _media_edits(elst)
+    return media is not None and len(media) == 1 and int(media["rate"][0]) == _NORMAL_RATE
+
+
+def _media_edits(elst: memoryview) -> npt.NDArray[np.void] | None:
+    """Return the edits without empty ones, which are pauses; None if malformed, or if nothing follows a pause."""
     edits = _entries(elst, _ELST.get(elst[0], _ELST[0])) if len(elst) else None
-    if edits is None:
-        return False
-    media = edits[edits["start"] != _EMPTY_EDIT]  # without empty edits, which are pauses
-    return len(media) == 1 and edits["start"][-1] != _EMPTY_EDIT and int(media["rate"][0]) == _NORMAL_RATE
+    if edits is None or not len(edits) or edits["start"][-1] == _EMPTY_EDIT:
+        return None
+    media: npt.NDArray[np.void] = edits[edits["start"] != _EMPTY_EDIT]
+    return media
 
 
 def _entries(box: memoryview | None, layout: np.dtype[np.void] | np.dtype[np.uint32]) -> npt.NDArray[np.void] | None:
