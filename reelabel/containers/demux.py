@@ -229,6 +229,11 @@ def _video_stream(container: InputContainer) -> VideoStream:
     streams = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
     if not streams:
         raise NoVideoStreamError("The file has no video stream; it may be audio only.")
+    if tiles := sum(bool(stream.disposition & Disposition.dependent) for stream in streams):
+        raise VideoUnreadableError(
+            f"The picture is stored in {tiles} tiles, as in many HEIC photographs, which are not joined; convert it to "
+            "JPEG or PNG."
+        )
     if streams[0].codec_context is None:
         raise VideoUnreadableError("This FFmpeg build has no decoder for the video's codec; transcode it to H.264.")
     return streams[0]
