@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
     from reelabel.strategies.keyframe_table import SavedIndex
 
+# Matroska may say where chroma samples lie. H.264, HEVC and AV1 say it themselves; of the others, only the stream's own
+# decoder knows.
+_SITED_BY_MATROSKA = frozenset({"vp8", "vp9"})
+
 
 def extract_by_index(request: ExtractionRequest) -> SampledFrames:
     """Extract the picked keyframes, reading only the index and their packets.
@@ -128,6 +132,8 @@ def _decoders(
     """Return the stream's own decoder, and additional ones if several threads may be used."""
     # Side data, such as new extradata, would reach only one of the decoders.
     may_share = codec is not None and not any(any(packet.iter_sidedata()) for packet in packets)
+    if video.container.format.name == "matroska,webm" and codec and codec.name in _SITED_BY_MATROSKA:
+        may_share = False
     own = video.stream.codec_context
     more = affordable_threads(request.threads, own) - 1
     others = [codec.open(request.limits) for _ in range(more)] if codec and may_share else []

@@ -1,5 +1,6 @@
 """Files that mislead a decoder: damaged, hidden, disguised."""
 
+import io
 import os
 import random
 import shutil
@@ -161,6 +162,29 @@ def test_several_decoding_threads_rotate_a_clip_like_one(make_clip, monkeypatch)
 
     assert (got.method, got.rotation_deg) == ("index", 90)
     np.testing.assert_array_equal(got.images, extract(path).images)
+
+
+@pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9"])
+def test_several_decoding_threads_know_where_matroska_says_that_chroma_lies(tmp_path, codec):
+    path, written = tmp_path / "sited.mkv", io.BytesIO()
+    with av.open(written, "w", format="matroska") as container:
+        stream = container.add_stream(codec, rate=12, options={"cpu-used": "8", "deadline": "realtime", "g": "2"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.color_primaries = stream.codec_context.color_trc = 1
+        for number in range(12):
+            pixels = np.random.default_rng(number).integers(0, 255, (48, 64, 3), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels)))
+        container.mux(stream.encode())
+    # In place of the transfer characteristics and the primaries: ChromaSitingHorz and ChromaSitingVert.
+    changed = written.getvalue().replace(b"\x55\xba\x81\x01", b"\x55\xb7\x81\x01")
+    changed = changed.replace(b"\x55\xbb\x81\x01", b"\x55\xb8\x81\x02")
+    assert changed != written.getvalue()
+    path.write_bytes(changed)
+
+    one, three = (extract(path, threads=threads) for threads in (1, 3))
+
+    assert one.method == three.method == "index"
+    np.testing.assert_array_equal(one.images, three.images)
 
 
 def test_frames_of_changing_size_cannot_be_native(make_clip, tmp_path):
