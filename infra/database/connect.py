@@ -30,6 +30,12 @@ _REFUSALS = {
     "3D000": "has no such database",
     "42501": "denies the user the required privileges",
 }
+# The server has ended a session, in the last two cases for its own limits of time; or it is read-only, and has failed
+# over, or is about to.
+_PASSING = (
+    *(psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction),
+    *(psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.TransactionTimeout),
+)
 # Guesses about the cause that libpq appends; our message gives its own advice.
 _GUESSES = (" Is the server running", " This probably means the server terminated")
 _SIGNS = {
@@ -197,8 +203,7 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
         return DiskFullError(
             f"The disk of Postgres is full: {detail}. Free space there, then run the same command again."
         )
-    # A read-only server has failed over, or is about to.
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)):
+    if isinstance(error, _PASSING):
         return DatabaseUnavailableError(
             f"Postgres failed: {detail}. Check that it is running and that database.url is correct."
         )

@@ -145,6 +145,23 @@ def test_an_error_in_the_middle_of_a_copy_is_reported(url):
         copy()
 
 
+@pytest.mark.parametrize("limit", ["idle_in_transaction_session_timeout", "transaction_timeout"])
+def test_a_session_that_the_servers_limits_end_is_tried_again(url, limit):
+    engine = _connect(url.update_query_dict({"options": f"-c {limit}=50"}))
+
+    def pause_in_a_transaction():
+        with database_errors(), engine.begin() as connection:
+            pid = connection.scalar(sqlalchemy.text("SELECT pg_backend_pid()"))
+            with _connect(url).connect() as other:
+                while other.scalar(sqlalchemy.text("SELECT 1 FROM pg_stat_activity WHERE pid = :pid"), {"pid": pid}):
+                    other.rollback()
+            connection.execute(sqlalchemy.text("SELECT 1"))
+
+    with pytest.raises(DatabaseUnavailableError, match=r"Postgres failed: .*timeout"):
+        pause_in_a_transaction()
+    assert check_database(_connect(url))
+
+
 def test_a_server_with_a_full_disk_is_named_and_waited_for(db):
     statement = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
 
