@@ -13,7 +13,7 @@ from sqlalchemy import select, text, update
 from infra.database.connect import database_errors
 from infra.embedded import uninterrupted
 from infra.errors import LeaseLostError
-from reelabel.errors import TransientError
+from reelabel.errors import ReelabelError, TransientError
 from sql.queries import read_query
 from tasks.database.tables import SHARD
 
@@ -244,7 +244,7 @@ class LeaseKeeper:
     def _renew(self) -> None:
         # After an outage, renew at once: another worker may claim any shard whose lease has expired.
         while not self._ended.wait(_OVERDUE_S if self._is_overdue else self._lease_s / _RENEWALS_PER_LEASE):
-            with suppress(TransientError):
+            with suppress(ReelabelError):  # a login may be refused for a moment, too, as during a failover
                 self._renew_held()
 
     def _renew_held(self) -> None:
@@ -252,7 +252,7 @@ class LeaseKeeper:
             held = list(self._held.values())
         try:
             alive = renew(self._engine, held, lease_s=self._lease_s) if held else set()
-        except TransientError:
+        except ReelabelError:
             self._is_overdue = True
             raise
         self._is_overdue = False

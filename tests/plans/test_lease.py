@@ -1,3 +1,4 @@
+import secrets
 import subprocess
 import sys
 import time
@@ -5,6 +6,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import text
 
 from infra.database.connect import connect
 from infra.errors import LeaseLostError
@@ -187,6 +189,36 @@ def test_a_keeper_does_not_claim_its_own_shards_after_a_long_outage_of_the_datab
         keeper.forget(held)
     beyond.dispose()
     gate.close()
+
+
+def test_a_keeper_renews_again_after_its_login_was_refused(db, make_plan):
+    plan, name = make_plan(shards=1), f"keeper_{secrets.token_hex(4)}"
+
+    def execute(statement):
+        with db.begin() as connection:
+            connection.execute(text(statement))
+
+    execute(f"CREATE ROLE {name} LOGIN SUPERUSER PASSWORD 'first'")
+    url = db.url.set(username=name, password="first").render_as_string(hide_password=False)
+    own = connect(DatabaseSettings(url=url))
+    with LeaseKeeper(own, holder="here", lease_s=0.6) as keeper:
+        held = keeper.claim(plan.plan_id, Work.BOTH)
+        execute(f"ALTER ROLE {name} PASSWORD 'another'")
+        execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{name}'")
+        wait_until(lambda: keeper._is_overdue)  # a refusal leaves no other trace
+        execute(f"ALTER ROLE {name} PASSWORD 'first'")
+        wait_until(lambda: not keeper._is_overdue)
+        finish_alone(db, held, state="done")
+        keeper.forget(held)
+    own.dispose()
+    execute(f"DROP ROLE {name}")
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_closing_a_plan_revokes_its_leases(db, make_plan):
