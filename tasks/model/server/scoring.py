@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _TOP_LOGPROBS = 20
 # Share of the choices' probability that tokens without a logprob may have.
 _NEGLIGIBLE = 1e-3
+# Of a probability of 1, with what rounding may add.
+_HIGHEST = 0.01
 _ID = "token_id:"
 
 
@@ -52,12 +54,14 @@ def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) ->
     """Read the logprobs of the first token; those that are returned as text are encoded to ids.
 
     Raises:
-        InferenceError: The response contains no logprobs.
+        InferenceError: The response contains no logprobs, or numbers that are none.
     """
     logprobs = completion.choices[0].logprobs if completion.choices else None
     entries = logprobs.content[0].top_logprobs if logprobs and logprobs.content else []
     if not entries:
         raise InferenceError("The server returned no logprobs, which one-token answers need.")
+    if not all(entry.logprob <= _HIGHEST for entry in entries):  # nor NaN
+        raise InferenceError("The server returned logprobs that are no logarithms of probabilities: NaN, or above 0.")
     found: dict[int, float] = {}
     for entry in entries:
         token = _id_of(entry.token, encode)
@@ -84,7 +88,8 @@ def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> tuple[float, ...]:
 
 
 def _id_of(token: str, encode: Callable[[str], list[int]]) -> int | None:
-    if token.startswith(_ID):
-        return int(token.removeprefix(_ID))
+    number = token.removeprefix(_ID)
+    if number != token and number.isascii() and number.isdecimal():
+        return int(number)
     ids = encode(token)
     return ids[0] if len(ids) == 1 else None

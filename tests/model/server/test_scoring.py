@@ -45,3 +45,18 @@ def test_a_choice_that_is_not_returned_but_may_matter_is_a_failure():
         score(TOKENS, shown)
     with pytest.raises(InferenceError, match="no logprobs"):
         read_logprobs(answer([("A", 1.0)]).model_copy(update={"choices": []}), encode)
+
+
+@pytest.mark.parametrize("logprob", [math.nan, math.inf, 1000.0, 0.5])
+def test_what_is_no_logarithm_of_a_probability_is_a_failure_of_its_question(logprob):
+    shown = answer([("A", 0.5), ("Answer", 0.2)])
+    shown.choices[0].logprobs.content[0].top_logprobs[1].logprob = logprob
+
+    with pytest.raises(InferenceError, match="NaN, or above 0"):
+        read_logprobs(shown, encode)
+
+
+def test_a_text_that_only_looks_like_the_id_of_a_token_is_a_text():
+    shown = read_logprobs(answer([("token_id:3", 0.5), ("token_id:x", 0.2)]), {"token_id:x": [4]}.get)
+
+    assert shown.logprobs == pytest.approx({3: math.log(0.5), 4: math.log(0.2)})
