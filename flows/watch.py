@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prefect import State, flow, get_run_logger
@@ -34,12 +35,15 @@ from tasks.manifest.location import stat_manifest_files
 from tasks.results.arrivals import Arrival, record_same, record_started, unstarted_manifests
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from prefect import Flow
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
     from infra.settings.schedule import Started
+    from reelabel.sources.object_store import ObjectInfo
 
 # Limits the first scan of a prefix that is already full of manifests.
 _MAX_AT_ONCE = 100
@@ -134,8 +138,11 @@ def start_new_runs(
             continue
         if len(started) == _MAX_AT_ONCE:
             break
-        version = f"{info.uri} {info.fingerprint}"
-        flow_run = _start(client, on_demand(starts), info.uri, dataset, version=version, before=before)
+        start = partial(_start, client, on_demand(starts), info, dataset)
+        flow_run = start(after=before.flow_run_id if before else None)
+        # It may have ended long ago, if the database was restored from a backup that does not know of it.
+        while flow_run.state and flow_run.state.is_final() and unstarted_manifests(engine, [info]):
+            flow_run = start(after=flow_run.id)
         record_started(engine, info, Arrival(flow_run_id=flow_run.id, content_digest=digest))
         started.append(flow_run)
     return started
@@ -154,16 +161,18 @@ def _digest(objects: ObjectStore, uri: str) -> str | None:
 
 
 def _start(
-    client: SyncPrefectClient, name: str, manifest: str, dataset: str | None, *, version: str, before: Arrival | None
+    client: SyncPrefectClient, name: str, manifest: ObjectInfo, dataset: str | None, *, after: UUID | None
 ) -> FlowRun:
+    """Start a run for a version of a manifest; if there is one that was started after the same run, return that."""
     try:
         deployment = client.read_deployment_by_name(name)
     except ObjectNotFound:
         raise ConfigurationError(f"Deployment {name} does not exist; create it with `reelabel deploy`.") from None
+    version = f"arrival {manifest.uri} {manifest.fingerprint}"
     return client.create_flow_run_from_deployment(
         deployment.id,
-        parameters={"manifest": manifest, "dataset": dataset},
+        parameters={"manifest": manifest.uri, "dataset": dataset},
         tags=[ARRIVED],
         # A version may return after another one: the flow run in between makes its key distinct.
-        idempotency_key=f"arrival {version} after {before.flow_run_id}" if before else f"arrival {version}",
+        idempotency_key=f"{version} after {after}" if after else version,
     )

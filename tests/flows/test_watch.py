@@ -16,7 +16,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.flow_engine import run_flow
 from prefect.states import Cancelled, Pending
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from flows.run.arrival import ARRIVED, broken_manifest_told
 from flows.run.names import on_demand
@@ -30,7 +30,7 @@ from infra.settings import RunSettings
 from infra.settings.schedule import WatchSettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from tasks.database.tables import DESCRIPTION
+from tasks.database.tables import ARRIVAL, DESCRIPTION
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -198,6 +198,18 @@ def test_a_version_that_returns_after_another_one_is_started_again(look, objects
         assert look() == []
 
     assert len({run.id for run in runs}) == 4
+
+
+def test_a_manifest_of_which_a_restored_database_does_not_know_is_started_again(look, engine, objects, folder):
+    objects.replace(f"{folder}/a.parquet", b"one")
+    runs = []
+    for _ in range(3):
+        runs += look()
+        assert look() == []
+        with engine.begin() as connection:
+            connection.execute(delete(ARRIVAL).where(ARRIVAL.c.manifest_uri.startswith(folder)))
+
+    assert len({run.id for run in runs}) == 3
 
 
 def test_two_simultaneous_watchers_start_a_manifest_once(look, objects, folder):
