@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import itertools
+import math
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.errors import SamplingRefusedError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.frames.fetch import RemoteVideo, as_video_errors, isolate_refusal, isolate_web_outage
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
+from reelabel.segment import Segment
 from reelabel.sources.video_file import LocalFile, VideoFile
 from tasks.description.scenes.change import SceneMethodError, Thumbnails
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from reelabel.packet_list import PacketList
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.segment import Segment, Windows
+    from reelabel.segment import Windows
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.strategies.keyframe_table import SavedIndex
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 THUMBNAIL_PIXELS = 48 * 27
 _MS = 1000
 _PIECE_BYTES = 128 * 1024**2  # of pixels that are held at once
+_MOST_FPS = 60.0  # of videos that do not list their frames; a piece of a faster one holds more
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,30 +88,60 @@ class PooledFootage:
         return self._decode(windows, THUMBNAIL_PIXELS, roughly=True)
 
     def every_frame(self, *, width_px: int, height_px: int) -> Iterator[Thumbnails]:
-        """Decode every frame, in pieces of bounded size where the container lists the frames; otherwise at once.
+        """Decode every frame, in pieces of bounded size; one pass, if the video is decoded from its beginning.
 
         Raises:
-            SceneMethodError: Byte ranges do not suffice.
+            SceneMethodError: The video is not local, and byte ranges do not suffice.
             VideoError: The video cannot be decoded.
         """
         pixels = width_px * height_px
-        try:
-            packets = self.packets()
-        except SceneMethodError:
-            yield self._decode((), pixels)
-            return
-        seconds = ((packets.times_ms - packets.times_ms[0]) / 1000).tolist()
         step = max(1, _PIECE_BYTES // (3 * pixels))
-        for start in range(0, len(seconds), step):
-            piece = seconds[start : start + step]
-            yield self._decode(((piece[0], piece[-1]),), pixels)
+        try:
+            times_s = (self.packets().times_ms - self.packets().times_ms[0]) / _MS
+        except SceneMethodError:
+            if not isinstance(self.video, VideoFile):
+                yield self._decode((), pixels)
+                return
+            length_s = self.pool.read_facts(self.video, limits=self.limits)[0].duration_s
+            pieces: Iterable[Segment] = _steps(step / _MOST_FPS)
+        else:
+            length_s = float(times_s[-1])
+            middles = ((times_s[step::step] + times_s[step - 1 : -1 : step]) / 2).tolist()
+            pieces = map(Segment, [None, *middles], [*middles, None])
+        if isinstance(self.video, VideoFile):
+            yield from self._in_order(self.video, _every(pixels), pieces, length_s)
+            return
+        for piece in pieces:
+            end_s = length_s + 1 if piece.end_s is None else piece.end_s
+            yield self._decode(((piece.start_s or 0.0, end_s),), pixels)
+
+    def _in_order(
+        self, video: VideoFile, sampling: Sampling, pieces: Iterable[Segment], length_s: float
+    ) -> Iterator[Thumbnails]:
+        last_ms = -math.inf
+        with closing(self.pool.in_pieces(length_s=length_s)) as decoder:
+            for piece in pieces:
+                try:
+                    got = decoder.extract(video, sampling=sampling, limits=self.limits, segment=piece)
+                except SamplingRefusedError:
+                    if piece.start_s is None:
+                        raise
+                    return  # the video has ended
+                found = self._counted(got)
+                is_new = found.times_ms > last_ms  # what lies on a border is in two, and what precedes a gap, too
+                if is_new.any():
+                    last_ms = int(found.times_ms[-1])
+                    yield Thumbnails(images=found.images[is_new], times_ms=found.times_ms[is_new])
+                elif got.duration_s <= (piece.start_s or 0.0):
+                    return
 
     def _decode(self, windows: Windows, pixels: int, *, roughly: bool = False) -> Thumbnails:
-        sampling = Sampling(sampler="uniform", num_frames=EVERY, max_pixels=pixels, size_multiple_px=1)
-        got = self._extract(sampling, windows, roughly=roughly)
+        return self._counted(self._extract(_every(pixels), windows, roughly=roughly))
+
+    def _counted(self, got: SampledFrames) -> Thumbnails:
         self.frames_decoded += got.frames_decoded
         self.bytes_read += got.bytes_fetched
-        return Thumbnails(images=got.images, times_ms=np.round(got.time_s * 1000).astype(np.int64))
+        return Thumbnails(images=got.images, times_ms=np.round(got.time_s * _MS).astype(np.int64))
 
     def _extract(self, sampling: Sampling, windows: Windows, *, roughly: bool) -> SampledFrames:
         if isinstance(self.video, VideoFile):
@@ -125,6 +160,16 @@ class PooledFootage:
         except FastPathUnavailableError as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None
         return got
+
+
+def _every(pixels: int) -> Sampling:
+    return Sampling(sampler="uniform", num_frames=EVERY, max_pixels=pixels, size_multiple_px=1)
+
+
+def _steps(length_s: float) -> Iterator[Segment]:
+    """Yield segments of a length without end; the end of each is inclusive."""
+    for number in itertools.count():
+        yield Segment.of(number * length_s, (number + 1) * length_s)
 
 
 @contextmanager

@@ -5,7 +5,9 @@ import pytest
 import scenedetect
 
 from reelabel.errors import ConfigurationError
+from tasks.description.scenes import footage
 from tasks.description.scenes.change import Evidence, SceneMethodError
+from tasks.description.scenes.footage import PooledFootage
 from tasks.description.scenes.registry import detect_scenes
 from tasks.description.scenes.transnetv2 import HEIGHT_PX, WIDTH_PX, predict, transitions
 
@@ -31,6 +33,31 @@ def test_cuts_by_kept_scores_are_those_of_pyscenedetect(shots, look, threshold):
 
     assert [change.pts_ms for change in ours.changes] == theirs
     assert bool(theirs) == (threshold < 1000)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("suffix", [".mp4", ".ts", ".h264"])
+def test_every_frame_is_decoded_in_pieces_of_which_none_is_decoded_more_than_twice(
+    shots, look, monkeypatch, suffix, is_listed
+):
+    path = shots(30, 25, 37, suffix=suffix, gop=10)
+    whole = list(look(path).every_frame(width_px=48, height_px=32))
+    if not is_listed:
+        monkeypatch.setattr(PooledFootage, "packets", refuse)
+    monkeypatch.setattr(footage, "_PIECE_BYTES", 3 * 48 * 32 * 20)
+    monkeypatch.setattr(footage, "_MOST_FPS", 25.0)
+
+    clip = look(path)
+    pieces = list(clip.every_frame(width_px=48, height_px=32))
+
+    assert len(pieces) == 5
+    assert np.array_equal(np.concatenate([piece.times_ms for piece in pieces]), whole[0].times_ms)
+    assert np.array_equal(np.concatenate([piece.images for piece in pieces]), whole[0].images)
+    assert clip.frames_decoded <= 2 * 92 + 3
+
+
+def refuse(_footage):
+    raise SceneMethodError("as if the file were large")
 
 
 def test_a_method_that_is_not_installed_is_told_with_its_extra(shots, look, monkeypatch):
