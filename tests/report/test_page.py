@@ -21,6 +21,17 @@ def data_of(page):
     return json.loads(text)
 
 
+def test_failures_are_told_at_the_top_with_their_most_frequent_reason():
+    made = report()
+    groups = tuple(replace(made.failure_groups[0], code=code) for code in ("video_missing", "video_empty"))
+
+    failing = render(replace(made, failures=3, failure_groups=groups))
+
+    assert '<dt>failures</dt><dd><a href="#failures">3</a></dd>' in failing
+    assert "of ended jobs, most often video_missing</dd>" in failing
+    assert "<dt>failures</dt><dd>0</dd>" in render(replace(made, failures=0, failure_groups=()))
+
+
 @pytest.mark.parametrize(
     ("short", "drawn"), [((1,), []), ((4, 4), ["all others"])], ids=["too short together", "long enough together"]
 )
