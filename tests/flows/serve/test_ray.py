@@ -1,5 +1,6 @@
 """The service as an application of Ray Serve, on a real Ray on this machine, against that of one machine."""
 
+import itertools
 import json
 import os
 import signal
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
 TOKEN = "a-token-of-the-service"
 OURS = {"Authorization": f"Bearer {TOKEN}"}
 PLACES = 4
-START_S = 120  # of a replica, on a busy machine
+START_S = 240  # of a replica, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +84,26 @@ def requests(clips):
 
 
 @pytest.fixture(scope="module")
-def expected(environment, requests):  # noqa: ARG001 - the settings
-    """What the service of one machine answers, and its OpenAPI description."""
+def analyses(clips):
+    """Requests whose frames are not embedded on the store when they are asked on Ray."""
+    uri = {"video_uri": clips[0][1]["video_uri"]}
+    return [("/v1/analyze", {"json": uri | {"num_frames": number}}) for number in (5, 6)]
+
+
+@pytest.fixture(scope="module")
+def expected(environment, requests, analyses):  # noqa: ARG001 - the settings
+    """What the service of one machine answers, to the requests and the analyses, and its OpenAPI description."""
     settings = load_settings()
+    objects = ObjectStore(settings.store)
     with open_service(settings) as service, open_engines(settings, uploads=service.uploads.folder) as answering:
         client = TestClient(make_app(service, answering.routers), base_url="http://127.0.0.1", headers=OURS)
-        return [client.post(route, **body) for route, body in requests], client.get("/openapi.json").json()
+        answers = [client.post(route, **body) for route, body in requests]
+        before = {each.uri for each in objects.list(settings.store.uri)}
+        answers += [client.post(route, **body) for route, body in analyses]
+        for each in [*objects.list(settings.store.uri)]:
+            if each.uri not in before:
+                objects.remove(each.uri)
+        return answers, client.get("/openapi.json").json()
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +129,16 @@ def client(deployed):
 
 
 def deploy(**scaling):
-    """Deploy what a file for `serve deploy` says, with decoders that scale as it says, and wait.
+    """Deploy what a file for `serve deploy` says, with decoders and encoders that scale as it says, and wait.
 
     If nothing but that has changed, replicas stay.
     """
     from ray import serve  # noqa: PLC0415
     from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
 
-    decoder = {"name": "Decoder", "autoscaling_config": {"min_replicas": 1, "max_replicas": 2, **scaling}}
-    application = {"import_path": "flows.serve.ray:application", "args": {"gpus": False}, "deployments": [decoder]}
+    scaled = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 2, **scaling}}
+    deployments = [{"name": name} | scaled for name in ("Decoder", "Encoder")]
+    application = {"import_path": "flows.serve.ray:application", "args": {"gpus": False}, "deployments": deployments}
     file = {"applications": [{"name": "default", **application}]}
     serve.context._get_global_client().deploy_apps(ServeDeploySchema.model_validate(file))
     until_s = time.monotonic() + START_S
@@ -161,7 +177,7 @@ def test_nothing_is_deployed_that_others_could_ask_or_that_shares_no_store(monke
 
 def test_each_request_is_answered_as_on_one_machine(client, requests, expected):
     answers, described = expected
-    for (route, body), there in zip(requests, answers, strict=True):
+    for (route, body), there in zip(requests, answers, strict=False):
         here = client.post(route, **body)
 
         assert here.status_code == there.status_code, here.text
@@ -251,9 +267,12 @@ def test_what_a_lost_replica_had_in_work_is_asked_of_another_one(client, deploye
     assert replicas("Decoder") != [decoder]
 
 
-def test_ongoing_requests_start_a_second_replica_and_both_answer(deployed, requests, expected):
-    waiting = list(zip(requests[:3], expected[0], strict=False))  # from the store, in chunks, uploaded
-    [engine], [first] = replicas("Engine"), replicas("Decoder")
+def test_ongoing_requests_start_a_second_decoder_and_encoder_and_both_of_each_answer(
+    deployed, requests, analyses, expected
+):
+    answers, _ = expected
+    waiting = [*zip(requests[:2], answers, strict=False), *zip(analyses, answers[len(requests) :], strict=True)]
+    [engine], [encoder] = replicas("Engine"), replicas("Encoder")
     deploy(target_ongoing_requests=1, upscale_delay_s=1, look_back_period_s=2)
 
     def ask(asked):
@@ -263,30 +282,36 @@ def test_ongoing_requests_start_a_second_replica_and_both_answer(deployed, reque
         assert comparable(here.json()) == approximately(comparable(there.json()))
 
     with ThreadPoolExecutor(len(waiting)) as threads:
-        os.kill(engine, signal.SIGSTOP)  # so that the requests go on until there is a second decoder
+        for model in (engine, encoder):  # so that the requests go on until there are second replicas
+            os.kill(model, signal.SIGSTOP)
         try:
             asking = [threads.submit(ask, each) for each in waiting]
             until_s = time.monotonic() + START_S
-            while calls_of("Decoder").keys() == {first} and time.monotonic() < until_s:
+            while len([*calls_of("Decoder"), *calls_of("Encoder")]) < 4 and time.monotonic() < until_s:
                 time.sleep(0.2)
         finally:
-            os.kill(engine, signal.SIGCONT)
+            for model in (engine, encoder):
+                os.kill(model, signal.SIGCONT)
         for each in asking:
             each.result()
-        assert len(replicas("Decoder")) == 2
-        while len([count for count in calls_of("Decoder").values() if count]) < 2 and time.monotonic() < until_s:
+        assert [len(replicas(name)) for name in ("Engine", "Decoder", "Encoder")] == [1, 2, 2]
+        frames = itertools.count(7)
+        while not all((*calls_of("Decoder").values(), *calls_of("Encoder").values())) and time.monotonic() < until_s:
             list(threads.map(ask, waiting))
-    assert {bool(count) for count in calls_of("Decoder").values()} == {True}
-    assert replicas("Engine") == [engine]
+            body = analyses[0][1]["json"] | {"num_frames": next(frames)}  # whose frames no encoder has seen
+            assert httpx.post(f"{deployed}/v1/analyze", json=body, headers=OURS, timeout=START_S).status_code == 200
+    for name in ("Decoder", "Encoder"):
+        assert [bool(count) for count in calls_of(name).values()] == [True, True]
 
 
 def calls_of(deployment):
-    """By replica, how many requests it has answered, as its log says."""
+    """By replica, how many questions, or frames, it has answered, as its log says."""
+    answered = {"Decoder": " CALL classify OK ", "Encoder": " CALL embed_frames OK "}[deployment]
     counts = {}
     for replica in replicas(deployment):
         files = [file.readlink() for file in Path(f"/proc/{replica}/fd").iterdir()]
         for log in {file for file in files if file.name.startswith(f"replica_default_{deployment}_")}:
-            counts[replica] = log.read_text().count(" CALL classify OK ")
+            counts[replica] = log.read_text().count(answered)
     return counts
 
 
