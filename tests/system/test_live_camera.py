@@ -70,7 +70,7 @@ def test_frames_of_the_camera_are_kept_and_a_question_about_them_is_answered(pag
 
     answer = page.locator("#answers li").first
     expect(answer.locator(".note")).to_contain_text("First token after")
-    expect(answer.locator("h3")).to_have_text("Which frames?")
+    expect(answer.get_by_role("heading", level=2)).to_have_text("Which frames?")
     seen = answer.locator(".outcome").inner_text().split()
     assert len(seen) == int(re.search(r"(\d+) frames?,", answer.locator(".note").inner_text())[1])
     page.fill("#choices", "yes | no")
@@ -80,6 +80,7 @@ def test_frames_of_the_camera_are_kept_and_a_question_about_them_is_answered(pag
     expect(page.locator("#sent")).to_have_text(re.compile(r"^([89]|\d\d+)$"), timeout=15_000)
     assert page.locator("#frames li img").count() >= 1
     page.screenshot(path=str(tmp_path / "live.png"))
+    assert Axe().run(page).response["violations"] == []
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#state")).to_have_text("Stopped.")
     acked = sum(counted(page, name) for name in ("kept", "similar", "busy", "evicted"))
@@ -186,3 +187,5 @@ def test_everyone_can_use_it(browser, hearing, theme):
 
         assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        tops = [page.locator(f"#{name}").bounding_box()["y"] for name in ("video", "question", "sent")]
+        assert tops == sorted(tops)

@@ -256,9 +256,14 @@ function hear(event) {
     case "response.text.delta":
       queryOf(event)?.text.append(event.delta);
       break;
-    case "response.start":
-      if (queries.has(event.query_id)) queries.set(event.query, queries.get(event.query_id));
+    case "response.start": {
+      const item = queries.get(event.query_id);
+      if (item) {
+        item.text.textContent = ""; // it begins again if the engine was lost
+        queries.set(event.query, item);
+      }
       break;
+    }
     case "response.done":
       showAnswer(event);
       break;
@@ -287,6 +292,7 @@ function forgetFrames() {
 function showError(event) {
   const item = queryOf(event);
   if (item) {
+    forgetQuery(event);
     if (event.query === null) asked = asked.filter((query) => query.query_id !== event.query_id); // it is not counted
     item.text.classList.remove("pending");
     item.text.textContent = "No answer";
@@ -302,6 +308,11 @@ function showError(event) {
 
 const queryOf = (event) => queries.get(event.query_id) ?? queries.get(event.query);
 
+function forgetQuery(event) {
+  queries.delete(event.query_id);
+  queries.delete(event.query);
+}
+
 function ask() {
   const text = byId("question").value.trim();
   if (!text || socket?.readyState !== WebSocket.OPEN || !session) return;
@@ -310,7 +321,7 @@ function ask() {
   const answer = element("p", { className: "outcome pending" });
   const bars = element("dl", { className: "bars", hidden: true });
   const note = element("p", { className: "note" });
-  byId("answers").prepend(element("li", {}, element("h3", { textContent: text }), answer, bars, note));
+  byId("answers").prepend(element("li", {}, element("h2", { textContent: text }), answer, bars, note));
   while (byId("answers").childElementCount > SHOWN_ANSWERS) byId("answers").lastElementChild.remove();
   queries.set(query_id, { at: performance.now(), text: answer, bars, note, choices });
   asked.push({ type: "video.query", text, query_id, ...(choices.length ? { choices } : {}) });
@@ -320,8 +331,7 @@ function ask() {
 function showAnswer(done) {
   const item = queryOf(done);
   if (!item) return;
-  queries.delete(done.query_id);
-  queries.delete(done.query);
+  forgetQuery(done);
   item.text.classList.remove("pending");
   item.text.textContent = done.text;
   if (done.probabilities) {
@@ -421,7 +431,7 @@ byId("ask").addEventListener("submit", (event) => {
   ask();
   clearInterval(askTimer);
   const every_s = Number(byId("every").value);
-  if (every_s) askTimer = setInterval(ask, every_s * 1000);
+  if (every_s) askTimer = setInterval(() => queries.size || ask(), every_s * 1000); // none while one is not answered yet
 });
 byId("every").addEventListener("change", () => clearInterval(askTimer));
 addEventListener("pagehide", () => socket?.close());
