@@ -55,6 +55,7 @@ _FORMATS = ",".join(
 # ranges of remote files are to be few and small.
 _FILE_BUFFER_BYTES, _RANGES_BUFFER_BYTES = 32 * 1024, 8 * 1024
 _HEAD_BYTES = 1024
+_WEBP_ANIMATION = 0x02
 SILENT_CONCEALERS = frozenset({"ffv1"})
 _QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
 
@@ -87,6 +88,8 @@ def open_video(
     """
     with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
         stream = _video_stream(container)
+        if container.format.name == "webp_pipe" and _is_animation(source):
+            raise VideoUnreadableError("The file is an animated WebP, which FFmpeg cannot decode; convert it to MP4.")
         check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
         check_duration(StreamProperties.of(container, stream).duration_s, limits)
         # One thread: videos are decoded by concurrent processes, and threads would delay the first frame after a seek.
@@ -217,6 +220,14 @@ def _is_playlist(source: VideoFile | SparseFile) -> bool:
         return False  # remote files read in ranges are larger than playlists
     head = source.reopen().read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \r\n")
     return head.startswith((b"#EXTM3U", b"ffconcat version")) or b"<MPD" in head
+
+
+def _is_animation(source: VideoFile | SparseFile) -> bool:
+    """Return whether the header of a WebP says that it is animated."""
+    if not isinstance(source, VideoFile):
+        return False  # it will be read whole
+    head = source.reopen().read(_HEAD_BYTES)
+    return head[12:16] == b"VP8X" and bool(int.from_bytes(head[20:21]) & _WEBP_ANIMATION)
 
 
 def _message(error: Exception) -> str:

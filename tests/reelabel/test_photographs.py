@@ -79,6 +79,16 @@ def test_a_photograph_in_tiles_is_refused_instead_of_shown_as_one_of_them(make_c
         extract_keyframes(path)
 
 
+def test_an_animated_webp_is_called_what_it_is(tmp_path):
+    pictures = [Image.new("RGB", (56, 84), colour) for colour in ("red", "blue")]
+    pictures[0].save(tmp_path / "clip.webp", save_all=True, append_images=pictures[1:])
+    pictures[0].save(tmp_path / "photo.webp", exif=b"Exif\0\0")
+
+    with pytest.raises(VideoUnreadableError, match=r"^The file is an animated WebP, .*; convert it to MP4\.$"):
+        extract_keyframes(tmp_path / "clip.webp")
+    assert extract_keyframes(tmp_path / "photo.webp").total_frames == 1
+
+
 def in_tiles(clip, *, rows, columns, side_px):
     """Make a HEIC file (ISO/IEC 23008-12, 6.6.2.3) whose picture is a grid of tiles, each the first frame of a clip."""
     with av.open(str(clip)) as container:
