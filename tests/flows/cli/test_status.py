@@ -121,9 +121,11 @@ def test_up_leaves_nothing_to_do_for_the_database(tmp_path):
     assert "no Reelabel tables" not in started.stderr + shown.stdout
 
 
-def test_up_says_whose_login_the_database_waits_for(services, database):
+def test_up_says_whose_login_the_database_waits_for(services, database, tmp_path):
     downgrade(database.owner_url.get_secret_value())
-    owner = services.model_copy(update={"database": database, "prefect": PrefectSettings(api_url=_NOBODY)})
+    configured = {"database": database, "prefect": PrefectSettings(api_url=_NOBODY)}
+    # In the tests' own home folder, it would have the services that they share outlive them.
+    owner = services.model_copy(update={**configured, "home": tmp_path})
     writer = owner.model_copy(update={"database": DatabaseSettings(url=database.url)})
 
     left = folder_of_a_killed_run()
