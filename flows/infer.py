@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
     from tasks.domain import ModelIdentity, RunSpec
+    from tasks.model.backend import Backend
+    from tasks.model.identity import ModelCard
     from tasks.model.protocol import EngineInfo
     from tasks.plans.plan import Plan
 
@@ -90,65 +92,59 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     card = registered.card(model, settings)
     registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
-    objects = ObjectStore(settings.store, settings.web)
-    videos = video_store(settings, files=objects)
     with (
         PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
         alive(scope.database, Work.INFER, plan_id=scope.plan_id, model=identity),
     ):
         plans = _wait_for_plans(scope, identity)
-        if not plans:
-            return 0
-        first = scope.spec_of(plans[0])
-        plans = [plan for plan in plans if _are_answered_alike(first, scope.spec_of(plan))]
-        largest = max((scope.spec_of(plan).sampling for plan in plans), key=_shown_px)
+        return _answer(plans, scope, registered, card, settings) if plans else 0
+
+
+def _answer(plans: list[Plan], scope: PlanScope, registered: Backend, card: ModelCard, settings: Settings) -> int:
+    """Load the model for the first plan and those like it, and answer shards until none is left; return how many."""
+    objects = ObjectStore(settings.store, settings.web)
+    videos = video_store(settings, files=objects)
+    first = scope.spec_of(plans[0])
+    plans = [plan for plan in plans if _are_answered_alike(first, scope.spec_of(plan))]
+    largest = max((scope.spec_of(plan).sampling for plan in plans), key=_shown_px)
+
+    @lru_cache(CACHED_PLANS)
+    def media_of(plan_uri: str) -> MediaCounts:
+        return retry_outage(partial(read_media, objects, plan_uri, seal=settings.store.seal))
+
+    media = reduce(MediaCounts.larger, (media_of(plan.plan_uri) for plan in plans))
+    require_media(registered, first, media, settings)
+    start_metrics(settings.metrics)
+    ledger = WallClockProfile()
+    with ExitStack() as stack:
+        with ledger.doing(RunPhase.LOAD):
+            pool = stack.enter_context(decode_pool(settings, processes=1))
+            backend = stack.enter_context(
+                open_backend(registered, card, engine_settings(settings, first), sampling=largest, media=media)
+            )
+            keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
+            stack.enter_context(ends_soon(videos, objects))
+            info = backend.wait_ready()
+
+        def fits(plan: Plan) -> bool:
+            return media.larger(media_of(plan.plan_uri)) == media
+
+        queue = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
+        source = replace(queue, plans=partial(_charging_plans, scope, first, ledger, fits))
 
         @lru_cache(CACHED_PLANS)
-        def media_of(plan_uri: str) -> MediaCounts:
-            return retry_outage(partial(read_media, objects, plan_uri, seal=settings.store.seal))
-
-        media = reduce(MediaCounts.larger, (media_of(plan.plan_uri) for plan in plans))
-        require_media(registered, first, media, settings)
-        start_metrics(settings.metrics)
-        ledger = WallClockProfile()
-        with ExitStack() as stack:
-            with ledger.doing(RunPhase.LOAD):
-                pool = stack.enter_context(decode_pool(settings, processes=1))
-                backend = stack.enter_context(
-                    open_backend(registered, card, engine_settings(settings, first), sampling=largest, media=media)
-                )
-                keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
-                stack.enter_context(ends_soon(videos, objects))
-                info = backend.wait_ready()
-            source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
-            source = replace(
-                source,
-                plans=partial(
-                    _charging_plans, scope, first, ledger, lambda plan: media.larger(media_of(plan.plan_uri)) == media
-                ),
+        def context_of(plan: Plan) -> InferenceContext:
+            spec = scope.spec_of(plan)
+            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=0, videos=videos, files=objects)
+            run = _run_key(plan, model=card.identity.name, info=info)
+            made = make_inference_context(
+                extractor, backend, run=run, spec=spec, settings=settings, database=scope.database
             )
+            return replace(made, ledger=ledger, gpus=info.gpus)
 
-            @lru_cache(CACHED_PLANS)
-            def context_of(plan: Plan) -> InferenceContext:
-                spec = scope.spec_of(plan)
-                extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=0, videos=videos, files=objects)
-                run = _run_key(plan, model=identity.name, info=info)
-                made = make_inference_context(
-                    extractor, backend, run=run, spec=spec, settings=settings, database=scope.database
-                )
-                return replace(made, ledger=ledger, gpus=info.gpus)
-
-            max_concurrent = settings.model.max_concurrent_shards * backend.engines
-            count = 0
-            for _ in infer_shards(
-                _read_ahead(source, scope.spec_of, ledger),
-                source,
-                context_of,
-                ledger=ledger,
-                max_concurrent=max_concurrent,
-            ):
-                count += 1
-            return count
+        ahead, at_once = _read_ahead(source, scope.spec_of, ledger), settings.model.max_concurrent_shards
+        answered = infer_shards(ahead, source, context_of, ledger=ledger, max_concurrent=at_once * backend.engines)
+        return sum(1 for _ in answered)
 
 
 def _wait_for_plans(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:

@@ -35,11 +35,7 @@ _NOTES = {
 
 
 def print_report(outcomes: Sequence[Outcome], *, rounds: int, as_json: bool, plot: str | None) -> int:
-    """Print a table or JSON, and draw a chart.
-
-    Returns:
-        1 if a target is missed, else 0.
-    """
+    """Print a table or JSON, and draw a chart; return 1 if a target is missed, else 0."""
     if as_json:
         print_json([record(outcome) for outcome in outcomes])
     else:

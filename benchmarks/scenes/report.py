@@ -40,11 +40,7 @@ def run(
     sizes: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Measure; print tables or JSON.
-
-    Returns:
-        1 if a target is missed, else 0.
-    """
+    """Measure; print tables or JSON; return 1 if a target is missed, else 0."""
     with PROGRESS.status("Installing the libraries and the real clips"):
         packages = import_packages(folder)
     rows: list[SceneRow] = []

@@ -29,11 +29,7 @@ _GIB = 1024**3
 def run(
     folder: Path, vectors: Sequence[int], *, dimensions: int, queries: int, peers: Sequence[str], as_json: bool
 ) -> int:
-    """Measure; print a table or JSON.
-
-    Returns:
-        1 if a target is missed, else 0.
-    """
+    """Measure; print a table or JSON; return 1 if a target is missed, else 0."""
     rows: list[SearchRow] = []
     folder.mkdir(parents=True, exist_ok=True)
     packages = install_packages(REQUIREMENTS, folder / "search-packages") if peers else folder

@@ -6,7 +6,7 @@ import os
 import socket
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.padding import Padding
 
@@ -49,6 +49,22 @@ if TYPE_CHECKING:
 _LOOK = SurveyOptions(sample=300, limit_s=15.0, measure_s=5.0)
 
 
+class _Forecast(NamedTuple):
+    """What a run would do.
+
+    Attributes:
+        lines: Sentences on its jobs.
+        has_jobs: Whether it would answer any.
+        survey: Of their videos; None if there are none, or none was looked at in time.
+        ends_well: Whether it would end with exit code 0.
+    """
+
+    lines: list[str]
+    has_jobs: bool
+    survey: Survey | None
+    ends_well: bool
+
+
 def forecast_classify(
     manifest: str, *, overrides: SpecOverrides, dataset: str | None, force: bool, keep_going: bool
 ) -> int:
@@ -67,9 +83,7 @@ def forecast_classify(
         with startup_errors():
             prepare_database(settings.database)
         os.environ.update(export(settings))
-        from flows.run.context import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
-        from flows.run.purposes.questions import Questions  # noqa: PLC0415
-        from flows.run.scheduled import render_request  # noqa: PLC0415
+        from flows.run.scheduled import render_request  # noqa: PLC0415 - Prefect reads its environment
 
         asked = RunRequest(
             kind="classify",
@@ -78,43 +92,54 @@ def forecast_classify(
             overrides=overrides,
             keep_going=keep_going,
         )
-        request = render_request(asked, "UTC", None)  # as the run does, which has no option for a time zone
-        named = request.dataset or dataset_name(request.manifest)
-        purpose = Questions()
-        objects = ObjectStore(settings.store, settings.web)
-        with (
-            connected(settings.database, Login.READER) as engine,
-            open_jobs(request.manifest, objects, keep_going=keep_going) as jobs,
-            progress() as note,
-        ):
-            note("Reading the manifest", 0, 0)
-            card, spec = purpose.resolve(request, settings)
-            assert isinstance(spec, RunSpec)
-            purpose.check_jobs(jobs, spec, manifest=request.manifest, settings=settings)
-            purpose.check_backend(card, settings)
-            reject_reused_ids(engine, request, purpose, jobs)
-            escalation_margin(engine, spec)  # raises if the margin was never fitted
-            for doubt in purpose.doubts(request, settings, card):
-                print_notice(f"{doubt}.")
-            wanted = jobs if force else _pending(jobs, engine, settings, dataset=named, spec=spec)
-            failures = _count_failures(jobs.chosen(~wanted.here), engine, dataset=named, spec=spec)
-            drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
-            look = replace(_LOOK, chunk_s=spec.chunk_s)
-            survey = survey_clips(request.manifest, drawn, settings, spec.sampling, look, note=note) if drawn else None
-            lines = list(_lines(jobs, drawn, named, engine, spec, failures=failures))
-    for line in lines:
+        # In UTC, as the run does, which has no option for a time zone.
+        found = _forecast(render_request(asked, "UTC", None), settings, force=force)
+    for line in found.lines:
         print_line(line)
-    if survey:
-        _print(survey)
-    elif drawn:
+    if found.survey:
+        _print(found.survey)
+    elif found.has_jobs:
         print_line(
             f"No video was looked at within {_LOOK.limit_s:g} s, which a busy machine or a slow store may take; to "
             f"look for longer: {command('manifest survey', manifest, keep_going=keep_going)}"
         )
     given = {"dataset": dataset, "overrides": overrides, "force": force, "keep_going": keep_going}
-    if drawn:
+    if found.has_jobs:
         print_line(f"To answer them: {command('classify', manifest, **given)}")
-    return 1 if failures or len(jobs.rejects) or (survey and survey.failed) else 0
+    return 0 if found.ends_well else 1
+
+
+def _forecast(request: RunRequest, settings: Settings, *, force: bool) -> _Forecast:
+    from flows.run.context import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
+    from flows.run.purposes.questions import Questions  # noqa: PLC0415
+
+    dataset, purpose = request.dataset or dataset_name(request.manifest), Questions()
+    objects = ObjectStore(settings.store, settings.web)
+    with (
+        connected(settings.database, Login.READER) as engine,
+        open_jobs(request.manifest, objects, keep_going=request.keep_going) as jobs,
+        progress() as note,
+    ):
+        note("Reading the manifest", 0, 0)
+        card, spec = purpose.resolve(request, settings)
+        assert isinstance(spec, RunSpec)
+        purpose.check_jobs(jobs, spec, manifest=request.manifest, settings=settings)
+        purpose.check_backend(card, settings)
+        reject_reused_ids(engine, request, purpose, jobs)
+        escalation_margin(engine, spec)  # raises if the margin was never fitted
+        for doubt in purpose.doubts(request, settings, card):
+            print_notice(f"{doubt}.")
+        wanted = jobs if force else _pending(jobs, engine, settings, dataset=dataset, spec=spec)
+        failures = _count_failures(jobs.chosen(~wanted.here), engine, dataset=dataset, spec=spec)
+        drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
+        look = replace(_LOOK, chunk_s=spec.chunk_s)
+        survey = survey_clips(request.manifest, drawn, settings, spec.sampling, look, note=note) if drawn else None
+        return _Forecast(
+            lines=list(_lines(jobs, drawn, dataset, engine, spec, failures=failures)),
+            has_jobs=drawn is not None,
+            survey=survey,
+            ends_well=not (failures or len(jobs.rejects) or (survey and survey.failed)),
+        )
 
 
 def _pending(jobs: JobTable, engine: Engine, settings: Settings, *, dataset: str, spec: RunSpec) -> JobTable:

@@ -79,10 +79,7 @@ def collect_packets(keyframes: SampledFrames, index: SavedIndex, source: ByteSou
 def decode_packets(
     stored: StoredPackets, pool: DecodePool, *, sampling: Sampling, limits: Limits
 ) -> npt.NDArray[np.uint8]:
-    """Decode stored packets in a decoding process.
-
-    Returns:
-        RGB pixels, as originally extracted; shape (N, H, W, 3).
+    """Decode stored packets in a decoding process; return RGB pixels, as originally extracted; shape (N, H, W, 3).
 
     Raises:
         FastPathUnavailableError: A packet does not decode to a keyframe.

@@ -82,10 +82,7 @@ def _padding(size_bytes: int) -> int:
 
 
 def pack_frames(got: SampledFrames, index: SavedIndex, request: Request) -> tuple[Frames, int]:
-    """Write frames to a memory file, in a decoding process.
-
-    Returns:
-        The message, and the descriptor of the sealed file.
+    """Write frames to a memory file, in a decoding process; return the message, and the descriptor of the sealed file.
 
     Raises:
         MemoryError: There is no room for it.

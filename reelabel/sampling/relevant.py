@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def sample_named(sampling: Sampling, facts: VideoProperties) -> Indices:
-    """Take the frames nearest to `times_ms`.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, in the order of the times.
+    """Take the frames nearest to `times_ms`; return frame indices; shape (M,), M >= 1, in the order of the times.
 
     Raises:
         SamplingRefusedError: Nobody has chosen, or the video has no times.

@@ -180,10 +180,7 @@ class ObjectStore:
         return self._store(place.archive if place else uri).max_wait_s
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
-        """Download an object to the file `path`, which is removed on failure.
-
-        Returns:
-            The number of bytes written.
+        """Download an object to the file `path`, which is removed on failure; return the number of bytes written.
 
         Raises:
             ObjectError: As for `read`.

@@ -91,11 +91,7 @@ class Window:
         return size is not None and bool(self._ends) and self._ends[-1] - self._frames_end > size / 2
 
     def add(self, item: Item) -> tuple[Item, ...]:
-        """Add the next item.
-
-        Returns:
-            The items that are evicted by it.
-        """
+        """Add the next item; return those that it evicts."""
         if not self._recent and self._sink_frames < self.rule.sink:
             self._sink.append(item)
             self._sink_frames += item.frames or 1

@@ -119,12 +119,7 @@ def gather(
     if named > MAX_JOBS:
         raise ConfigurationError(f"A report shows at most {MAX_JOBS} jobs, but {named:,} were named; name fewer.")
     key = ReportKey(dataset=run["dataset"], spec_id=run["spec_id"])
-    named_chunks: dict[str, set[int]] = {}
-    if spec and spec.chunk_s is not None:
-        for job_id, number in map(split_chunk_id, job_ids):
-            if number is not None:
-                named_chunks.setdefault(job_id, set()).add(number)
-        job_ids = list(dict.fromkeys(split_chunk_id(each)[0] for each in job_ids))
+    job_ids, named_chunks = _split(job_ids) if spec and spec.chunk_s is not None else (job_ids, {})
     evaluation = last_evaluation(engine, dataset=key.dataset)
     routing = read_routing(engine, run_id=run["run_id"], dataset=key.dataset, spec_id=key.spec_id)
     with database_errors(), engine.connect() as connection:
@@ -169,6 +164,15 @@ def gather(
             shown=shown,
             made_at=datetime.now(UTC),
         )
+
+
+def _split(ids: Sequence[str]) -> tuple[Sequence[str], dict[str, set[int]]]:
+    """Return the jobs that ids of jobs and chunks name, and the numbers of the chunks, by job."""
+    chunks: dict[str, set[int]] = {job_id: set() for job_id, _ in map(split_chunk_id, ids)}
+    for job_id, number in map(split_chunk_id, ids):
+        if number is not None:
+            chunks[job_id].add(number)
+    return list(chunks), chunks
 
 
 def _require(job_ids: Sequence[str], shown: ShownJobs, key: ReportKey) -> None:

@@ -104,11 +104,7 @@ def _span(row: RowMapping, start_s: float) -> ShardSpan:
 
 
 def _union(spans: list[tuple[float, float]]) -> npt.NDArray[np.float64]:
-    """Merge overlapping spans.
-
-    Returns:
-        Disjoint spans in ascending order; shape (N, 2).
-    """
+    """Merge overlapping spans; return disjoint spans in ascending order; shape (N, 2)."""
     ordered = np.array(sorted(spans), np.float64)
     reach = np.maximum.accumulate(ordered[:, 1])
     begins = np.r_[True, ordered[1:, 0] > reach[:-1]]
