@@ -32,11 +32,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from prefect.client.schemas.objects import State
-    from sqlalchemy import Engine
 
+    from flows.run.context import RunContext
     from flows.run.progress import Progress
-    from infra.settings import Settings
-    from tasks.domain import ModelIdentity
     from tasks.plans.plan import Plan
 
 _POLL_S = 2.0
@@ -44,42 +42,25 @@ _POLL_S = 2.0
 _RESTART_DELAY = timedelta(seconds=30)
 
 
-def execute_remotely(
-    plan: Plan,
-    progress: Progress,
-    *,
-    done_before: Sequence[int],
-    run_id: UUID,
-    model: str | None,
-    needed: ModelIdentity,
-    settings: Settings,
-    database: Engine,
-) -> None:
+def execute_remotely(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
     """Start the configured numbers of extract and infer flows, and watch until their plan is drained.
 
-    Workers started by hand or by other runs help.
-
-    Args:
-        plan: The plan to work on.
-        progress: Updated from the plan's shards.
-        done_before: Indexes of shards that do not count towards this run.
-        run_id: The run.
-        model: Its model; None uses the setting.
-        needed: The same model, as its workers identify it.
-        settings: Settings of this process; workers have their own.
-        database: Database of the plan.
+    Workers started by hand or by other runs help; they have settings of their own. `progress` is updated from the
+    plan's shards, of which those in `done_before` do not count towards this run.
 
     Raises:
         ConfigurationError: A deployment does not exist, or all flows of a stage have failed.
     """
+    run_id, database, counts = context.run.run_id, context.database, context.settings.run
+    model = context.request.overrides.model
     key, parameters = f"{run_id}/{plan.plan_id}", {"plan": str(plan.plan_id)}
-    extract_flows = _Flows(deployment="extract/cpu", count=settings.run.extract_flows, parameters=parameters, key=key)
+    extract_flows = _Flows(deployment="extract/cpu", count=counts.extract_flows, parameters=parameters, key=key)
     infer_flows = _Flows(
-        deployment="infer/gpu", count=settings.run.infer_flows, parameters=parameters | {"model": model}, key=key
+        deployment="infer/gpu", count=counts.infer_flows, parameters=parameters | {"model": model}, key=key
     )
     roster = Roster(
         plan_id=plan.plan_id,
-        needed=needed,
+        needed=context.spec.model,
         model=model,
         database=database,
         waiting={Work.EXTRACT: extract_flows.describe_waiting, Work.INFER: infer_flows.describe_waiting},

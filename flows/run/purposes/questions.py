@@ -81,20 +81,11 @@ class Questions(Purpose):
 
 
 def _execute(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
+    if context.settings.run.executor != "local":
+        execute_remotely(plan, progress, context, done_before=done_before)
+        return
     settings, database, run, spec = context.settings, context.database, context.run, _questions(context.spec)
-    if settings.run.executor == "local":
-        execute_locally(plan, progress, run=run, spec=spec, card=context.card, settings=settings, database=database)
-    else:
-        execute_remotely(
-            plan,
-            progress,
-            done_before=done_before,
-            run_id=run.run_id,
-            model=context.request.overrides.model,
-            needed=spec.model,
-            settings=settings,
-            database=database,
-        )
+    execute_locally(plan, progress, run=run, spec=spec, card=context.card, settings=settings, database=database)
 
 
 def _questions(spec: Spec) -> RunSpec:
