@@ -91,8 +91,15 @@ def _usage_errors_printable() -> Iterator[None]:
         if isinstance(error.__cause__, ValidationError):
             _, value, clause = first_fault(error.__cause__)
             error.message = f"{value} {clause}."
-        error.message = printable(error.message)
+        error.message = printable(f"{error.message}{_quoting(error.message)}")
         raise
+
+
+def _quoting(message: str) -> str:
+    """Return what to do about surplus arguments that are files: the shell has put them in the place of a pattern."""
+    _, _, surplus = message.partition("Got unexpected extra argument")
+    is_pattern = any(Path(word.strip("()")).exists() for word in surplus.split()[1:])
+    return "; put a pattern in quotes, such as 'jobs/*.parquet'." if is_pattern else ""
 
 
 def _written_folders() -> list[Path]:

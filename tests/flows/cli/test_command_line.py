@@ -110,6 +110,7 @@ def test_a_wrong_password_is_explained(environment, manifest):
         (["frames", "htps://host/x.mp4"], 1, "video_refused: htps://host/x.mp4 has an unknown scheme; use s3://"),
         (["frames", "C:\\clips\\x.mp4"], 1, "; write the path that the file has on this machine, not that of Windows."),
         (["manifest", "check", "~/x.parquet"], 2, "manifest file at ~/x.parquet; write the whole path, as only shells"),
+        (["manifest", "check", __file__, __file__], 2, "'jobs/*.parquet'."),
         (["manifest", "check", "s3:/b/x.parquet"], 2, "manifest file at s3:/b/x.parquet; for s3:// write two slashes."),
         (["frames", "/usr/bin/"], 1, "video_missing: /usr/bin/ is a folder, not a video; name a file in it."),
         (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "folder /no/folder does not exist"),
