@@ -86,17 +86,20 @@ def read_extracted(
         ) from None
     except SealError as error:
         raise PlanLostError(f"{uri} is not used: {error.message} Its shard will be extracted again.") from None
-    uris = shard.video_uris
-    views = {_view(uris[packed.pop("video")], *packed.pop("view")): packed for packed in found["views"]}
     try:
-        outcomes = {view: _outcome(view, sampling, **packed) for view, packed in views.items()}
-    except TypeError:  # one of the two versions lacks a field
+        return _unpacked(found, shard, sampling)
+    except (KeyError, TypeError, ValueError):  # one of the two versions lacks a field, or a phase
         raise PlanLostError(
             f"{uri} was written by another version of Reelabel; its shard will be extracted again."
         ) from None
+
+
+def _unpacked(found: dict[str, Any], shard: Shard, sampling: Sampling) -> ExtractedShard:
+    uris = shard.video_uris
+    views = {_view(uris[packed.pop("video")], *packed.pop("view")): packed for packed in found["views"]}
     return ExtractedShard(
         shard=shard,
-        outcomes=outcomes,
+        outcomes={view: _outcome(view, sampling, **packed) for view, packed in views.items()},
         spent_ms={RunPhase(name): ms for name, ms in found["spent_ms"].items()},
         between_s=(found["between_s"][0], found["between_s"][1]),
         lengths_s={uris[at]: length_s for at, length_s in found["lengths_s"]},

@@ -84,6 +84,19 @@ def test_a_shard_extracted_by_another_version_must_be_extracted_again(tmp_path):
         read(f"file://{tmp_path}", shard)
 
 
+def test_a_shard_extracted_by_a_version_with_other_facts_must_be_extracted_again(tmp_path):
+    shard, plan_uri = Shard(index=0, jobs=(job("a"),)), f"file://{tmp_path}/p"
+    write_extracted(STORE, plan_uri, extraction_of(shard), seal=SEAL)
+    [uri] = (info.uri for info in STORE.list(plan_uri))
+    found = json.loads(bytes(SEAL.unwrap(uri, STORE.read(uri))))
+    earlier = [{name: found[name] for name in found if name != missing} for missing in found]
+
+    for changed in (*earlier, found | {"spent_ms": {"no such phase": 1.0}}):
+        STORE.replace(uri, SEAL.wrap(uri, json.dumps(changed).encode()))
+        with pytest.raises(PlanLostError, match="was written by another version"):
+            read(plan_uri, shard)
+
+
 def test_an_altered_extraction_is_not_used_and_its_shard_is_extracted_again(tmp_path):
     shards = [Shard(index=index, jobs=(job("a"),)) for index in (0, 1)]
     plan_uri = f"file://{tmp_path}/p"
