@@ -89,7 +89,7 @@ Raw = Annotated[
 
 
 @app.command(rich_help_panel=_RUN)
-@example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
+@example("reelabel classify 's3://videos/jobs/*.parquet' --dataset animals")
 @with_overrides
 def classify(
     manifest: Manifest = "",
@@ -137,7 +137,7 @@ def classify(
 
 
 @app.command(rich_help_panel=_RUN)
-@example("reelabel describe s3://videos/jobs/*.parquet --tags products.txt --dataset animals")
+@example("reelabel describe 's3://videos/jobs/*.parquet' --tags products.txt --dataset animals")
 @with_describing
 def describe(
     manifest: Annotated[
