@@ -7,6 +7,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from flows.cli.ahead import model_ahead
 from flows.cli.console import print_line
 from flows.cli.context import ready_to_run
 from flows.cli.follow import show_progress
@@ -53,7 +54,7 @@ def run_describe(manifest: str, *, options: DescribeOptions, **parameters: Any) 
 
 def run_locally(kind: str, parameters: dict[str, Any]) -> int:
     """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
-    with ready_to_run() as settings:
+    with model_ahead(kind, parameters), ready_to_run() as settings:
         run_id = run_flow_locally(kind, parameters, settings)
         return print_summary(settings, run_id)
 

@@ -24,7 +24,7 @@ class TransformersBackend(TowersBackend):
 
     def open(self, card: ModelCard, options: TowersOptions) -> EmbeddingBackend:
         """Create the process."""
-        return TowersProcess(
+        return TowersProcess.of(
             TowersConfig(
                 model=card.location,
                 revision=card.revision,

@@ -190,7 +190,7 @@ def _processes(
     model = settings.model
     shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
     return [
-        EngineProcess(
+        EngineProcess.of(
             engine_config(
                 card,
                 settings,
