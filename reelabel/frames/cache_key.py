@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
 
 SCHEMA_VERSION = 4
-_TABLE_VERSION = 3
+_TABLE_VERSION = 4
 _ARCHIVE_INDEX_VERSION = 1
 _SAMPLINGS = 64  # a run has a few
 
