@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SLICES = (1, 5)  # types of NAL units: of another picture, and of an IDR picture
 _WITH_CHROMA_FORMAT = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
-_SEPARATE_PLANES = 3
+_FULL_CHROMA = 3
 _SPS_START = 8  # in avcC: after its own fields, the number of parameter sets, and the length of the first
 _MAX_BITS = 32
 
@@ -69,13 +69,15 @@ def _read_sps(avcc: bytes) -> _Sps:
     bits.read(16)
     bits.read_exp_golomb()
     if profile in _WITH_CHROMA_FORMAT:
-        if bits.read_exp_golomb() == _SEPARATE_PLANES:
+        chroma_format = bits.read_exp_golomb()
+        if chroma_format == _FULL_CHROMA:
             bits.read(1)
         bits.read_exp_golomb()
         bits.read_exp_golomb()
         bits.read(1)
         if bits.read(1):
-            raise ValueError("scaling lists are not read")
+            for number in range(12 if chroma_format == _FULL_CHROMA else 8):
+                _skip_scaling_list(bits, 16 if number < 6 else 64)  # noqa: PLR2004 - the first six are of 4x4 blocks
     frame_num_bits = bits.read_exp_golomb() + 4
     order = bits.read_exp_golomb()
     if order == 0:
@@ -92,6 +94,16 @@ def _read_sps(avcc: bytes) -> _Sps:
         bits.read_exp_golomb()
     may_be_fields = not bits.read(1)
     return _Sps(frame_num_bits, may_be_fields, is_adaptive=may_be_fields and bool(bits.read(1)))
+
+
+def _skip_scaling_list(bits: _Bits, size: int) -> None:
+    """Read past a scaling list (ITU-T H.264, 7.3.2.1.1.1)."""
+    scale = 8
+    for _ in range(size if bits.read(1) else 0):
+        number = bits.read_exp_golomb()
+        scale = (scale + (number + 1) // 2 * (1 if number % 2 else -1)) % 256
+        if not scale:
+            return
 
 
 def _is_field(packet: Packet[VideoStream], length_bytes: int, sps: _Sps) -> bool:

@@ -1,5 +1,8 @@
 """Pictures that are shown as two fields: whether FFmpeg scales their chroma by fields may depend on earlier ones."""
 
+import re
+
+import av
 import numpy as np
 import pytest
 
@@ -65,3 +68,37 @@ def test_pictures_that_are_coded_by_fields_need_no_linear_decode(make_clip, para
     path = make_clip(b_frames=2, **{"x264-params": f"{parameters}:pic-struct=1"})
 
     assert extract_keyframes(path, sampling=sampling).method != "linear"
+
+
+# Scaling lists (ITU-T H.264, 7.3.2.1.1.1): sixteen equal numbers, one that is the default, and six that are absent.
+SCALING_LISTS = "1" + "1" * 16 + "1" + "000010001" + "000000"
+SCALING_FLAG_AT = 31  # bits after the header of an SPS of profile High, 4:2:0
+
+
+def test_scaling_lists_before_what_tells_of_fields_are_read_past(make_clip, tmp_path, decode_linearly):
+    coded, path = make_clip(b_frames=2, **{"x264-params": "tff=1:pic-struct=1"}), tmp_path / "scaled.mp4"
+    with av.open(str(coded)) as source, av.open(str(path), "w") as copy:
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        stream.codec_context.extradata = with_scaling_lists(stream.codec_context.extradata)
+        for packet in source.demux(video=0):
+            packet.stream = stream
+            if packet.size:
+                copy.mux(packet)
+
+    got = extract_keyframes(path, sampling=Sampling(num_frames=4), native=True)
+
+    assert got.method == "index"
+    linear = decode_linearly(path)
+    for index, image in zip(got.frame_index, got.images, strict=True):
+        np.testing.assert_array_equal(image, linear[index][2])
+
+
+def with_scaling_lists(avcc):
+    """Add scaling lists to the only SPS of a configuration (ISO/IEC 14496-15, 5.3.3.1)."""
+    end = 8 + int.from_bytes(avcc[6:8])
+    bits = "".join(f"{byte:08b}" for byte in avcc[9:end].replace(b"\0\0\3", b"\0\0"))
+    assert bits[SCALING_FLAG_AT] == "0"
+    bits = bits[:SCALING_FLAG_AT] + "1" + SCALING_LISTS + bits[SCALING_FLAG_AT + 1 :].rstrip("0")
+    bits += "0" * (-len(bits) % 8)
+    sps = avcc[8:9] + re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", int(bits, 2).to_bytes(len(bits) // 8))
+    return avcc[:6] + len(sps).to_bytes(2) + sps + avcc[end:]
