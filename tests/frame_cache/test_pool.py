@@ -17,7 +17,7 @@ def seccomp_of(pid):
 def test_the_settings_decide_the_lifetime_and_the_sandbox_of_a_process(make_clip):
     settings = Settings(extract={"videos_per_process": 1, "sandbox": "off", "memory_mib": 1024})
     clip, seen = make_clip(), []
-    with decode_pool(settings, processes=1) as pool:
+    with decode_pool(settings, processes=1, ahead=True) as pool:
         for _ in range(2):
             seen.append(only_child(pool))
             pool.extract(clip, sampling=Sampling(), limits=video_limits(settings))
