@@ -7,7 +7,7 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from reelabel.cores import usable_cores
 from reelabel.errors import DecoderCrashedError
@@ -132,22 +132,18 @@ class DecodePool:
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
         """
-        with ExitStack() as stack:
-            file = video if isinstance(video, VideoFile) else stack.enter_context(open_video_file(video))
-            request = Request(
-                size_bytes=file.size_bytes,
-                suffix=file.suffix,
-                sampling=sampling,
-                limits=limits,
-                segment=segment,
-                threads=self._threads,
-                native=native,
-                every=every,
-                windows=windows,
-                roughly=roughly,
-                fast_only=fast_only,
-            )
-            return self._run(request, file.descriptor, self._limits)[0]
+        return self._extract(
+            video,
+            self._limits,
+            sampling=sampling,
+            limits=limits,
+            native=native,
+            every=every,
+            segment=segment,
+            windows=windows,
+            roughly=roughly,
+            fast_only=fast_only,
+        )
 
     def in_pieces(self, *, length_s: float = 0.0) -> PieceDecoder:
         """Return what decodes a video piece by piece; close it afterwards.
@@ -158,7 +154,8 @@ class DecodePool:
         """
         minutes = max(1.0, length_s / _SECONDS_PER_LIMIT)
         allowed = TimeLimits(timeout_s=minutes * self._limits.timeout_s, cpu_s=minutes * self._limits.cpu_s)
-        return PieceDecoder(self.extract, partial(self._extract_in_order, allowed), self._processes.lend)
+        in_order = partial(self._extract, allowed=allowed, in_order=True)
+        return PieceDecoder(self.extract, in_order, self._processes.lend)
 
     def extract_by_ranges(
         self,
@@ -243,27 +240,17 @@ class DecodePool:
         reading_s = 0.0 if isinstance(source, VideoFile) else 2 * source.max_wait_s
         return self._limits if math.isinf(reading_s) else replace(self._limits, reading_s=reading_s)
 
-    def _extract_in_order(
+    def _extract(
         self,
-        allowed: TimeLimits,
         video: Path | VideoFile,
-        *,
-        sampling: Sampling,
-        limits: Limits,
-        segment: Segment,
-        lend: Lend,
+        allowed: TimeLimits,
+        lend: Lend | None = None,
+        **asked: Any,  # noqa: ANN401 - fields of a request
     ) -> SampledFrames:
+        """Extract from a video in a process that the pool lends, or `lend`."""
         with ExitStack() as stack:
             file = video if isinstance(video, VideoFile) else stack.enter_context(open_video_file(video))
-            request = Request(
-                size_bytes=file.size_bytes,
-                suffix=file.suffix,
-                sampling=sampling,
-                limits=limits,
-                segment=segment,
-                threads=self._threads,
-                in_order=True,
-            )
+            request = Request(size_bytes=file.size_bytes, suffix=file.suffix, threads=self._threads, **asked)
             return self._run(request, file.descriptor, allowed, lend)[0]
 
     def _run(

@@ -1,7 +1,7 @@
 """The process that decoding processes are forked from, as their pool sees it.
 
-What decoding processes import takes each a quarter of a second of CPU time. So one process imports it, and sees no
-video; those forked from it are ready within milliseconds, and share its memory. The kernel ends them with it.
+What decoding processes import takes longer than decoding many a video. So one process imports it, and sees no video;
+those forked from it are ready at once, and share its memory. The kernel ends them with it.
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ class ForkServer:
         try:
             with theirs:
                 self._process = _start(theirs.fileno(), stderr=self._errors)
-            self._socket.sendall(pickle.dumps(setup))
         except OSError:
-            self._close()
+            self._socket.close()
+            os.close(self._errors)
             raise
+        with suppress(OSError):  # found out by `fork`
+            self._socket.sendall(pickle.dumps(setup))
 
     def fork(self, connection: int, errors: int) -> ForkedProcess:
         """Fork a decoding process.
@@ -125,9 +127,8 @@ class ForkServer:
     def _close(self) -> None:
         """End it; its processes, too, or they could outlive what waits for them."""
         self._socket.close()
-        if process := getattr(self, "_process", None):
-            process.kill()
-            process.wait()
+        self._process.kill()
+        self._process.wait()
 
 
 class ForkedProcess:

@@ -41,7 +41,7 @@ class DecodingProcesses:
         self._lent = 0
         self._alive: set[DecodingProcess] = set()
         self._idle: list[Callable[[], DecodingProcess]] = []  # each waits for one, those that are ready last
-        self._servers: list[ForkServer] = []  # at most one, which the next process is forked from
+        self._server: ForkServer | None = None  # which the next process is forked from
         # One thread starts their server, as the kernel kills it, and them, when the thread that started it ends.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="decode-pool")
         with self._changed:
@@ -60,8 +60,8 @@ class DecodingProcesses:
             self._is_closed = True
             for process in self._alive:
                 process.kill()
-            for server in self._servers:
-                server.interrupt()
+            if self._server:
+                self._server.interrupt()
             self._changed.notify_all()
         self._starter.shutdown(cancel_futures=True)
         with self._changed:
@@ -171,7 +171,7 @@ class DecodingProcesses:
         reason = ""
         for _ in range(MAX_LOST):
             try:
-                process = DecodingProcess(self._server())
+                process = DecodingProcess(self._present_server())
             except NotBegunError as error:
                 reason = str(error)
                 self._retire_server()
@@ -186,21 +186,20 @@ class DecodingProcesses:
                 return process
         raise decoders_lost(reason)
 
-    def _server(self) -> ForkServer:
+    def _present_server(self) -> ForkServer:
         """Return the server of processes with the present setup."""
-        if any(server.setup is not self._setup for server in self._servers):
+        if self._server and self._server.setup is not self._setup:
             self._retire_server()
         with self._changed:
             self.require_open()
-            if not self._servers:
-                self._servers.append(ForkServer(self._setup))
-            return self._servers[0]
+            self._server = self._server or ForkServer(self._setup)
+            return self._server
 
     def _retire_server(self) -> None:
         """Fork no more processes from the present server, which ends with the last of them."""
         with self._changed:
-            servers, self._servers = self._servers, []
-        for server in servers:
+            server, self._server = self._server, None
+        if server:
             server.retire()
 
     def _warn(self, process: DecodingProcess) -> None:
