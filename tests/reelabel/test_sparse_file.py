@@ -147,7 +147,8 @@ def test_an_error_of_a_source_is_raised_unchanged_wherever_it_occurs(make_clip, 
         )
 
 
-def test_ranges_are_read_while_the_first_ones_are_used():
+def a_range_that_comes_late():
+    """Return bytes, what lets those at 600,000 come, and a file of them that is fetching both of its ranges."""
     data, may_end = noise(1_000_000), threading.Event()
 
     class Late(Memory):
@@ -157,6 +158,11 @@ def test_ranges_are_read_while_the_first_ones_are_used():
 
     file = SparseFile(Late(data))
     file.prefetch([ByteRange(0, 1000), ByteRange(600_000, 1000)])
+    return data, may_end, file
+
+
+def test_ranges_are_read_while_the_first_ones_are_used():
+    data, may_end, file = a_range_that_comes_late()
 
     assert file.read_at(0, 1000) == data[:1000]  # waits for none but its own
     may_end.set()
@@ -164,15 +170,7 @@ def test_ranges_are_read_while_the_first_ones_are_used():
 
 
 def test_what_is_cached_is_read_while_another_thread_waits_for_a_range():
-    data, may_end, late = noise(1_000_000), threading.Event(), []
-
-    class Late(Memory):
-        def read(self, start, size):
-            assert start < 500_000 or may_end.wait(10)
-            return super().read(start, size)
-
-    file = SparseFile(Late(data))
-    file.prefetch([ByteRange(0, 1000), ByteRange(600_000, 1000)])
+    (data, may_end, file), late = a_range_that_comes_late(), []
     waiter = threading.Thread(target=lambda: late.append(file.read_at(600_000, 1000)))
     waiter.start()
 
