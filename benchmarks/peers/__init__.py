@@ -1,1 +1,1 @@
-"""The same jobs beside other tools, each in an environment of its own."""
+"""The same jobs done by Reelabel and by other tools, each in an environment of its own."""

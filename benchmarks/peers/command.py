@@ -1,4 +1,4 @@
-"""The benchmark beside other tools, and its options."""
+"""The comparison with other tools, and its options."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def peers(  # noqa: PLR0913 - a command's options
     brief: Annotated[bool, typer.Option("--brief", help="8 clips of 32 s, 2 of 600 s and one of an hour.")] = False,
     dirty: Annotated[
         int | None,
-        typer.Option(min=8, max=10_000, help="Instead, ask for frames of so many clips, of which some cannot be read."),
+        typer.Option(min=8, max=10_000, help="Instead, ask for frames of this many clips, some of them unreadable."),
     ] = None,
     questions: Annotated[
         int | None,
-        typer.Option(min=8, max=100_000, help="Instead, ask so many questions, eight about each clip, and again."),
+        typer.Option(min=8, max=100_000, help="Instead, ask this many questions, eight about each clip, and again."),
     ] = None,
     descriptions: Annotated[
         int | None,
         typer.Option(
-            min=8, max=10_000, help="Instead, describe so many clips, again by another bank, and search them."
+            min=8, max=10_000, help="Instead, describe this many clips, again by another bank, and search them."
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="Who answers questions: tiny, 100m, or both, comma-separated.")] = "tiny",
@@ -43,7 +43,7 @@ def peers(  # noqa: PLR0913 - a command's options
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Compare with other tools on the same videos of one S3 server: time, bytes, memory, rows that are lost.
+    """Compare with other tools on the same videos of one S3 server: time, bytes, memory and lost rows.
 
     Exit with 1 where a target is missed.
     """

@@ -1,4 +1,4 @@
-"""The table of ourselves beside other tools."""
+"""The table that compares Reelabel with other tools."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def wall_s(outcome: Outcome) -> float:
 
 def peer_table(outcomes: Sequence[Outcome]) -> Table:
     """Return a table with a section for each case and a row for each peer."""
-    table = Table(title="Ourselves beside other tools, from S3", title_justify="left", box=SIMPLE, pad_edge=False)
+    table = Table(title="Reelabel and other tools, from S3", title_justify="left", box=SIMPLE, pad_edge=False)
     figures = _figures(outcomes)
     headings = (
         "",

@@ -19,7 +19,7 @@ def scale(
         typer.Option(help="Instead, plan and answer the first number of jobs, on these numbers of videos."),
     ] = None,
     describe: Annotated[
-        bool, typer.Option("--describe", help="Instead, measure runs that describe so many videos, one a job.")
+        bool, typer.Option("--describe", help="Instead, measure runs that describe this many videos, one per job.")
     ] = False,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="With --describe: plan alone, without rows in the database.")

@@ -22,7 +22,7 @@ def scenes(
     sizes: Annotated[str, typer.Option(help="Sizes of the made clips: small, large or both.")] = "small,large",
     json: AsJson = False,
 ) -> None:
-    """Compare methods that find changes of scene, on made and on real clips, which this command installs.
+    """Compare methods that find scene changes, on generated clips and on real ones, which this command downloads.
 
     Exit with 1 where a target is missed.
     """

@@ -22,7 +22,7 @@ def search(
     ] = "none",
     json: AsJson = False,
 ) -> None:
-    """Search made embeddings by the index: time, memory, and how many of the best frames are found.
+    """Search synthetic embeddings by the index: time, memory, and how many of the best frames are found.
 
     Exit with 1 where a target is missed.
     """

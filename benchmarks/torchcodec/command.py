@@ -31,7 +31,7 @@ def torchcodec(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Time uniform sampling beside TorchCodec at its best settings, in an environment that this command makes.
+    """Time uniform sampling against TorchCodec at its best settings, in an environment that this command creates.
 
     Exit with 1 where ours is less than 1.5 times as fast, or the frames are not those of the same times.
     """

@@ -26,7 +26,7 @@ def trade(  # noqa: PLR0913 - a command's options
         typer.Option(
             min=16,
             max=100_000,
-            help="Instead, ask about so many clips of a minute, three seconds of which answer the question, with the "
+            help="Instead, ask about this many clips of a minute, three seconds of which answer the question, with the "
             "sampler relevant and others.",
         ),
     ] = None,
