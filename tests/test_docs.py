@@ -9,9 +9,12 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+import infra.errors
+import reelabel.errors
 from benchmarks.__main__ import app as benchmarks_app
 from flows.cli.main import app
 from infra.settings import Settings
+from reelabel.errors import JobError
 
 # Typer keeps it private.
 UsageError = typer.BadParameter.__base__
@@ -92,6 +95,34 @@ def faults_of(words, command):
 def anchors(page):
     titles = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_readme_links_every_page():
+    text = (ROOT / "README.md").read_text()
+
+    assert [page.name for page in PAGES if page.parent.name == "docs" and f"](docs/{page.name}" not in text] == []
+
+
+def test_the_tree_of_the_architecture_names_every_folder():
+    text = (ROOT / "docs/architecture.md").read_text()
+    rooms = [folder.parent for root in ("reelabel", "flows", "tasks") for folder in (ROOT / root).glob("*/__init__.py")]
+
+    assert [room.name for room in rooms if not re.search(rf"^ +{room.name}/", text, flags=re.MULTILINE)] == []
+
+
+def test_every_benchmark_is_described():
+    text = "".join(page.read_text() for page in PAGES)
+
+    assert [name for name in command_of("benchmarks").commands if f"python -m benchmarks {name}" not in text] == []
+
+
+def test_every_code_of_a_failed_job_is_explained():
+    kinds = {*vars(reelabel.errors).values(), *vars(infra.errors).values()}
+    codes = {kind.code for kind in kinds if isinstance(kind, type) and issubclass(kind, JobError)}
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/troubleshooting.md").read_text(), flags=re.MULTILINE)
+
+    # Those of base classes are never raised.
+    assert codes - {"job_error", "video_error", "prompt_error"} <= set(re.findall(r"`(\w+)`", "".join(rows)))
 
 
 @each_page
