@@ -1,10 +1,11 @@
-"""All errors that Reelabel raises deliberately.
+"""The errors that runs and commands raise deliberately, those of the library included.
 
 ReelabelError
 ├── JobError                        one job cannot succeed: recorded on its row, retried only on request
 │   ├── VideoError
 │   │   ├── VideoMissingError           video_missing
 │   │   ├── VideoRefusedError           video_refused
+│   │   ├── ArchiveUnreadableError      archive_unreadable
 │   │   ├── VideoUnavailableError       video_unavailable
 │   │   ├── VideoEmptyError             video_empty
 │   │   ├── VideoUnreadableError        video_unreadable
@@ -23,12 +24,13 @@ ReelabelError
 │   └── InferenceError                  inference_failed
 ├── ObjectError                     one object of a store; callers convert it to an error of the job
 │   ├── ObjectMissingError              object_missing
+│   │   └── MemberMissingError              the archive exists, but has no such member
 │   ├── ObjectChangedError              object_changed
 │   ├── ObjectTooLargeError             object_too_large
 │   └── RangesIgnoredError              ranges_ignored
 ├── SealError                       a file of the store was altered; callers make it again, or stop: seal_broken
 │   └── ForeignSealError                seal_foreign
-├── TransientError                  the same call may work later: Prefect retries the task
+├── TransientError                  the same call may work later: flows/shard/retry.py tries again
 │   ├── StoreUnavailableError           store_unavailable
 │   ├── DatabaseUnavailableError        database_unavailable
 │   ├── EngineLostError                 engine_lost
@@ -37,14 +39,17 @@ ReelabelError
 │   ├── ReadingEndedError               reading_ended
 │   └── DiskUnavailableError            disk_unavailable
 │       └── DiskFullError                   disk_full
+├── EngineClosedError               the engine was closed during a request, because the run is ending
 ├── LeaseLostError                  another worker has claimed the shard: nothing was written
 ├── ChunksOutdatedError             another run wrote chunks of a job meanwhile: callers merge them again
 ├── PlanLostError                   a run's plan is missing or was altered: the run must be planned again
 ├── NotReconciledError              the run ended with missing or duplicate rows
+├── RunFailedError                  a run that a worker executed failed
 ├── ManifestError                   the run cannot start: nothing has been written
 │   └── ManifestMissingError            manifest_missing
 ├── ModelError                      the model cannot be loaded: the run cannot continue
 └── ConfigurationError              a setting, a service or a password is wrong
+    ├── SandboxUnavailableError         this machine cannot lock decoding processes as required
     ├── PlanForeignError                a run's plan was sealed with another store.mac_key
     └── ObjectRefusedError              access to one object is denied, though the login is valid
 

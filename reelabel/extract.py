@@ -77,7 +77,7 @@ def extract_keyframes(
     Args:
         path: The video file.
         sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
-        limits: Limits on the video's size.
+        limits: Limits on the video.
         native: Keep frames unscaled and unrotated, as returned by `to_ndarray(format="rgb24")`.
         every: Return every keyframe once instead of `sampling.num_frames` picks.
         threads: Threads for frames that can be decoded independently.
@@ -90,7 +90,7 @@ def extract_keyframes(
         NoVideoStreamError: The file has no video stream.
         NoFramesError: No frame could be decoded.
         SamplingRefusedError: The sampler cannot choose frames of this video.
-        VideoTooLargeError: The file, a frame or the time between frames exceeds the limits.
+        VideoTooLargeError: The file, a frame or the time that the frames span exceeds the limits.
     """
     with open_video_file(path) as file:
         return extract_keyframes_of_file(

@@ -1,7 +1,7 @@
 """The command line.
 
-Exit codes: 0 done; 1 finished with failures or rejected rows, not reconciled, or interrupted; 2 usage or configuration;
-130 stopped by Ctrl-C, within ten seconds; at once by a second one.
+Exit codes: 0 done; 1 failed, or finished with failures, rejected rows or not reconciled; 2 usage or configuration; 130
+stopped by Ctrl-C, within ten seconds, or at once by a second one; 143 by SIGTERM.
 """
 
 from __future__ import annotations

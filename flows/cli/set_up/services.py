@@ -1,4 +1,4 @@
-"""`reelabel up`, `down`, `doctor` and `config`."""
+"""`reelabel up`, `down`, `prepare`, `doctor` and `config`."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class PrepareVideo:
     `start_s` and `end_s`; or several videos in `messages` or in a list, `video_uris` or `video_urls`. Two columns are
     added: `video`, the frames; and `video_meta`, with `video_size` (width, height), `video_num_frames`,
     `frame_timestamps` (seconds from the start of the whole video), `deviation_s` (each frame's time minus the instant
-    that it was chosen for; empty for samplers that aim at no instants), `source`, `failed`, `error_type` and `error`. A
-    bad video fails only its own row, which then has no frames, and the error in `video_meta`. Of several videos, both
-    cells are lists in their order, and a bad one fails only its own item. A row that names no video passes through:
-    with the frames that it may hold, and not as failed.
+    that it was chosen for; empty for samplers that aim at no instants), `decode_note`, `source`, `failed`, `error_type`
+    and `error`. A bad video fails only its own row, which then has no frames, and the error in `video_meta`. Of several
+    videos, both cells are lists in their order, and a bad one fails only its own item. A row that names no video passes
+    through: with the frames that it may hold, and not as failed.
 
     Instances can be pickled and hold no resources. Within a process, instances with equal options share one set of
     decoding processes, which end with it.
