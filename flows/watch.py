@@ -120,7 +120,7 @@ def start_new_runs(
 ) -> list[FlowRun]:
     """Start a run for each manifest whose content had no run yet, oldest first.
 
-    Concurrent calls start one run: Prefect recognizes the second by its idempotency key. The row remains when
+    Concurrent calls start one run: Prefect recognises the second by its idempotency key. The row remains when
     Prefect has forgotten the flow run. A manifest that was only touched, or written again, is not started.
 
     Raises:

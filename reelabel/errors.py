@@ -81,7 +81,7 @@ class VideoEmptyError(VideoError):
 
 
 class VideoUnreadableError(VideoError):
-    """FFmpeg recognizes no container format."""
+    """FFmpeg recognises no container format."""
 
     code = "video_unreadable"
 
