@@ -19,7 +19,7 @@ from reelabel.errors import JobError
 # Typer keeps it private.
 UsageError = typer.BadParameter.__base__
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 # Variables of single processes, which are not settings.
 OUTSIDE_SETTINGS = {"REELABEL_LOADER_NETWORKS", "REELABEL_LOADER_PROCESSES", "REELABEL_LOADER_SANDBOX", "REELABEL_BIND"}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")

@@ -1,4 +1,12 @@
-"""Take the pictures of docs/ui.md and docs/live.md from running services."""
+"""Take the pictures of docs/ui.md, docs/live.md and docs/report.md: `python -m tools.screenshots PART`.
+
+The page of a run is that of clips with few and with many keyframes, of which some are gone:
+
+    python -m benchmarks trade --make clips --clips 160
+    rm clips/trade-00[0-4]3.mp4
+    reelabel classify clips/manifest.parquet
+    reelabel report last --out run.html --job ID    # of a clip with one keyframe
+"""
 
 from __future__ import annotations
 
@@ -27,7 +35,7 @@ _SETTLED_MS = 4_000
 
 
 def main() -> None:
-    """Write one picture for each part of docs/ui.md, or that of docs/live.md."""
+    """Write the pictures of one page of the documentation."""
     parser = argparse.ArgumentParser(prog="python -m tools.screenshots", description=__doc__)
     parts = parser.add_subparsers(required=True)
     ui = parts.add_parser("ui", help="the Prefect UI that `reelabel demo --keep` leaves running")
@@ -37,6 +45,10 @@ def main() -> None:
     live = parts.add_parser("live", help="the page /live of `reelabel serve`, with a demo clip as its camera")
     live.add_argument("url", help="address of the server")
     live.set_defaults(take=lambda given: _take_live(given.url.rstrip("/")))
+    report = parts.add_parser("report", help="a page that `reelabel report` has written")
+    report.add_argument("page", type=Path, help="its file")
+    report.add_argument("job", help="id of a job to show")
+    report.set_defaults(take=lambda given: _take_report(given.page.absolute().as_uri(), given.job))
     arguments = parser.parse_args()
     arguments.take(arguments)
 
@@ -71,6 +83,22 @@ def _take_live(url: str) -> None:
             page.get_by_role("button", name="Ask", exact=True).click()
             page.wait_for_timeout(_SETTLED_MS)
         _write(page, "live.png")
+        browser.close()
+
+
+def _take_report(url: str, job: str) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS)
+        page = browser.new_page(viewport={"width": 980, "height": 960}, color_scheme="light")
+        page.goto(url)
+        _write(page, "report-glance.png")
+        page.fill("#job-id", job)
+        page.locator("#search").get_by_role("button").click()
+        page.wait_for_timeout(_SETTLED_MS)
+        _write(page, "report-job.png")
+        page.get_by_role("button", name="Replay its picks").click()
+        page.wait_for_timeout(_SETTLED_MS)
+        _write(page, "report-replay.png")
         browser.close()
 
 
