@@ -44,9 +44,7 @@ def start_services() -> None:
                 prepare_database(started.database)
         except ConfigurationError as error:
             needed = error.message
-    print_line(
-        f"Services are running. Stop them with `{command('down')}`. Prefect UI: {api_url.removesuffix('/api')}"
-    )
+    print_line(f"Services are running. Stop them with `{command('down')}`. Prefect UI: {api_url.removesuffix('/api')}")
     if load_settings().prefect.api_url is None:
         print_line(f"The login for the Prefect UI is in {login_path(started.home)}.")
     if needed:
