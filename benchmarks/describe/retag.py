@@ -21,6 +21,7 @@ from flows.run.purposes.descriptions import Descriptions
 from flows.run.request import RunRequest
 from infra.database.connect import connected
 from infra.embedded import export
+from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, RUN
 from tasks.domain import DescribeSpec, RunPhase
 from tasks.embedding.opened import open_towers
@@ -161,12 +162,8 @@ def _row(name: str, settings: Settings, run_id: UUID, *, seconds: float, cpu_s: 
         mine = DESCRIPTION.c.run_id == run_id
         sums = (func.coalesce(func.sum(DESCRIPTION.c[column]), 0) for column in _FRAMES)
         videos, *frames = connection.execute(select(func.count(), *sums).where(mine)).one()
-        key = [DESCRIPTION.c.dataset, DESCRIPTION.c.spec_id]
-        [(dataset, spec_id)] = connection.execute(select(*key).where(mine).distinct())
-        own = (DESCRIPTION_CHUNK.c.dataset == dataset) & (DESCRIPTION_CHUNK.c.spec_id == spec_id)
-        chunks = select(func.count()).where(own)
-        chunk_rows = connection.execute(chunks).scalar_one()
         run: Any = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
+        chunk_rows = Scope.of(run).count(connection, DESCRIPTION_CHUNK)
     return RetagRow(
         name=name,
         videos=videos,

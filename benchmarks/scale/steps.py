@@ -12,6 +12,7 @@ from benchmarks.scale.synthetic import DATASET, RUN, SPEC, fingerprints_of
 from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
+from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec, RunSpec
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.plan_file import PlanWriter
@@ -21,7 +22,7 @@ from tasks.model.prompts.ambiguity import find_ambiguous_jobs
 from tasks.plans.plan import Plan, open_plan
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
-from tasks.results.choose import Scope, choose_jobs
+from tasks.results.choose import choose_jobs
 from tasks.results.pending import pending_jobs
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
@@ -41,7 +42,7 @@ def plan(manifest: str, plan_uri: str, settings: DatabaseSettings, spec: Spec = 
     """Read and check a manifest, look up finished jobs, write the shards and open the plan."""
     engine = connect(settings)
     with open_jobs(manifest, ObjectStore(_OBJECTS), questions=_has_questions(spec)) as jobs:
-        refresh_annotations(engine, dataset=DATASET, spec_id=spec.spec_id, jobs=jobs)
+        refresh_annotations(engine, _scope(spec), jobs=jobs)
         kind = "classify" if _has_questions(spec) else "describe"
         return _open_plan(_pending(jobs, engine, spec), manifest, plan_uri, engine, spec, kind=kind)
 
@@ -49,12 +50,16 @@ def plan(manifest: str, plan_uri: str, settings: DatabaseSettings, spec: Spec = 
 def backfill(manifest: str, ids: str, plan_uri: str, settings: DatabaseSettings, spec: Spec = SPEC) -> Plan:
     """Read ids from a file, select their pending jobs, write the shards and open the plan."""
     named = Path(ids).read_text().splitlines()
-    engine, scope = connect(settings), Scope(dataset=DATASET, spec_id=spec.spec_id)
+    engine = connect(settings)
     only = pl.Series("job_id", named)
     with open_jobs(manifest, ObjectStore(_OBJECTS), only=only, questions=_has_questions(spec)) as jobs:
-        chosen = choose_jobs(engine, Selection(), scope=scope, jobs=jobs, named=named).jobs
+        chosen = choose_jobs(engine, _scope(spec), Selection(), jobs=jobs, named=named).jobs
         wanted = _pending(chosen, engine, spec, retry_failures=True)
         return _open_plan(wanted, manifest, plan_uri, engine, spec, kind="backfill")
+
+
+def _scope(spec: Spec) -> Scope:
+    return Scope(dataset=DATASET, spec_id=spec.spec_id)
 
 
 def _has_questions(spec: Spec) -> bool:
@@ -88,7 +93,7 @@ def audit(manifest: str, settings: DatabaseSettings, spec: Spec = SPEC) -> Audit
     """Audit a manifest, read from Parquet, against the database."""
     with open_manifest(manifest, ObjectStore(_OBJECTS)) as files:
         jobs = read_unchecked_batches(files, questions=_has_questions(spec))
-        return audit_jobs(connect(settings), dataset=DATASET, spec_id=spec.spec_id, jobs=jobs)
+        return audit_jobs(connect(settings), _scope(spec), jobs=jobs)
 
 
 def pending_set(manifest: str, ids: str, settings: DatabaseSettings, spec: Spec = SPEC) -> tuple[int, int]:
@@ -111,11 +116,4 @@ def keys(settings: DatabaseSettings) -> int:
 
 
 def _pending(jobs: JobTable, engine: Engine, spec: Spec, *, retry_failures: bool = False) -> JobTable:
-    return pending_jobs(
-        engine,
-        dataset=DATASET,
-        spec_id=spec.spec_id,
-        jobs=jobs,
-        fingerprints_of=fingerprints_of,
-        retry_failures=retry_failures,
-    )
+    return pending_jobs(engine, _scope(spec), jobs=jobs, fingerprints_of=fingerprints_of, retry_failures=retry_failures)

@@ -21,6 +21,7 @@ from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
+from tasks.database.scope import Scope
 from tasks.domain import RunSpec
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
@@ -113,8 +114,7 @@ def _forecast(request: RunRequest, settings: Settings, *, force: bool) -> _Forec
     from flows.run.context import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
     from flows.run.purposes.questions import Questions  # noqa: PLC0415
 
-    dataset, purpose = request.dataset or dataset_name(request.manifest), Questions()
-    objects = ObjectStore(settings.store, settings.web)
+    purpose, objects = Questions(), ObjectStore(settings.store, settings.web)
     with (
         connected(settings.database, Login.READER) as engine,
         open_jobs(request.manifest, objects, keep_going=request.keep_going) as jobs,
@@ -129,38 +129,34 @@ def _forecast(request: RunRequest, settings: Settings, *, force: bool) -> _Forec
         escalation_margin(engine, spec)  # raises if the margin was never fitted
         for doubt in purpose.doubts(request, settings, card):
             print_notice(f"{doubt}.")
-        wanted = jobs if force else _pending(jobs, engine, settings, dataset=dataset, spec=spec)
-        failures = _count_failures(jobs.chosen(~wanted.here), engine, dataset=dataset, spec=spec)
+        scope = Scope(dataset=request.dataset or dataset_name(request.manifest), spec_id=spec.spec_id)
+        wanted = jobs if force else _pending(jobs, engine, settings, scope)
+        failures = _count_failures(jobs.chosen(~wanted.here), engine, scope)
         drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
         look = replace(_LOOK, chunk_s=spec.chunk_s)
         survey = survey_clips(request.manifest, drawn, settings, spec.sampling, look, note=note) if drawn else None
         return _Forecast(
-            lines=list(_lines(jobs, drawn, dataset, engine, spec, failures=failures)),
+            lines=list(_lines(jobs, drawn, engine, scope, spec, failures=failures)),
             has_jobs=drawn is not None,
             survey=survey,
             ends_well=not (failures or len(jobs.rejects) or (survey and survey.failed)),
         )
 
 
-def _pending(jobs: JobTable, engine: Engine, settings: Settings, *, dataset: str, spec: RunSpec) -> JobTable:
-    return pending_jobs(
-        engine,
-        dataset=dataset,
-        spec_id=spec.spec_id,
-        jobs=jobs,
-        fingerprints_of=partial(current_fingerprints, video_store(settings)),
-    )
+def _pending(jobs: JobTable, engine: Engine, settings: Settings, scope: Scope) -> JobTable:
+    fingerprints_of = partial(current_fingerprints, video_store(settings))
+    return pending_jobs(engine, scope, jobs=jobs, fingerprints_of=fingerprints_of)
 
 
-def _count_failures(standing: JobTable, engine: Engine, *, dataset: str, spec: RunSpec) -> int:
+def _count_failures(standing: JobTable, engine: Engine, scope: Scope) -> int:
     """Count the jobs that will not be asked again because they failed, as the run's summary does."""
     if not len(standing):
         return 0
-    return audit_jobs(engine, dataset=dataset, spec_id=spec.spec_id, jobs=standing.parts()).failures
+    return audit_jobs(engine, scope, jobs=standing.parts()).failures
 
 
 def _lines(
-    jobs: JobTable, drawn: ManifestClips | None, dataset: str, engine: Engine, spec: RunSpec, *, failures: int
+    jobs: JobTable, drawn: ManifestClips | None, engine: Engine, scope: Scope, spec: RunSpec, *, failures: int
 ) -> Iterator[str]:
     """Yield sentences on the jobs: how many, and for how long past runs would answer those that are drawn.
 
@@ -168,7 +164,7 @@ def _lines(
     """
     wanted = drawn.jobs if drawn else 0
     videos = pluralize(drawn.videos, "video") if drawn else "0 videos"
-    yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {dataset}."
+    yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {scope.dataset}."
     if standing := len(jobs) - wanted:
         yield f"Skipping {pluralize(standing, 'job')} already ended; --force includes those with a label."
     if failures:
@@ -178,7 +174,7 @@ def _lines(
     if rejected := len(jobs.rejects):
         yield f"Leaving out {pluralize(rejected, 'invalid row')}, so that the run ends with exit code 1."
     host = socket.gethostname()
-    pace = past_pace(engine, dataset=dataset, spec_id=spec.spec_id, host=host)
+    pace = past_pace(engine, scope, host=host)
     if wanted and pace.jobs:
         based = f"by {pluralize(pace.jobs, 'job')} of past runs with this spec on {host}"
         yield f"Answering: about {duration(pace.duration_s(wanted))}, {based}."

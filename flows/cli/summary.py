@@ -18,9 +18,10 @@ from reelabel.errors import ObjectError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
+from tasks.database.scope import Scope
 from tasks.manifest.rejects import REJECTED_FILE
 from tasks.manifest.table import open_audited
-from tasks.report.run_key import page_uri, rejected_uri
+from tasks.report.addresses import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.descriptions import count_frames
 from tasks.results.evaluation.routing import read_routing
@@ -72,13 +73,13 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
     with connected(settings.database, Login.READER) as engine:
         row = read_run(engine, run_id)
         assert row is not None
-        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        scope = Scope.of(row)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
-        asks = not describes(engine, row["spec_id"])
+        asks = not describes(engine, scope.spec_id)
         with open_audited(row["manifest_uri"], objects, keep_going=keep_going, questions=asks) as read:
-            report = audit_jobs(engine, **key, jobs=read())
-            summary = summarize_results(engine, **key, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill")
-        routing = read_routing(engine, **key, run_id=run_id) if asks else None
+            report = audit_jobs(engine, scope, jobs=read())
+            summary = summarize_results(engine, scope, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill")
+        routing = read_routing(engine, scope, run_id=run_id) if asks else None
         frames = None if asks else count_frames(engine, run_id)
     OUT.print(_table(row, report, summary, routing, frames=frames))
     print_line(f"Results: {command('results', str(run_id)[:8])}")

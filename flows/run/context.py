@@ -103,7 +103,7 @@ def open_run_context(
         prepare_database(settings.database)
         with connected(settings.database) as database:
             reject_reused_ids(database, request, purpose, jobs)
-            refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
+            refresh_annotations(database, run, jobs=jobs)
             close_lost_runs(database)
             ledger = ledger or WallClockProfile()
             with purpose.ready(settings, card=card, spec=spec, database=database, ledger=ledger) as execute:

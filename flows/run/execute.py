@@ -32,7 +32,7 @@ from reelabel.wording import pluralize
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.rejects import rejected_csv
-from tasks.report.run_key import page_link, page_uri, rejected_uri
+from tasks.report.addresses import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.evaluation.routing import read_routing
 from tasks.results.read import failures_of_run
@@ -151,8 +151,7 @@ def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
             # Jobs may have changed since a joined plan was made.
             plan = planner.plan() if plan.run_id != run.run_id else None
     with progress.ledger.doing(RunPhase.AUDIT):
-        audit = partial(audit_jobs, context.database, dataset=run.dataset, spec_id=run.spec_id)
-        return retry_outage(lambda: audit(jobs=planner.audited_jobs.parts()))
+        return retry_outage(lambda: audit_jobs(context.database, run, jobs=planner.audited_jobs.parts()))
 
 
 def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
@@ -216,9 +215,7 @@ def _warn_of_positions(context: RunContext) -> list[str]:
 
 def _routing_lines(context: RunContext) -> list[tuple[str, str]]:
     run = context.run
-    routing = retry_outage(
-        partial(read_routing, context.database, run_id=run.run_id, dataset=run.dataset, spec_id=run.spec_id)
-    )
+    routing = retry_outage(partial(read_routing, context.database, run, run_id=run.run_id))
     return routing.lines() if routing else []
 
 

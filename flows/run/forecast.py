@@ -16,6 +16,7 @@ from flows.run.selection import Choice, describe_unknown_ids
 from infra.database.connect import Login, connected
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
+from tasks.database.scope import Scope
 from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.media import media_of
@@ -130,20 +131,20 @@ class _Amount:
 
 def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool) -> JobTable:
     """Return the jobs that the run would ask about, as its planner chooses them."""
-    dataset, objects = choosing.earlier.dataset, video_store(choosing.settings)
+    scope = Scope(dataset=choosing.earlier.dataset, spec_id=spec.spec_id)
+    objects = video_store(choosing.settings)
     with connected(choosing.settings.database, Login.READER) as reader:
         pending = chosen
         if not force:
             pending = pending_jobs(
                 reader,
-                dataset=dataset,
-                spec_id=spec.spec_id,
+                scope,
                 jobs=chosen,
                 fingerprints_of=partial(current_fingerprints, objects),
                 retry_failures=True,
             )
         choice = Choice(selected=chosen, pending=pending, force=force)
-        return choice.by_chunks(reader, objects, spec, dataset=dataset, selector=choosing)[1]
+        return choice.by_chunks(reader, objects, scope, spec, selector=choosing)[1]
 
 
 def _counts(reasons: dict[str, int], *, standing: int, over: int) -> Iterator[str]:
@@ -158,10 +159,11 @@ def _counts(reasons: dict[str, int], *, standing: int, over: int) -> Iterator[st
 
 def _expectation(choosing: JobSelector, spec: Spec, amount: _Amount, *, host: str | None) -> str:
     """Estimate minutes and bytes from past runs of the spec; for a new spec, from those of the earlier one."""
+    dataset = choosing.earlier.dataset
     specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
     where = f"on {host}" if host else "on any host"
     with connected(choosing.settings.database, Login.READER) as reader:
-        paces = {each: past_pace(reader, dataset=choosing.earlier.dataset, spec_id=each, host=host) for each in specs}
+        paces = {each: past_pace(reader, Scope(dataset=dataset, spec_id=each), host=host) for each in specs}
     spec_id, pace = next(((each, pace) for each, pace in paces.items() if pace.jobs), (spec.spec_id, None))
     if pace is None:
         return f"No estimate: there is no past run of this dataset with this spec {where}."

@@ -80,11 +80,10 @@ class Planner:
             The plan; None if there is nothing to do.
         """
         context = self.context
-        key = {"dataset": context.run.dataset, "spec_id": context.run.spec_id}
-        with planning_lock(context.database, **key):
+        with planning_lock(context.database, context.run):
             if context.request.shared:
                 version = context.manifest_fingerprint
-                joined = find_shared_plan(context.database, manifest_fingerprint=version, **key)
+                joined = find_shared_plan(context.database, context.run, manifest_fingerprint=version)
                 if joined and self._is_intact(joined):
                     return self._join(joined)
             return self._make()
@@ -146,8 +145,8 @@ class Planner:
         self._only_chunks, wanted = choice.by_chunks(
             context.database,
             video_store(context.settings),
+            context.run,
             context.spec,
-            dataset=context.run.dataset,
             selector=request.selector,
         )
         return wanted.first(request.limit)
@@ -157,8 +156,7 @@ class Planner:
         context = self.context
         return pending_jobs(
             context.database,
-            dataset=context.run.dataset,
-            spec_id=context.run.spec_id,
+            context.run,
             jobs=selected,
             fingerprints_of=partial(current_fingerprints, video_store(context.settings)),
             retry_failures=context.request.selector is not None,

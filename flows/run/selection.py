@@ -13,12 +13,13 @@ from infra.settings.describe import DescribeOptions
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.wording import pluralize
+from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
 from tasks.domain.chunks import split_chunk_id
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.dataset import dataset_name
-from tasks.results.choose import ChosenJobs, Scope, choose_jobs
+from tasks.results.choose import ChosenJobs, choose_jobs
 from tasks.results.chunks import standing_chunks
 from tasks.results.pending import changed_jobs
 from tasks.results.read import count_labels
@@ -149,14 +150,15 @@ class JobSelector:
             ConfigurationError: Postgres rejects the user's SQL, or no job has the label.
         """
         database, earlier = self.settings.database, self.earlier
-        scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id, run_id=earlier.run_id)
+        scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id)
         with connected(database, Login.READER) as reader:
             self._require_label(reader, scope)
             return choose_jobs(
                 reader,
+                scope,
                 self.selection,
-                scope=scope,
                 jobs=jobs,
+                run_id=earlier.run_id,
                 named=[*self._named_jobs(spec), *self._changed(reader, scope, jobs)],
                 timeout_s=_WHERE_TIMEOUT_S,
             )
@@ -165,7 +167,7 @@ class JobSelector:
         label = self.selection.label
         if label is None:
             return
-        labels = count_labels(reader, dataset=scope.dataset, spec_id=scope.spec_id)
+        labels = count_labels(reader, scope)
         if label not in labels:
             shown = ", ".join(f"{name} ({count:,})" for name, count in [*labels.items()][:_SHOWN_LABELS])
             raise ConfigurationError(
@@ -175,13 +177,8 @@ class JobSelector:
     def _changed(self, reader: Engine, scope: Scope, jobs: JobTable) -> list[str]:
         if not self.selection.changed_video:
             return []
-        changed = changed_jobs(
-            reader,
-            dataset=scope.dataset,
-            spec_id=scope.spec_id,
-            jobs=jobs,
-            fingerprints_of=partial(current_fingerprints, video_store(self.settings)),
-        )
+        fingerprints_of = partial(current_fingerprints, video_store(self.settings))
+        changed = changed_jobs(reader, scope, jobs=jobs, fingerprints_of=fingerprints_of)
         return [job_id for part in changed.parts() for job_id in part["job_id"]]
 
     def choose(self, jobs: JobTable, spec: Spec) -> JobTable:
@@ -234,7 +231,7 @@ class Choice:
     force: bool
 
     def by_chunks(
-        self, database: Engine, objects: ObjectStore, spec: Spec, *, dataset: str, selector: JobSelector | None
+        self, database: Engine, objects: ObjectStore, scope: Scope, spec: Spec, *, selector: JobSelector | None
     ) -> tuple[dict[str, list[int]], JobTable]:
         """Choose the chunks to ask about: of failed jobs those without an answer, and those that a backfill names.
 
@@ -252,9 +249,8 @@ class Choice:
             return {}, self.pending
         standing = standing_chunks(
             database,
+            scope,
             self.selected.chosen(self.pending.here | self.selected.with_ids(named).here),
-            dataset=dataset,
-            spec_id=spec.spec_id,
             named=named,
             fingerprints_of=partial(current_fingerprints, objects),
         )

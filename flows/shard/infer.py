@@ -101,7 +101,7 @@ class InferenceContext(AnswerContext):
             DatabaseUnavailableError: Postgres is unavailable.
         """
         run = self.writer.run
-        return read_earlier_chunks(self.writer.engine, jobs, dataset=run.dataset, spec_id=run.spec_id)
+        return read_earlier_chunks(self.writer.engine, run, jobs)
 
     def lap(self) -> dict[str, float]:
         """Return milliseconds by part since the last lap, with the engine's share split as it reports."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import polars as pl
     from sqlalchemy import Connection, Engine
 
+    from tasks.database.scope import Scope
+
 
 def copy_rows(
     connection: Connection,
@@ -69,10 +71,9 @@ KEYS = (ROW, "job_id", "job_digest")
 _MEMORY = text("SET LOCAL work_mem = '256MB'")
 
 
-def has_rows(engine: Engine, *, dataset: str, spec_id: str) -> bool:
+def has_rows(engine: Engine, scope: Scope) -> bool:
     """Check whether a dataset has any row under a spec; without one, there is nothing to compare with."""
-    tables = (RESULT, DESCRIPTION, FAILURE)
-    some = (select(each).where(each.c.dataset == dataset, each.c.spec_id == spec_id).exists() for each in tables)
+    some = (select(each).where(scope.matches(each)).exists() for each in (RESULT, DESCRIPTION, FAILURE))
     with database_errors(), engine.connect() as connection:
         return connection.execute(select(or_(*some))).scalar_one()
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from tasks.database.scope import Scope
+
 _SHARDS = text(
     "INSERT INTO reelabel.shard (plan_id, shard_index, jobs) "
     "SELECT :plan_id, number - 1, jobs FROM unnest(CAST(:jobs AS integer [])) WITH ORDINALITY AS planned (jobs, number)"
@@ -78,7 +80,7 @@ class PlanState:
 
 
 @contextmanager
-def planning_lock(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[None]:
+def planning_lock(engine: Engine, scope: Scope) -> Iterator[None]:
     """Hold the lock for planning a dataset and spec; other planners wait, and then find the plan.
 
     If a planner dies, the lock is released; its plan has no row yet, and is ignored.
@@ -86,7 +88,7 @@ def planning_lock(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[Non
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    key = func.hashtextextended(f"plan/{dataset}/{spec_id}", 0)
+    key = func.hashtextextended(f"plan/{scope.dataset}/{scope.spec_id}", 0)
     # A session lock: a transaction as long as planning would keep Postgres from vacuuming.
     with database_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(select(func.pg_advisory_lock(key)))
@@ -112,14 +114,9 @@ def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:
         connection.execute(_SHARDS, {"plan_id": plan.plan_id, "jobs": list(shard_jobs)})
 
 
-def find_shared_plan(engine: Engine, *, dataset: str, spec_id: str, manifest_fingerprint: str) -> Plan | None:
+def find_shared_plan(engine: Engine, scope: Scope, *, manifest_fingerprint: str) -> Plan | None:
     """Find the open shared plan of a manifest's version under a spec; None if there is none."""
-    query = _plans().where(
-        PLAN.c.dataset == dataset,
-        PLAN.c.spec_id == spec_id,
-        PLAN.c.manifest_fingerprint == manifest_fingerprint,
-        PLAN.c.shared,
-    )
+    query = _plans().where(scope.matches(PLAN), PLAN.c.manifest_fingerprint == manifest_fingerprint, PLAN.c.shared)
     with database_errors(), engine.connect() as connection:
         row = connection.execute(query).mappings().one_or_none()
     return None if row is None else Plan(**row)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Select
 
-    from tasks.report.run_key import ReportKey
+    from tasks.database.scope import Scope
 
 MAX_JOBS = 300
 _EACH = 40
@@ -32,7 +32,7 @@ SPENT_MS: ColumnElement[float] = (
 
 
 def choose_jobs(
-    connection: Connection, key: ReportKey, *, named: Sequence[str], changed: Iterable[str]
+    connection: Connection, scope: Scope, *, named: Sequence[str], changed: Iterable[str]
 ) -> dict[str, list[str]]:
     """Choose up to MAX_JOBS jobs, deterministically, among them those that are named or whose label has changed.
 
@@ -42,12 +42,12 @@ def choose_jobs(
     chosen: dict[str, list[str]] = {}
     groups: list[tuple[str, Iterable[str]]] = [
         ("requested", named),
-        ("failed", _ids(connection, _failed(key))),
+        ("failed", _ids(connection, _failed(scope))),
         ("changed label", list(changed)[:_EACH]),
-        ("wrong", _ids(connection, _wrong(key))),
-        ("low margin", _ids(connection, _labels(key).order_by(RESULT.c.margin, RESULT.c.job_id).limit(_EACH))),
-        ("slow", _ids(connection, _labels(key).order_by(SPENT_MS.desc(), RESULT.c.job_id).limit(_EACH // 2))),
-        ("sample", _ids(connection, _sample(key))),
+        ("wrong", _ids(connection, _wrong(scope))),
+        ("low margin", _ids(connection, _labels(scope).order_by(RESULT.c.margin, RESULT.c.job_id).limit(_EACH))),
+        ("slow", _ids(connection, _labels(scope).order_by(SPENT_MS.desc(), RESULT.c.job_id).limit(_EACH // 2))),
+        ("sample", _ids(connection, _sample(scope))),
     ]
     for reason, job_ids in groups:
         for job_id in job_ids:
@@ -63,24 +63,24 @@ def _ids(connection: Connection, query: Select[tuple[str]]) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def _labels(key: ReportKey) -> Select[tuple[str]]:
-    return select(RESULT.c.job_id).where(key.matches(RESULT))
+def _labels(scope: Scope) -> Select[tuple[str]]:
+    return select(RESULT.c.job_id).where(scope.matches(RESULT))
 
 
-def _failed(key: ReportKey) -> Select[tuple[str]]:
+def _failed(scope: Scope) -> Select[tuple[str]]:
     rank = func.row_number().over(partition_by=FAILURE.c.code, order_by=FAILURE.c.job_id).label("rank")
-    ranked = select(FAILURE.c.job_id, rank).where(key.matches(FAILURE)).subquery()
+    ranked = select(FAILURE.c.job_id, rank).where(scope.matches(FAILURE)).subquery()
     return (
         select(ranked.c.job_id).where(ranked.c.rank <= _PER_CODE).order_by(ranked.c.rank, ranked.c.job_id).limit(_EACH)
     )
 
 
-def _wrong(key: ReportKey) -> Select[tuple[str]]:
+def _wrong(scope: Scope) -> Select[tuple[str]]:
     is_wrong = RESULT.c.label != RESULT.c.answer
-    return _labels(key).where(is_wrong).order_by(RESULT.c.margin.desc(), RESULT.c.job_id).limit(_EACH)
+    return _labels(scope).where(is_wrong).order_by(RESULT.c.margin.desc(), RESULT.c.job_id).limit(_EACH)
 
 
-def _sample(key: ReportKey) -> Select[tuple[str]]:
+def _sample(scope: Scope) -> Select[tuple[str]]:
     """Draw a uniform sample, ordered by a seeded hash of the ids so that it is reproducible."""
     order = func.hashtextextended(cast(RESULT.c.job_id, Text), literal(_SEED))
-    return _labels(key).order_by(order, RESULT.c.job_id).limit(MAX_JOBS)
+    return _labels(scope).order_by(order, RESULT.c.job_id).limit(MAX_JOBS)

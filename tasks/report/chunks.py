@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, RowMapping
 
-    from tasks.report.run_key import ReportKey
+    from tasks.database.scope import Scope
 
 _MAX_SHOWN = 3_000
 
@@ -43,7 +43,7 @@ class ShownChunk:
 
 
 def read_chunk_rows(
-    connection: Connection, key: ReportKey, rows: Mapping[str, RowMapping]
+    connection: Connection, scope: Scope, rows: Mapping[str, RowMapping]
 ) -> dict[str, list[RowMapping]]:
     """Read the chunks of jobs that were cut, in order, by job id; of many jobs, those of the first."""
     wanted, chunks = [], 0
@@ -53,7 +53,9 @@ def read_chunk_rows(
             wanted.append(job_id)
     if not wanted:
         return {}
-    query = select(CHUNK).where(key.matches(CHUNK), CHUNK.c.job_id.in_(wanted)).order_by(CHUNK.c.job_id, CHUNK.c.chunk)
+    query = (
+        select(CHUNK).where(scope.matches(CHUNK), CHUNK.c.job_id.in_(wanted)).order_by(CHUNK.c.job_id, CHUNK.c.chunk)
+    )
     found: dict[str, list[RowMapping]] = {}
     for chunk in connection.execute(query).mappings():
         found.setdefault(chunk["job_id"], []).append(chunk)

@@ -13,7 +13,7 @@ from tasks.evaluation.calibration import BINS
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
-    from tasks.report.run_key import ReportKey
+    from tasks.database.scope import Scope
 
 _MARGIN_BINS = 20
 _MAX_LABELS = 16
@@ -69,12 +69,12 @@ class TaskAccuracy:
     right: int
 
 
-def count_labels(connection: Connection, key: ReportKey) -> tuple[LabelCount, ...]:
+def count_labels(connection: Connection, scope: Scope) -> tuple[LabelCount, ...]:
     """Count labels, the most frequent first; combine the rare ones into one count."""
     jobs = func.count().label("jobs")
     ranked = (
         select(RESULT.c.label, jobs, func.row_number().over(order_by=(jobs.desc(), RESULT.c.label)).label("rank"))
-        .where(key.matches(RESULT))
+        .where(scope.matches(RESULT))
         .group_by(RESULT.c.label)
         .subquery()
     )
@@ -87,7 +87,7 @@ def count_labels(connection: Connection, key: ReportKey) -> tuple[LabelCount, ..
     return tuple(LabelCount(**row) for row in connection.execute(query).mappings())
 
 
-def count_margins(connection: Connection, key: ReportKey) -> tuple[MarginBin, ...]:
+def count_margins(connection: Connection, scope: Scope) -> tuple[MarginBin, ...]:
     """Count jobs by margin, in bins of equal width, including empty bins."""
     number = _bin(RESULT.c.margin, _MARGIN_BINS, func.floor(RESULT.c.margin * _MARGIN_BINS))
     counts = {
@@ -96,7 +96,7 @@ def count_margins(connection: Connection, key: ReportKey) -> tuple[MarginBin, ..
         "unknown": func.count().filter(RESULT.c.answer.is_(None)),
     }
     query = select(number.label("number"), *(count.label(name) for name, count in counts.items()))
-    rows = connection.execute(query.where(key.matches(RESULT)).group_by(number)).mappings()
+    rows = connection.execute(query.where(scope.matches(RESULT)).group_by(number)).mappings()
     found = {row["number"]: {name: row[name] for name in counts} for row in rows}
     empty = dict.fromkeys(counts, 0)
     return tuple(
@@ -105,7 +105,7 @@ def count_margins(connection: Connection, key: ReportKey) -> tuple[MarginBin, ..
     )
 
 
-def measure_reliability(connection: Connection, key: ReportKey) -> tuple[Reliability, ...]:
+def measure_reliability(connection: Connection, scope: Scope) -> tuple[Reliability, ...]:
     """Compare confidence and accuracy in the bins of `expected_calibration_error`, omitting empty bins."""
     number = _bin(_CONFIDENCE, BINS, func.ceil(_CONFIDENCE * BINS) - 1)
     query = (
@@ -114,7 +114,7 @@ def measure_reliability(connection: Connection, key: ReportKey) -> tuple[Reliabi
             func.avg(cast(_IS_RIGHT, Integer)).label("accuracy"),
             func.count().label("jobs"),
         )
-        .where(key.matches(RESULT), RESULT.c.answer.is_not(None))
+        .where(scope.matches(RESULT), RESULT.c.answer.is_not(None))
         .group_by(number)
         .order_by(number)
     )
@@ -130,12 +130,12 @@ def calibration_error(bins: tuple[Reliability, ...]) -> float | None:
     return sum(abs(each.confidence - each.accuracy) * each.jobs for each in bins) / jobs if jobs else None
 
 
-def score_tasks(connection: Connection, key: ReportKey) -> tuple[TaskAccuracy, ...]:
+def score_tasks(connection: Connection, scope: Scope) -> tuple[TaskAccuracy, ...]:
     """Count correct labels by task, omitting tasks without a known answer."""
     task = func.coalesce(RESULT.c.task, "")
     query = (
         select(task.label("task"), func.count().label("known"), func.count().filter(_IS_RIGHT).label("right"))
-        .where(key.matches(RESULT), RESULT.c.answer.is_not(None))
+        .where(scope.matches(RESULT), RESULT.c.answer.is_not(None))
         .group_by(task)
         .order_by(task)
     )

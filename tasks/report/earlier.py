@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
 
+from tasks.database.scope import Scope
 from tasks.database.tables import RESULT, RUN, SPEC
-from tasks.report.run_key import ReportKey
 from tasks.results.runs import run_state
 
 if TYPE_CHECKING:
@@ -103,17 +103,17 @@ def count_other_ways(connection: Connection, run: RowMapping) -> int:
     return connection.execute(select(func.count()).select_from(way).where(is_other)).scalar_one()
 
 
-def find_changes(connection: Connection, key: ReportKey, runs: tuple[RunFigures, ...]) -> Changes | None:
+def find_changes(connection: Connection, scope: Scope, runs: tuple[RunFigures, ...]) -> Changes | None:
     """Compare with the latest earlier run with another spec; return None if there is none.
 
     Runs with the same spec share one label per job, so there is nothing to compare.
     """
-    other = next((run for run in runs if run.spec_id != key.spec_id), None)
+    other = next((run for run in runs if run.spec_id != scope.spec_id), None)
     if other is None:
         return None
     then, now = RESULT.alias("before"), RESULT.alias("after")
     both = (then.c.job_id == now.c.job_id) & (then.c.job_digest == now.c.job_digest)
-    mine, theirs = key.matches(now), ReportKey(dataset=key.dataset, spec_id=other.spec_id).matches(then)
+    mine, theirs = scope.matches(now), Scope(dataset=scope.dataset, spec_id=other.spec_id).matches(then)
     is_changed = now.c.label != then.c.label
     counts = select(
         func.count().label("compared"),
@@ -131,7 +131,7 @@ def find_changes(connection: Connection, key: ReportKey, runs: tuple[RunFigures,
     moved = connection.execute(moves.where(is_changed).order_by(*order).limit(_MAX_MOVES)).mappings()
     return Changes(
         run=other,
-        differences=_differences(connection, other.spec_id, key.spec_id),
+        differences=_differences(connection, other.spec_id, scope.spec_id),
         label_changes=tuple(LabelChange(**row) for row in moved),
         job_ids=tuple((row.job_id, row.label) for row in connection.execute(some.where(is_changed))),
         **connection.execute(counts).mappings().one(),

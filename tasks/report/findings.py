@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, RowMapping
 
-    from tasks.report.run_key import ReportKey
+    from tasks.database.scope import Scope
 
 
 _EXAMPLES = 3
@@ -36,7 +36,7 @@ class FailureGroup:
     examples: tuple[tuple[str, str], ...]
 
 
-def group_failures(connection: Connection, key: ReportKey) -> tuple[FailureGroup, ...]:
+def group_failures(connection: Connection, scope: Scope) -> tuple[FailureGroup, ...]:
     """Group failures, the most frequent code first."""
     same = (FAILURE.c.code, FAILURE.c.stage)
     ranked = (
@@ -45,7 +45,7 @@ def group_failures(connection: Connection, key: ReportKey) -> tuple[FailureGroup
             func.count().over(partition_by=same).label("jobs"),
             func.row_number().over(partition_by=same, order_by=FAILURE.c.job_id).label("rank"),
         )
-        .where(key.matches(FAILURE))
+        .where(scope.matches(FAILURE))
         .subquery()
     )
     order = (ranked.c.jobs.desc(), ranked.c.code, ranked.c.stage, ranked.c.rank)
@@ -57,13 +57,13 @@ def group_failures(connection: Connection, key: ReportKey) -> tuple[FailureGroup
     )
 
 
-def find_caveats(connection: Connection, key: ReportKey, run: RowMapping) -> tuple[str, ...]:
+def find_caveats(connection: Connection, scope: Scope, run: RowMapping) -> tuple[str, ...]:
     """Return what to know before relying on the labels, one sentence each."""
     query = select(
         func.count().filter(RESULT.c.decode_note.contains("cut short")).label("cut_short"),
         func.count().filter(RESULT.c.same_position).label("by_position"),
         func.count().filter(RESULT.c.permutations > 1).label("in_orders"),
-    ).where(key.matches(RESULT))
+    ).where(scope.matches(RESULT))
     counts = connection.execute(query).mappings().one()
     caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
     if run["videos_remade"]:
@@ -99,7 +99,7 @@ class SlowJob:
     embed_ms: float = 0.0
 
 
-def find_slowest(connection: Connection, key: ReportKey, run_id: UUID) -> tuple[SlowJob, ...]:
+def find_slowest(connection: Connection, scope: Scope, run_id: UUID) -> tuple[SlowJob, ...]:
     """List the slowest jobs of one run, the slowest first."""
     query = (
         select(
@@ -110,7 +110,7 @@ def find_slowest(connection: Connection, key: ReportKey, run_id: UUID) -> tuple[
                 for name in ("job_id", "fetch_ms", "decode_ms", "embed_ms", "preprocess_ms", "inference_ms")
             ),
         )
-        .where(key.matches(RESULT), RESULT.c.run_id == run_id)
+        .where(scope.matches(RESULT), RESULT.c.run_id == run_id)
         .order_by(SPENT_MS.desc(), RESULT.c.job_id)
         .limit(_MOST)
     )

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from reelabel.frames.cache import FrameCache
     from reelabel.sources.object_store import ObjectStore
+    from tasks.database.scope import Scope
     from tasks.domain import Job, RunSpec
     from tasks.report.chunks import ShownChunk
-    from tasks.report.run_key import ReportKey
     from tasks.report.strip import Strip
 
 _READS_AT_ONCE = 8
@@ -160,7 +160,7 @@ class _Frames:
 
 def read_shown(
     connection: Connection,
-    key: ReportKey,
+    scope: Scope,
     sources: Sources,
     *,
     reasons: Mapping[str, Sequence[str]],
@@ -173,9 +173,9 @@ def read_shown(
     `reasons` has the reasons for choosing each job, by its id; ids without a row are ignored. `before` has the earlier
     labels of those whose label has changed, and `named_chunks` the numbers of the chunks whose frames the user wants.
     """
-    rows = _rows(connection, key, list(reasons))
+    rows = _rows(connection, scope, list(reasons))
     jobs, note = jobs_of_rows(sources.manifest_uri, sources.objects, rows)
-    cut = read_chunk_rows(connection, key, {job_id: rows[job_id] for job_id in reasons if job_id in rows})
+    cut = read_chunk_rows(connection, scope, {job_id: rows[job_id] for job_id in reasons if job_id in rows})
     found = [
         replace(
             _shown(row, tuple(reasons[job_id]), before.get(job_id), jobs.get(job_id), sources.spec),
@@ -191,8 +191,8 @@ def read_shown(
     return _with_strips(found, frames, sources, max_videos=max_videos, note=note)
 
 
-def _rows(connection: Connection, key: ReportKey, job_ids: list[str]) -> dict[str, RowMapping]:
-    queries = (select(table).where(key.matches(table), table.c.job_id.in_(job_ids)) for table in (FAILURE, RESULT))
+def _rows(connection: Connection, scope: Scope, job_ids: list[str]) -> dict[str, RowMapping]:
+    queries = (select(table).where(scope.matches(table), table.c.job_id.in_(job_ids)) for table in (FAILURE, RESULT))
     return {row["job_id"]: row for query in queries for row in connection.execute(query).mappings()}
 
 

@@ -10,6 +10,7 @@ from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
+from tasks.database.scope import Scope
 from tasks.database.tables import FAILURE, RESULT
 from tasks.domain.chunks import split_chunk_id
 from tasks.report.choose import MAX_JOBS, choose_jobs
@@ -18,7 +19,6 @@ from tasks.report.earlier import count_other_ways, earlier_runs, find_changes
 from tasks.report.findings import find_caveats, find_slowest, group_failures
 from tasks.report.glance import summarize
 from tasks.report.jobs import Sources, read_shown
-from tasks.report.run_key import ReportKey
 from tasks.report.timeline import read_timeline
 from tasks.report.trade import select_trade_off
 from tasks.results.evaluation.evaluations import last_evaluation
@@ -118,17 +118,17 @@ def gather(
     named = len(set(job_ids))
     if named > MAX_JOBS:
         raise ConfigurationError(f"A report shows at most {MAX_JOBS} jobs, but {named:,} were named; name fewer.")
-    key = ReportKey(dataset=run["dataset"], spec_id=run["spec_id"])
+    scope = Scope.of(run)
     job_ids, named_chunks = _split(job_ids) if spec and spec.chunk_s is not None else (job_ids, {})
-    evaluation = last_evaluation(engine, dataset=key.dataset)
-    routing = read_routing(engine, run_id=run["run_id"], dataset=key.dataset, spec_id=key.spec_id)
+    evaluation = last_evaluation(engine, dataset=scope.dataset)
+    routing = read_routing(engine, scope, run_id=run["run_id"])
     with database_errors(), engine.connect() as connection:
         runs = earlier_runs(connection, run)
-        changes = find_changes(connection, key, runs)
+        changes = find_changes(connection, scope, runs)
         before = dict(changes.job_ids) if changes else {}
         shown = read_shown(
             connection,
-            key,
+            scope,
             Sources(
                 manifest_uri=run["manifest_uri"],
                 spec=spec,
@@ -136,31 +136,31 @@ def gather(
                 objects=objects,
                 cache=cache,
             ),
-            reasons=choose_jobs(connection, key, named=job_ids, changed=before),
+            reasons=choose_jobs(connection, scope, named=job_ids, changed=before),
             before=before,
             named_chunks=named_chunks,
             max_videos=_MAX_VIDEOS,
         )
-        _require(job_ids, shown, key)
+        _require(job_ids, shown, scope)
         return Report(
             glance=summarize(run, model=spec.model.name if spec else ""),
-            labels=key.count(connection, RESULT),
-            failures=key.count(connection, FAILURE),
+            labels=scope.count(connection, RESULT),
+            failures=scope.count(connection, FAILURE),
             sampling=spec.sampling.model_dump(exclude_none=True) if spec else {},
             native_sampler=run["native_sampler"],
-            label_counts=count_labels(connection, key),
-            margins=count_margins(connection, key),
-            reliability=measure_reliability(connection, key),
-            tasks=score_tasks(connection, key),
+            label_counts=count_labels(connection, scope),
+            margins=count_margins(connection, scope),
+            reliability=measure_reliability(connection, scope),
+            tasks=score_tasks(connection, scope),
             routing=routing,
-            failure_groups=group_failures(connection, key),
-            caveats=find_caveats(connection, key, run),
-            slowest=find_slowest(connection, key, run["run_id"]),
-            timeline=read_timeline(connection, key, run),
+            failure_groups=group_failures(connection, scope),
+            caveats=find_caveats(connection, scope, run),
+            slowest=find_slowest(connection, scope, run["run_id"]),
+            timeline=read_timeline(connection, scope, run),
             runs=runs,
             changes=changes,
             other_ways=count_other_ways(connection, run),
-            trade=select_trade_off(evaluation, key.spec_id) if evaluation else None,
+            trade=select_trade_off(evaluation, scope.spec_id) if evaluation else None,
             shown=shown,
             made_at=datetime.now(UTC),
         )
@@ -175,10 +175,10 @@ def _split(ids: Sequence[str]) -> tuple[Sequence[str], dict[str, set[int]]]:
     return list(chunks), chunks
 
 
-def _require(job_ids: Sequence[str], shown: ShownJobs, key: ReportKey) -> None:
+def _require(job_ids: Sequence[str], shown: ShownJobs, scope: Scope) -> None:
     missing = sorted(set(job_ids) - {job.job_id for job in shown.jobs})
     if missing:
         raise ConfigurationError(
-            f"{pluralize(len(missing), 'job')} without a label or failure in dataset {key.dataset}, such as "
+            f"{pluralize(len(missing), 'job')} without a label or failure in dataset {scope.dataset}, such as "
             f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
         )

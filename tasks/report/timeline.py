@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from sqlalchemy import Connection, RowMapping
 
-    from tasks.report.run_key import ReportKey
+    from tasks.database.scope import Scope
 
 _MAX_DRAWN = 60
 _CLOCK_SKEW_S = 2.0
@@ -58,7 +58,7 @@ class Timeline:
     both_s: float
 
 
-def read_timeline(connection: Connection, key: ReportKey, run: RowMapping) -> Timeline | None:
+def read_timeline(connection: Connection, scope: Scope, run: RowMapping) -> Timeline | None:
     """Read the timeline of a run; return None if there are no shards, as after their plan was removed."""
     since = run["started_at"]
     until = run["ended_at"] or datetime.now(UTC)
@@ -70,7 +70,7 @@ def read_timeline(connection: Connection, key: ReportKey, run: RowMapping) -> Ti
     query = (
         select(SHARD.c.shard_index, SHARD.c.jobs, SHARD.c.report)
         .join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id)
-        .where(and_(key.matches(PLAN), SHARD.c.state == "done", within))
+        .where(and_(scope.matches(PLAN), SHARD.c.state == "done", within))
     )
     spans = [_span(row, since.timestamp()) for row in connection.execute(query).mappings()]
     if not spans:

@@ -12,25 +12,25 @@ from tasks.database.temp_table import ASKED, has_rows, temp_job_table
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from tasks.database.scope import Scope
     from tasks.manifest.table import JobTable
 
 _ANNOTATIONS = ("answer", "task", "subtask")
 
 
-def refresh_annotations(engine: Engine, *, dataset: str, spec_id: str, jobs: JobTable) -> None:
+def refresh_annotations(engine: Engine, scope: Scope, *, jobs: JobTable) -> None:
     """Update `answer`, `task` and `subtask` in the rows of earlier runs to the manifest's current values.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.
     """
-    if not has_rows(engine, dataset=dataset, spec_id=spec_id):
+    if not has_rows(engine, scope):
         return
     with temp_job_table(engine, jobs.parts()) as connection:
         for table in (RESULT, DESCRIPTION, FAILURE):
             names = [name for name in _ANNOTATIONS if name in table.c]
             statement = update(table).where(
-                table.c.dataset == dataset,
-                table.c.spec_id == spec_id,
+                scope.matches(table),
                 table.c.job_id == ASKED.c.job_id,
                 or_(*(table.c[name].is_distinct_from(ASKED.c[name]) for name in names)),
             )

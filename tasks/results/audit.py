@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Row
 
+    from tasks.database.scope import Scope
     from tasks.domain import Job
 
 
@@ -143,9 +144,8 @@ class AuditReport:
 
 def audit_jobs(
     engine: Engine,
+    scope: Scope,
     *,
-    dataset: str,
-    spec_id: str,
     jobs: Sequence[Job] | Iterable[pl.DataFrame],
     listing: Path | None = None,
     raw: bool = False,
@@ -161,22 +161,22 @@ def audit_jobs(
     seen = _SeenIds()
     with temp_job_table(engine, seen.hashing(jobs), columns=KEYS) as connection:
         connection.execute(_JUDGED)
-        connection.execute(_AUDIT, {"dataset": dataset, "spec_id": spec_id})
+        connection.execute(_AUDIT, scope.key)
         if seen.may_repeat:
             connection.execute(_REPEATED)
         rows = connection.execute(_COUNTS).all()
-        chunks = _count_chunks(connection, dataset, spec_id)
-        describes = bool(connection.execute(_DESCRIBES, {"spec_id": spec_id}).scalar())
+        chunks = _count_chunks(connection, scope)
+        describes = bool(connection.execute(_DESCRIBES, {"spec_id": scope.spec_id}).scalar())
         if listing:
             write_listing(connection, listing, raw=raw)
     return replace(_with_chunks(_report(seen.count, rows), chunks), describes=describes)
 
 
-def _count_chunks(connection: Connection, dataset: str, spec_id: str) -> Row[Any] | None:
+def _count_chunks(connection: Connection, scope: Scope) -> Row[Any] | None:
     """Count the chunks of the asked jobs; None if their spec cuts none."""
-    if not connection.execute(_CUTS, {"spec_id": spec_id}).scalar():
+    if not connection.execute(_CUTS, {"spec_id": scope.spec_id}).scalar():
         return None
-    return connection.execute(_CHUNKS, {"dataset": dataset, "spec_id": spec_id}).one()
+    return connection.execute(_CHUNKS, scope.key).one()
 
 
 def _with_chunks(report: AuditReport, found: Row[Any] | None) -> AuditReport:

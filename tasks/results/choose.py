@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
+    from tasks.database.scope import Scope
     from tasks.manifest.table import JobTable
     from tasks.results.selection import Selection
 
@@ -67,27 +68,13 @@ class ChosenJobs:
     unknown: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """The rows that determine the outcomes of jobs.
-
-    Attributes:
-        dataset: Their dataset, in which job ids are unique.
-        spec_id: Their spec.
-        run_id: The run that wrote them; None accepts any run.
-    """
-
-    dataset: str
-    spec_id: str
-    run_id: UUID | None = None
-
-
 def choose_jobs(
     reader: Engine,
+    scope: Scope,
     selection: Selection,
     *,
-    scope: Scope,
     jobs: JobTable,
+    run_id: UUID | None = None,
     named: Sequence[str] = (),
     timeout_s: float = 60,
 ) -> ChosenJobs:
@@ -95,9 +82,10 @@ def choose_jobs(
 
     Args:
         reader: The database, with a read-only login, since the user's SQL is run verbatim.
-        selection: The user's selection.
         scope: The rows that determine the outcomes of jobs.
+        selection: The user's selection.
         jobs: The jobs to select from.
+        run_id: The run that wrote the rows; None accepts any run.
         named: Ids of jobs to select in addition; duplicates are ignored.
         timeout_s: Time limit of the query, not counting the copy of the jobs.
 
@@ -114,7 +102,8 @@ def choose_jobs(
         connection.execute(text("SET TRANSACTION READ ONLY"))
         unknown = tuple(connection.execute(_UNKNOWN).scalars())
         connection.execute(text("SELECT set_config('statement_timeout', :ms, true)"), {"ms": str(int(timeout_s * 1e3))})
-        _fill_chosen(connection, selection, scope, selects_all=not (named or selection.names_states))
+        selects_all = not (named or selection.names_states)
+        _fill_chosen(connection, scope, selection, run_id=run_id, selects_all=selects_all)
         rows = np.zeros(jobs.rows, np.bool_)
         for frame in copy_query(connection, select(_CHOSEN.c.row), {ROW: pa.uint32()}):
             rows[frame[ROW].to_numpy()] = True
@@ -137,13 +126,15 @@ def _require_reader(connection: Connection) -> None:
         )
 
 
-def _fill_chosen(connection: Connection, selection: Selection, scope: Scope, *, selects_all: bool) -> None:
+def _fill_chosen(
+    connection: Connection, scope: Scope, selection: Selection, *, run_id: UUID | None, selects_all: bool
+) -> None:
     where = selection.where or _EVERY_JOB
     values = (
         *(scope.dataset, scope.spec_id, selects_all),
         *(selection.by_failure, selection.code, selection.missing),
         *(selection.by_label, selection.label, selection.margin_below),
-        *(scope.run_id, selection.task, selection.since, selection.until),
+        *(run_id, selection.task, selection.since, selection.until),
     )
     driver: Any = connection.connection.driver_connection
     # With server-side parameters, the user's text is sent verbatim, including percent signs, and Postgres accepts only

@@ -12,6 +12,7 @@ from infra.database.connect import database_errors
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
+from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK
 from tasks.database.temp_table import array_literal, copy_rows, storable
 from tasks.domain import Answer, Failure, JobResult, Stage
@@ -20,7 +21,7 @@ from tasks.domain.chunks import ChunkOutcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Engine, RowMapping
+    from sqlalchemy import Connection, Engine, RowMapping
 
     from tasks.domain import Job
     from tasks.domain.chunks import CutJob
@@ -49,7 +50,7 @@ def replace_chunks(
     All earlier chunks of the jobs in `replaced` go. A job of which only some were asked about keeps the rows of the
     others. `shared` has the values that are the same in all rows.
     """
-    key = _of_spec(shared["dataset"], shared["spec_id"])
+    key = Scope(dataset=shared["dataset"], spec_id=shared["spec_id"]).matches(CHUNK)
     if replaced:
         connection.execute(delete(CHUNK).where(key & (CHUNK.c.job_id == func.any([*replaced]))))
     asked = [(chunk.job.job_id, chunk.number) for chunk, _ in chunks if chunk.job.job_id not in replaced]
@@ -70,13 +71,11 @@ def replace_chunks(
         copy_rows(connection, CHUNK, ("fence", *_COLUMNS, *_FAILED), rows, shared=shared)
 
 
-def read_fences(
-    connection: Connection, job_ids: Collection[str], *, dataset: str, spec_id: str
-) -> dict[str, dict[int, int]]:
+def read_fences(connection: Connection, scope: Scope, job_ids: Collection[str]) -> dict[str, dict[int, int]]:
     """Read the fences of the chunks of some jobs, by job id and number; they change whenever a chunk is written."""
     found: dict[str, dict[int, int]] = {job_id: {} for job_id in job_ids}
     query = select(CHUNK.c.job_id, CHUNK.c.chunk, CHUNK.c.fence).where(
-        _of_spec(dataset, spec_id), CHUNK.c.job_id == func.any([*job_ids])
+        scope.matches(CHUNK), CHUNK.c.job_id == func.any([*job_ids])
     )
     for job_id, number, fence in connection.execute(query).tuples():
         found[job_id][number] = fence
@@ -101,10 +100,6 @@ def _failed(failure: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a Failure, which
     return failure.source_fingerprint, failure.stage.value, failure.code, storable(failure.message)
 
 
-def _of_spec(dataset: str, spec_id: str) -> ColumnElement[bool]:
-    return tuple_(CHUNK.c.dataset, CHUNK.c.spec_id) == (dataset, spec_id)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierChunks:
     """The rows of a job's chunks, as they were read.
@@ -118,9 +113,7 @@ class EarlierChunks:
     fences: dict[int, int] = field(default_factory=dict)
 
 
-def read_earlier_chunks(
-    engine: Engine, jobs: Iterable[CutJob], *, dataset: str, spec_id: str
-) -> dict[str, EarlierChunks]:
+def read_earlier_chunks(engine: Engine, scope: Scope, jobs: Iterable[CutJob]) -> dict[str, EarlierChunks]:
     """Read the chunks of some jobs, by job id.
 
     Raises:
@@ -128,7 +121,7 @@ def read_earlier_chunks(
     """
     cut = {each.job.job_id: each for each in jobs}
     found = {job_id: EarlierChunks() for job_id in cut}
-    query = select(CHUNK).where(_of_spec(dataset, spec_id), CHUNK.c.job_id == func.any([*cut]))
+    query = select(CHUNK).where(scope.matches(CHUNK), CHUNK.c.job_id == func.any([*cut]))
     with database_errors(), engine.connect() as connection:
         for row in connection.execute(query).mappings():
             each, number = cut[row["job_id"]], row["chunk"]
@@ -180,10 +173,9 @@ class ChunksOfJob:
 
 def standing_chunks(
     engine: Engine,
+    scope: Scope,
     jobs: JobTable,
     *,
-    dataset: str,
-    spec_id: str,
     named: Collection[str],
     fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]],
 ) -> dict[str, ChunksOfJob]:
@@ -196,7 +188,7 @@ def standing_chunks(
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    key = {"dataset": dataset, "spec_id": spec_id, "named": [*named]}
+    key = {**scope.key, "named": [*named]}
     with database_errors(), engine.connect() as connection:
         cut = {row.job_id: row for row in connection.execute(_CUT_JOBS, key) if row.is_whole}
     if not cut:

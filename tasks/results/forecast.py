@@ -14,6 +14,8 @@ from tasks.domain import RunPhase
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
+    from tasks.database.scope import Scope
+
 _MAX_VIDEOS = 10_000
 _HAS_SIZE = r"^(s3|file):\d+:"
 
@@ -41,15 +43,15 @@ class Pace:
         return self.start_s + jobs / self.jobs_per_s
 
 
-def past_pace(engine: Engine, *, dataset: str, spec_id: str, host: str | None) -> Pace:
+def past_pace(engine: Engine, scope: Scope, *, host: str | None) -> Pace:
     """Measure the past runs of a dataset under a spec, on one host or, with None, on any.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
     with database_errors(), engine.connect() as connection:
-        jobs, seconds, start_ms = _runs(connection, dataset, spec_id, host)
-        videos, video_bytes = _videos(connection, dataset, spec_id)
+        jobs, seconds, start_ms = _runs(connection, scope, host)
+        videos, video_bytes = _videos(connection, scope)
     return Pace(
         jobs=jobs,
         jobs_per_s=jobs / seconds if seconds else 0.0,
@@ -59,7 +61,7 @@ def past_pace(engine: Engine, *, dataset: str, spec_id: str, host: str | None) -
     )
 
 
-def _runs(connection: Connection, dataset: str, spec_id: str, host: str | None) -> tuple[int, float, float]:
+def _runs(connection: Connection, scope: Scope, host: str | None) -> tuple[int, float, float]:
     """Return the total jobs and seconds of past runs, and the mean start of their engines in milliseconds."""
     jobs_ended = RUN.c.jobs_labelled + RUN.c.jobs_failed
     start_ms = cast(RUN.c.wall_ms[RunPhase.LOAD.value].astext, Double)
@@ -67,19 +69,19 @@ def _runs(connection: Connection, dataset: str, spec_id: str, host: str | None) 
         cast(func.coalesce(func.sum(jobs_ended), 0), BigInteger),
         func.coalesce(func.sum(jobs_ended / RUN.c.jobs_per_s), 0.0),
         func.coalesce(func.avg(start_ms), 0.0),
-    ).where(RUN.c.dataset == dataset, RUN.c.spec_id == spec_id, RUN.c.jobs_per_s > 0)
+    ).where(scope.matches(RUN), RUN.c.jobs_per_s > 0)
     if host is not None:
         query = query.where(RUN.c.host == host)
     jobs, seconds, start = connection.execute(query).one()
     return int(jobs), float(seconds), float(start)
 
 
-def _videos(connection: Connection, dataset: str, spec_id: str) -> tuple[int, float]:
+def _videos(connection: Connection, scope: Scope) -> tuple[int, float]:
     """Return the number and mean size of some labelled videos, from their fingerprints, which begin with the size."""
     fingerprint = RESULT.c.source_fingerprint
     some = (
         select(fingerprint)
-        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, fingerprint.regexp_match(_HAS_SIZE))
+        .where(scope.matches(RESULT), fingerprint.regexp_match(_HAS_SIZE))
         .limit(_MAX_VIDEOS)
         .subquery()
     )

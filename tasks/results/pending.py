@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from sqlalchemy import Engine, Select, Table
 
+    from tasks.database.scope import Scope
     from tasks.manifest.table import JobTable
 
 _URIS_PER_BATCH = 10_000
@@ -39,9 +40,8 @@ _MISSING = pl.Series([None], dtype=pl.String).hash().item()
 
 def pending_jobs(
     engine: Engine,
+    scope: Scope,
     *,
-    dataset: str,
-    spec_id: str,
     jobs: JobTable,
     fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]],
     retry_failures: bool = False,
@@ -55,8 +55,7 @@ def pending_jobs(
 
     Args:
         engine: The database.
-        dataset: The dataset, in which job ids are unique.
-        spec_id: The spec.
+        scope: The dataset and the spec.
         jobs: The jobs to select from.
         fingerprints_of: Returns the fingerprints of videos; None for those missing or refused. Called with sorted
             batches of up to 10,000 URIs, once per video and part of `jobs`, and only for jobs that have a row.
@@ -66,24 +65,23 @@ def pending_jobs(
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    if not has_rows(engine, dataset=dataset, spec_id=spec_id):
+    if not has_rows(engine, scope):
         return jobs
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         outcomes = _Outcomes.of(jobs.rows)
         if not retry_failures:
-            for rows in copy_query(connection, _failed(dataset, spec_id, run_id), _ENDED):
+            for rows in copy_query(connection, _failed(scope, run_id), _ENDED):
                 outcomes.record(rows, _FAILED)
         for table in (RESULT, DESCRIPTION):
-            for rows in copy_query(connection, _same_job(table, dataset, spec_id), _ENDED):
+            for rows in copy_query(connection, _same_job(table, scope), _ENDED):
                 outcomes.record(rows, _LABELLED)
     return jobs.chosen(outcomes.pending(jobs.parts(), fingerprints_of))
 
 
 def changed_jobs(
     engine: Engine,
+    scope: Scope,
     *,
-    dataset: str,
-    spec_id: str,
     jobs: JobTable,
     fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]],
 ) -> JobTable:
@@ -97,7 +95,7 @@ def changed_jobs(
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         outcomes = _Outcomes.of(jobs.rows)
         for table, state in ((FAILURE, _FAILED), (RESULT, _LABELLED), (DESCRIPTION, _LABELLED)):
-            for rows in copy_query(connection, _same_job(table, dataset, spec_id), _ENDED):
+            for rows in copy_query(connection, _same_job(table, scope), _ENDED):
                 outcomes.record(rows, state)
     has_row = outcomes.state != _NO_ROW
     return jobs.chosen(outcomes.pending(jobs.parts(), fingerprints_of) & has_row)
@@ -174,18 +172,17 @@ def _hash_fingerprints(
     return hashes
 
 
-def _same_job(table: Table, dataset: str, spec_id: str) -> Select[tuple[int, str]]:
+def _same_job(table: Table, scope: Scope) -> Select[tuple[int, str]]:
     # IS TRUE hides the equality from Postgres, which would otherwise hash both columns of all rows of the dataset.
     same_question = (table.c.job_digest == ASKED.c.job_digest).is_(true())
     same = (table.c.job_id == ASKED.c.job_id) & same_question
-    query = select(ASKED.c.row, table.c.source_fingerprint).join(table, same)
-    return query.where(table.c.dataset == dataset, table.c.spec_id == spec_id)
+    return select(ASKED.c.row, table.c.source_fingerprint).join(table, same).where(scope.matches(table))
 
 
-def _failed(dataset: str, spec_id: str, run_id: UUID | None) -> Select[tuple[int, str]]:
+def _failed(scope: Scope, run_id: UUID | None) -> Select[tuple[int, str]]:
     is_lasting = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(_TRANSIENT_CODES))
     is_ended = is_lasting if run_id is None else or_(is_lasting, FAILURE.c.run_id == run_id)
-    return _same_job(FAILURE, dataset, spec_id).where(is_ended)
+    return _same_job(FAILURE, scope).where(is_ended)
 
 
 def count_reused_ids(

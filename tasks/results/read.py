@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Engine, Executable, Select, Table
     from sqlalchemy.types import TypeEngine
 
+    from tasks.database.scope import Scope
+
 
 # Explicit types, so that columns of nulls and frames without rows have the same types as others.
 _DTYPES: dict[type[TypeEngine[Any]], pl.DataType] = {
@@ -54,38 +56,36 @@ _DTYPES: dict[type[TypeEngine[Any]], pl.DataType] = {
 _ROWS_PER_PART = 20_000
 
 
-def read_results(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> pl.DataFrame:
+def read_results(engine: Engine, scope: Scope, *, limit: int | None = None) -> pl.DataFrame:
     """Read the labels of a dataset under a spec in the order of job ids, optionally only the first."""
-    return _read(engine, RESULT, dataset, spec_id, limit)
+    return _read(engine, RESULT, scope, limit)
 
 
-def read_failures(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> pl.DataFrame:
+def read_failures(engine: Engine, scope: Scope, *, limit: int | None = None) -> pl.DataFrame:
     """Read the failures of a dataset under a spec in the order of job ids, optionally only the first."""
-    return _read(engine, FAILURE, dataset, spec_id, limit)
+    return _read(engine, FAILURE, scope, limit)
 
 
-def read_descriptions(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> pl.DataFrame:
+def read_descriptions(engine: Engine, scope: Scope, *, limit: int | None = None) -> pl.DataFrame:
     """Read the descriptions of a dataset under a spec in the order of job ids, optionally only the first."""
-    return _read(engine, DESCRIPTION, dataset, spec_id, limit)
+    return _read(engine, DESCRIPTION, scope, limit)
 
 
-def read_description_chunks(
-    engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None
-) -> Iterator[pl.DataFrame]:
+def read_description_chunks(engine: Engine, scope: Scope, *, limit: int | None = None) -> Iterator[pl.DataFrame]:
     """Read the chunks of described videos under a spec, in parts, in order; the first part has no rows."""
     schema, table = _schema(DESCRIPTION_CHUNK), DESCRIPTION_CHUNK
-    query = _select(table, schema, dataset, spec_id).order_by(table.c.job_id, table.c.chunk).limit(limit)
+    query = _select(table, schema, scope).order_by(table.c.job_id, table.c.chunk).limit(limit)
     yield pl.DataFrame(schema=schema)
     yield from _parts(engine, query, schema)
 
 
-def read_chunks(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> Iterator[pl.DataFrame]:
+def read_chunks(engine: Engine, scope: Scope, *, limit: int | None = None) -> Iterator[pl.DataFrame]:
     """Read the chunks of a dataset's jobs under a spec, in parts, in order; the first part has no rows.
 
     The column `chunk_id` has their ids, such as `job#3`.
     """
     schema = _schema(CHUNK)
-    query = _select(CHUNK, schema, dataset, spec_id).order_by(CHUNK.c.job_id, CHUNK.c.chunk).limit(limit)
+    query = _select(CHUNK, schema, scope).order_by(CHUNK.c.job_id, CHUNK.c.chunk).limit(limit)
     chunk_id = pl.concat_str("job_id", pl.lit(MARK), "chunk").alias("chunk_id")
     for part in chain([pl.DataFrame(schema=schema)], _parts(engine, query, schema)):
         yield part.select(chunk_id, *schema)
@@ -99,7 +99,7 @@ def failures_of_run(engine: Engine, run_id: UUID, *, limit: int) -> list[dict[st
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def read_outcomes(engine: Engine, *, dataset: str, spec_id: str, describes: bool = False) -> Iterator[pl.DataFrame]:
+def read_outcomes(engine: Engine, scope: Scope, *, describes: bool = False) -> Iterator[pl.DataFrame]:
     """Yield labels and failures in the order of job ids, in parts; the first part has columns but no rows.
 
     Columns that only labels have are null for failures, and vice versa. With `describes`, there are descriptions in
@@ -108,25 +108,19 @@ def read_outcomes(engine: Engine, *, dataset: str, spec_id: str, describes: bool
     ended = DESCRIPTION if describes else RESULT
     schema = _schema(ended, FAILURE)
     yield pl.DataFrame(schema=schema)
-    both = (_select(table, schema, dataset, spec_id) for table in (ended, FAILURE))
+    both = (_select(table, schema, scope) for table in (ended, FAILURE))
     yield from _parts(engine, union_all(*both).order_by("job_id"), schema)
 
 
-def count_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, int]:
+def count_outcomes(engine: Engine, scope: Scope) -> tuple[int, int]:
     """Count the labels, or descriptions, and the failures of a dataset under a spec."""
     with database_errors(), engine.connect() as connection:
-        labels, descriptions, failures = (
-            connection.execute(
-                select(func.count()).where(table.c.dataset == dataset, table.c.spec_id == spec_id)
-            ).scalar_one()
-            for table in (RESULT, DESCRIPTION, FAILURE)
-        )
-    return labels + descriptions, failures
+        return sum(scope.count(connection, table) for table in (RESULT, DESCRIPTION)), scope.count(connection, FAILURE)
 
 
-def count_labels(engine: Engine, *, dataset: str, spec_id: str) -> dict[str, int]:
+def count_labels(engine: Engine, scope: Scope) -> dict[str, int]:
     """Count the jobs with each label of a dataset under a spec, the most frequent label first."""
-    query = select(RESULT.c.label, func.count()).where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+    query = select(RESULT.c.label, func.count()).where(scope.matches(RESULT))
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query.group_by(RESULT.c.label).order_by(func.count().desc(), RESULT.c.label))
         return dict(rows.tuples().all())
@@ -149,9 +143,9 @@ def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, in
         return dict(rows.tuples().all())
 
 
-def _read(engine: Engine, table: Table, dataset: str, spec_id: str, limit: int | None) -> pl.DataFrame:
+def _read(engine: Engine, table: Table, scope: Scope, limit: int | None) -> pl.DataFrame:
     schema = _schema(table)
-    query = _select(table, schema, dataset, spec_id).order_by(table.c.job_id).limit(limit)
+    query = _select(table, schema, scope).order_by(table.c.job_id).limit(limit)
     return pl.concat([pl.DataFrame(schema=schema), *_parts(engine, query, schema)])
 
 
@@ -159,11 +153,11 @@ def _schema(*tables: Table) -> dict[str, pl.DataType]:
     return {column.name: _DTYPES[type(column.type)] for table in tables for column in table.c}
 
 
-def _select(table: Table, schema: Iterable[str], dataset: str, spec_id: str) -> Select[Any]:
+def _select(table: Table, schema: Iterable[str], scope: Scope) -> Select[Any]:
     """Select the columns of a schema, with null for those that the table lacks."""
     columns = (_read_as(table.c[name]) if name in table.c else null() for name in schema)
     named = (column.label(name) for column, name in zip(columns, schema, strict=True))
-    return select(*named).where(table.c.dataset == dataset, table.c.spec_id == spec_id)
+    return select(*named).where(scope.matches(table))
 
 
 def _read_as(column: Column[Any]) -> ColumnElement[Any]:

@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 
 from infra.database.connect import database_errors
 from reelabel.errors import ReelabelError
+from tasks.database.scope import Scope
 from tasks.database.tables import RUN
 from tasks.manifest.table import open_audited
 from tasks.results.audit import audit_jobs
@@ -85,11 +86,11 @@ def _later_runs(engine: Engine, work: Work) -> list[Row[Any]]:
 
 
 def _is_reconciled(work: Work, backfill: Row[Any], engine: Engine, objects: ObjectStore) -> bool:
-    key = {"dataset": work.dataset, "spec_id": backfill.spec_id}
-    if sum(count_outcomes(engine, **key)) < backfill.jobs:  # else the manifest needs no reading
+    scope = Scope(dataset=work.dataset, spec_id=backfill.spec_id)
+    if sum(count_outcomes(engine, scope)) < backfill.jobs:  # else the manifest needs no reading
         return False
     try:
         with open_audited(work.manifest_uri, objects, keep_going=backfill.rejected > 0) as read:
-            return audit_jobs(engine, **key, jobs=read()).is_reconciled
+            return audit_jobs(engine, scope, jobs=read()).is_reconciled
     except ReelabelError:
         return False

@@ -14,6 +14,7 @@ from infra.database.connect import database_errors
 from infra.process_identity import has_ended, own_process, vacated_id
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.spec import EVERY
+from tasks.database.scope import Scope
 from tasks.database.tables import RUN, RUN_SPEC, SPEC
 from tasks.domain import DescribeSpec, RunSpec, Spec
 from tasks.plans.lease import expire_all, holder_name
@@ -197,9 +198,7 @@ def newest_run(engine: Engine, *, manifest_uri: str | None, dataset: str | None)
 
 def is_partial_run(engine: Engine, run: RowMapping) -> bool:
     """Check whether a run covers only some jobs of its manifest: a backfill under a spec that no other run used."""
-    query = select(RUN.c.run_id).where(
-        RUN.c.kind != "backfill", RUN.c.dataset == run["dataset"], RUN.c.spec_id == run["spec_id"]
-    )
+    query = select(RUN.c.run_id).where(RUN.c.kind != "backfill", Scope.of(run).matches(RUN))
     with database_errors(), engine.connect() as connection:
         return run["kind"] == "backfill" and connection.execute(query.limit(1)).first() is None
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     from sqlalchemy import ColumnElement, Connection, Engine, Select, Table
 
+    from tasks.database.scope import Scope
     from tasks.domain import Job
 
 
@@ -132,9 +133,8 @@ def describe_remade(videos: int) -> str:
 
 def summarize_results(
     engine: Engine,
+    scope: Scope,
     *,
-    dataset: str,
-    spec_id: str,
     jobs: Sequence[Job] | Iterable[pl.DataFrame],
     run_id: UUID | None = None,
     only_run: bool = False,
@@ -147,11 +147,11 @@ def summarize_results(
         DatabaseUnavailableError: Postgres is unavailable.
     """
     with temp_job_table(engine, jobs) as connection:
-        rows = and_(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+        rows = scope.matches(RESULT)
         if only_run:
             rows &= RESULT.c.run_id == run_id
         cut_short, job_id = _cut_short(connection, rows)
-        failures = _failures(connection, dataset, spec_id, run_id)
+        failures = _failures(connection, scope, run_id)
         return Summary(
             tasks=_scores(connection, rows),
             failures=tuple(group for group in failures if not (only_run and group.since)),
@@ -182,9 +182,8 @@ def _is_current(table: Table) -> ColumnElement[bool]:
     return and_(table.c.job_id == ASKED.c.job_id, table.c.job_digest == ASKED.c.job_digest)
 
 
-def _failures(connection: Connection, dataset: str, spec_id: str, run_id: UUID | None) -> tuple[FailureGroup, ...]:
-    key = {"dataset": dataset, "spec_id": spec_id, "run_id": run_id}
-    rows = connection.execute(text(read_query("failures_by_code")), key)
+def _failures(connection: Connection, scope: Scope, run_id: UUID | None) -> tuple[FailureGroup, ...]:
+    rows = connection.execute(text(read_query("failures_by_code")), {**scope.key, "run_id": run_id})
     return tuple(FailureGroup(**row) for row in rows.mappings())
 
 

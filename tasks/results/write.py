@@ -11,13 +11,14 @@ from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, insert, literal, select, text, tuple_
+from sqlalchemy import delete, func, insert, literal, select, text
 
 from infra.database.connect import database_errors
 from infra.errors import ChunksOutdatedError
 from reelabel.errors import TransientError, VideoChangedError
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
+from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows, storable
 from tasks.domain import MAX_JOBS, Answer
@@ -55,12 +56,10 @@ _MAX_LOCKS = 2 * MAX_JOBS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunKey:
+class RunKey(Scope):
     """The values that all rows of a run share."""
 
     run_id: UUID
-    dataset: str
-    spec_id: str
     model: str
     versions: dict[str, str]
     host: str
@@ -178,7 +177,7 @@ def _require_unchanged(connection: Connection, run: RunKey, merged_with: Mapping
     Raises:
         ChunksOutdatedError: They are not.
     """
-    if merged_with and read_fences(connection, merged_with, dataset=run.dataset, spec_id=run.spec_id) != merged_with:
+    if merged_with and read_fences(connection, run, merged_with) != merged_with:
         raise ChunksOutdatedError("Another run wrote chunks of a job while this one merged them; merge them again.")
 
 
@@ -201,7 +200,7 @@ class _CurrentRows:
     def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
         """Lock jobs until the transaction ends, and read their rows."""
         # Without the lock, two writers could give a job a label and a failure at once.
-        key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_literal(map(_quoted, job_ids))}
+        key = {**run.key, "job_ids": array_literal(map(_quoted, job_ids))}
         connection.execute(_LOCK, key)
         rows = sorted(connection.execute(_CURRENT_ROWS, key).all(), key=attrgetter("fence"))
         return cls(
@@ -252,8 +251,7 @@ def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) 
 
 
 def _of(table: Table, run: RunKey, job_ids: set[str]) -> ColumnElement[bool]:
-    key = tuple_(table.c.dataset, table.c.spec_id) == (run.dataset, run.spec_id)
-    return key & (table.c.job_id == func.any(list(job_ids)))
+    return run.matches(table) & (table.c.job_id == func.any(list(job_ids)))
 
 
 @lru_cache

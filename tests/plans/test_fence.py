@@ -9,7 +9,7 @@ from tasks.plans.lease import Work, claim
 from tasks.plans.plan import plan_state
 from tasks.results.read import read_failures, read_results
 from tasks.results.write import ShardWriter
-from tests.results.rows import SPEC, failure, job, result
+from tests.results.rows import SCOPE, failure, job, result
 
 
 @pytest.fixture
@@ -22,8 +22,7 @@ def take(db):
 
 
 def rows_of(db):
-    key = {"dataset": "d", "spec_id": SPEC.spec_id}
-    labels, failures = read_results(db, **key), read_failures(db, **key)
+    labels, failures = read_results(db, SCOPE), read_failures(db, SCOPE)
     return labels.select("job_id", "label", "fence").rows(), failures.select("job_id", "code", "fence").rows()
 
 
@@ -35,7 +34,7 @@ def test_rows_store_the_lease_as_their_fence_and_the_shard_is_done(db, run, make
         ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))], lease=lease)
 
     assert rows_of(db) == ([("a", "no", lease.token)], [("b", "no_frames", lease.token)])
-    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [1]
+    assert read_failures(db, SCOPE)["attempts"].to_list() == [1]
     assert plan_state(db, plan.plan_id).done == 1
 
 

@@ -6,19 +6,17 @@ from sqlalchemy import text
 
 from infra.errors import PlanLostError
 from tasks.plans.plan import close_plan, find_shared_plan, open_plans, plan_state, planning_lock
-from tests.results.rows import SPEC
-
-ASKED = {"dataset": "d", "spec_id": SPEC.spec_id, "manifest_fingerprint": "f"}
+from tests.results.rows import SCOPE
 
 
 def test_runs_with_the_same_manifest_and_spec_find_a_plan_until_it_is_closed(db, make_plan):
     make_plan()
     plan = make_plan(shared=True)
 
-    assert find_shared_plan(db, **ASKED) == plan
-    assert find_shared_plan(db, **ASKED | {"manifest_fingerprint": "other"}) is None
+    assert find_shared_plan(db, SCOPE, manifest_fingerprint="f") == plan
+    assert find_shared_plan(db, SCOPE, manifest_fingerprint="other") is None
     close_plan(db, plan.plan_id, state="done")
-    assert find_shared_plan(db, **ASKED) is None
+    assert find_shared_plan(db, SCOPE, manifest_fingerprint="f") is None
 
 
 def test_a_second_shared_plan_for_the_same_jobs_is_refused(db, make_plan):
@@ -34,21 +32,21 @@ def test_a_second_shared_plan_for_the_same_jobs_is_refused(db, make_plan):
 def test_a_plan_is_valid_if_the_session_that_held_the_lock_was_lost(db, make_plan):
     here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"  # other tests hold locks, too
     lost = f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND {here}"
-    with planning_lock(db, dataset="d", spec_id=SPEC.spec_id):
+    with planning_lock(db, SCOPE):
         plan = make_plan()
         with db.begin() as connection:
             assert connection.execute(text(lost)).scalar_one()
 
     assert open_plans(db) == [plan]
-    with planning_lock(db, dataset="d", spec_id=SPEC.spec_id):
-        assert find_shared_plan(db, **ASKED) is None
+    with planning_lock(db, SCOPE):
+        assert find_shared_plan(db, SCOPE, manifest_fingerprint="f") is None
 
 
 def test_only_one_planner_holds_the_lock(db):
     inside, most = [], []
 
     def plan(_):
-        with planning_lock(db, dataset="d", spec_id="s"):
+        with planning_lock(db, SCOPE):
             inside.append(threading.get_ident())
             most.append(len(inside))
             inside.clear()

@@ -12,9 +12,8 @@ from tasks.plans.lease import Work, claim
 from tasks.plans.plan import plan_state
 from tasks.results.read import count_outcomes, read_failures, read_results
 from tasks.results.write import ShardWriter, _CurrentRows
-from tests.results.rows import SPEC, failure, job, result
+from tests.results.rows import SCOPE, SPEC, failure, job, result
 
-_KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
 _TRANSACTIONS = text("SELECT count(DISTINCT xmin::text) FROM reelabel.result")
 _WAITING = text(
     "SELECT count(*) FROM pg_locks JOIN pg_database ON database = pg_database.oid "
@@ -44,7 +43,7 @@ def write_at_once(db, run):
 
 
 def labels(db):
-    return read_results(db, **_KEY).sort("job_id")["job_id"].to_list()
+    return read_results(db, SCOPE).sort("job_id")["job_id"].to_list()
 
 
 def test_shards_that_finish_during_a_transaction_share_the_next_one(db, write_at_once):
@@ -53,7 +52,7 @@ def test_shards_that_finish_during_a_transaction_share_the_next_one(db, write_at
     assert write_at_once(*shards) == [None] * 4
 
     assert labels(db) == ["a", "b", "c", "first"]
-    assert len(read_failures(db, **_KEY)) == 3
+    assert len(read_failures(db, SCOPE)) == 3
     with db.connect() as connection:
         assert connection.execute(_TRANSACTIONS).scalar_one() == 2
 
@@ -75,7 +74,7 @@ def test_each_shard_is_written_under_its_own_lease(db, write_at_once, make_plan)
 
     assert write_at_once(*shards) == [None] * 3
 
-    fences = read_results(db, **_KEY).sort("job_id").select("job_id", "fence").rows()
+    fences = read_results(db, SCOPE).sort("job_id").select("job_id", "fence").rows()
     assert fences == [("0", leases[0].token), ("1", leases[1].token), ("first", 0)]
     assert plan_state(db, plan.plan_id).done == 2
 
@@ -118,4 +117,4 @@ def test_writers_of_a_whole_shard_and_of_one_of_its_jobs_wait_for_each_other(db,
             assert not other.done()
         other.result()
 
-    assert count_outcomes(db, **_KEY) == (0, then)
+    assert count_outcomes(db, SCOPE) == (0, then)

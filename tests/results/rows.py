@@ -5,10 +5,12 @@ from dataclasses import replace
 import polars as pl
 
 from reelabel.frames.provenance import FrameProvenance
+from tasks.database.scope import Scope
 from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec, Stage
 from tasks.manifest.schema import ROW
 
 SPEC = RunSpec(model=ModelIdentity(name="tiny"))
+SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
 _FACTS = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
 FACTS = _FACTS | {"jobs_total": 3, "jobs_skipped": 0}
 

@@ -11,9 +11,7 @@ from tasks.evaluation.calibration import calibrate
 from tasks.results.evaluation.calibrations import known_answers, read_calibration, save_calibration
 from tasks.results.read import read_results
 from tasks.results.write import ShardWriter
-from tests.results.rows import SPEC, job, result
-
-KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
+from tests.results.rows import SCOPE, SPEC, job, result
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ def test_known_answers_come_from_the_manifest_and_labels_from_the_rows(db, jobs)
     corrected = [replace(jobs[0], answer="no"), *jobs[1:]]
     unknown, asked_otherwise = replace(jobs[1], answer=None), replace(jobs[2], prompt="another?")
 
-    known = known_answers(db, **KEY, jobs=[corrected[0], unknown, asked_otherwise, *jobs[3:], job("new")])
+    known = known_answers(db, SCOPE, jobs=[corrected[0], unknown, asked_otherwise, *jobs[3:], job("new")])
 
     assert len(known.truths) == 98
     assert known.truths[0] == 1
@@ -39,7 +37,7 @@ def test_too_few_known_answers_are_refused_with_their_numbers(db, jobs):
     with pytest.raises(
         ManifestError, match="of 11 jobs in the manifest, 10 have a known answer, and 9 of these have a label"
     ):
-        known_answers(db, **KEY, jobs=[*jobs[:9], job("new", answer="no"), job("unknown")])
+        known_answers(db, SCOPE, jobs=[*jobs[:9], job("new", answer="no"), job("unknown")])
 
 
 def test_answers_about_a_single_video_are_refused(db, run):
@@ -47,7 +45,7 @@ def test_answers_about_a_single_video_are_refused(db, run):
     ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
 
     with pytest.raises(ManifestError, match="on 1 video"):
-        known_answers(db, **KEY, jobs=jobs)
+        known_answers(db, SCOPE, jobs=jobs)
 
 
 def test_answers_about_videos_that_one_job_links_are_refused(db, run):
@@ -57,16 +55,16 @@ def test_answers_about_videos_that_one_job_links_are_refused(db, run):
     ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
 
     with pytest.raises(ManifestError, match="on 1 video"):
-        known_answers(db, **KEY, jobs=jobs)
+        known_answers(db, SCOPE, jobs=jobs)
 
 
 def test_a_spec_has_one_temperature_and_raw_probabilities_are_unchanged(db, run, jobs):
-    before = read_results(db, **KEY)
-    calibration = calibrate(known_answers(db, **KEY, jobs=jobs))
+    before = read_results(db, SCOPE)
+    calibration = calibrate(known_answers(db, SCOPE, jobs=jobs))
     assert read_calibration(db, SPEC.spec_id) is None
 
     for turn in (replace(calibration, temperature=9.0), calibration):
-        save_calibration(db, turn, **KEY, run_id=run.run_id, manifest_uri="m.parquet")
+        save_calibration(db, turn, SCOPE, run_id=run.run_id, manifest_uri="m.parquet")
 
     row = read_calibration(db, SPEC.spec_id)
     assert (row["dataset"], row["manifest_uri"], row["jobs"], row["bins"]) == ("d", "m.parquet", 100, 15)
@@ -74,4 +72,4 @@ def test_a_spec_has_one_temperature_and_raw_probabilities_are_unchanged(db, run,
     assert (row["run_id"], row["wrong"]) == (run.run_id, 34)
     assert row["temperature_low"] < row["temperature"] < row["temperature_high"]
     assert (row["ece_before"], row["ece_after"]) == (calibration.ece_before, calibration.ece_after)
-    assert read_results(db, **KEY).equals(before)
+    assert read_results(db, SCOPE).equals(before)

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from pydantic import ValidationError
@@ -6,11 +7,11 @@ from sqlalchemy import inspect
 
 from infra.database.connect import Login, connected
 from reelabel.errors import ConfigurationError
-from tasks.results.choose import Scope, choose_jobs
+from tasks.results.choose import choose_jobs
 from tasks.results.selection import Selection
 from tasks.results.write import ShardWriter
 from tests.job_table import job_table
-from tests.results.rows import SPEC, failure, ids_of, job, result
+from tests.results.rows import SCOPE, failure, ids_of, job, result
 
 JOBS = [
     job("sure", task="colour"),
@@ -38,12 +39,10 @@ def choose(db, reader, run):
     ]
     failures = [failure(JOBS[2], code="video_missing"), failure(JOBS[3])]
     ShardWriter(db, run).write(results=labels, failures=failures)
-    scope = Scope(dataset="d", spec_id=SPEC.spec_id)
 
-    def chosen(named=(), scope=scope, timeout_s=20, **words):
-        return choose_jobs(
-            reader, Selection(**words), scope=scope, jobs=job_table(JOBS), named=named, timeout_s=timeout_s
-        )
+    def chosen(named=(), run_id=None, timeout_s=20, **words):
+        asked = {"named": named, "run_id": run_id, "timeout_s": timeout_s}
+        return choose_jobs(reader, SCOPE, Selection(**words), jobs=job_table(JOBS), **asked)
 
     return chosen
 
@@ -84,12 +83,11 @@ def test_sql_may_use_any_column_of_job_state(choose, db):
 
 
 def test_only_rows_of_the_given_run_are_selected(choose, run):
-    by_run = Scope(dataset="d", spec_id=SPEC.spec_id, run_id=run.run_id)
-    by_another = Scope(dataset="d", spec_id=SPEC.spec_id, run_id="00000000-0000-0000-0000-000000000000")
+    another = UUID(int=0)
 
-    assert ids_of(choose(scope=by_run, run="x").jobs) == ["sure", "unsure", "gone", "odd"]
-    assert ids_of(choose(scope=by_another, run="x").jobs) == []
-    assert ids_of(choose(scope=by_another, run="x", missing=True).jobs) == ["new", "changed"]
+    assert ids_of(choose(run_id=run.run_id, run="x").jobs) == ["sure", "unsure", "gone", "odd"]
+    assert ids_of(choose(run_id=another, run="x").jobs) == []
+    assert ids_of(choose(run_id=another, run="x", missing=True).jobs) == ["new", "changed"]
 
 
 def test_jobs_are_selected_by_the_time_of_their_row(choose):
@@ -142,7 +140,7 @@ def test_slow_sql_times_out(choose):
 def test_sql_is_refused_for_a_login_that_can_write(database, login):
     refused = pytest.raises(ConfigurationError, match="requires a read-only login, but this one can write")
     with connected(database, login) as db, refused:
-        choose_jobs(db, Selection(where="true"), scope=Scope(dataset="d", spec_id="s"), jobs=job_table(JOBS))
+        choose_jobs(db, SCOPE, Selection(where="true"), jobs=job_table(JOBS))
 
 
 def test_unknown_fields_of_a_selection_are_refused():

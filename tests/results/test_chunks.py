@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import delete, func, select
 
 from reelabel.sources.object_store import ObjectStore
+from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.manifest.table import open_jobs
@@ -19,7 +20,7 @@ from tests.results.rows import FACTS, failure, job, result
 from tests.results.rows import SPEC as UNCUT
 
 SPEC = UNCUT.model_copy(update={"chunk_s": 60.0, "chunk_rule": "majority"})
-KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
+SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_a_named_chunk_alone_is_replaced_and_the_row_follows_from_all(db, run):
     write(db, run, film("other"), dict.fromkeys(range(3), result(job("a"))))
     write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: failure(job("a"))})
     again = film(only_chunks=(1,))
-    earlier = read_earlier_chunks(db, [again], **KEY)["film"]
+    earlier = read_earlier_chunks(db, SCOPE, [again])["film"]
 
     write(db, run, again, {1: result(job("a"), (0.1, 0.9))}, earlier=earlier)
 
@@ -119,12 +120,12 @@ def test_outcomes_come_back_as_they_were_written_except_those_to_another_questio
     }
     write(db, run, film(), endings, rule="any:yes")
 
-    found = read_earlier_chunks(db, [film()], **KEY)["film"]
+    found = read_earlier_chunks(db, SCOPE, [film()])["film"]
 
     for number, ending in endings.items():
         assert found.outcomes[number].outcome == replace(ending, job=film().chunks[number])
     for other in (film(prompt="Another?"), cut_job(job("film", chunk_s=30), 180)):
-        unusable = read_earlier_chunks(db, [other], **KEY)["film"]
+        unusable = read_earlier_chunks(db, SCOPE, [other])["film"]
         assert unusable.outcomes.keys() <= set()
         assert unusable.fences == {0: 0, 1: 0, 2: 0}
 
@@ -138,7 +139,7 @@ def standing(db, tmp_path):
         pl.DataFrame([row | {"choices": ["yes", "no"]} for row in rows]).write_parquet(tmp_path / "m.parquet")
         with open_jobs(str(tmp_path / "m.parquet"), ObjectStore()) as table:
             look_up = lambda uris: [now] * len(uris)  # noqa: E731
-            return standing_chunks(db, table, named=named, fingerprints_of=look_up, **KEY)
+            return standing_chunks(db, SCOPE, table, named=named, fingerprints_of=look_up)
 
     return standing
 
@@ -173,12 +174,12 @@ def test_chunks_about_another_question_or_version_or_that_are_not_all_there_do_n
 def test_a_video_that_was_replaced_leaves_a_failure_and_no_chunks(db, run):
     write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
     again = film(length_s=120, only_chunks=(1,))
-    earlier = read_earlier_chunks(db, [again], **KEY)["film"]
+    earlier = read_earlier_chunks(db, SCOPE, [again])["film"]
 
     write(db, run, again, {1: result(job("a"), fingerprint="e2")}, earlier=earlier)
 
     assert (counts(db, FAILURE), counts(db, RESULT), rows(db, "chunk")) == ([(None, None)], [], [])
-    assert audit_jobs(db, jobs=[again.job], **KEY).is_reconciled
+    assert audit_jobs(db, SCOPE, jobs=[again.job]).is_reconciled
 
 
 def test_an_audit_of_a_job_that_lost_a_chunk_says_how_to_ask_again(db, run):
@@ -186,7 +187,7 @@ def test_an_audit_of_a_job_that_lost_a_chunk_says_how_to_ask_again(db, run):
     with db.begin() as connection:
         connection.execute(delete(CHUNK).where(CHUNK.c.chunk == 1))
 
-    found = str(audit_jobs(db, jobs=[film().job], **KEY))
+    found = str(audit_jobs(db, SCOPE, jobs=[film().job]))
 
     assert found.startswith("Not reconciled: 1 job = 1 label + 0 failures, from 2 chunks")
     assert found.endswith("such as film; ask about them again with `reelabel backfill --ids ... --force`.")

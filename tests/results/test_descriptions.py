@@ -11,6 +11,7 @@ from sqlalchemy import func, select, update
 
 from infra.database.connect import Login, connected
 from reelabel.errors import ConfigurationError
+from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE, PLAN, SHARD
 from tasks.description.chunks import cut_chunks
 from tasks.description.cost import DescriptionCost
@@ -23,7 +24,7 @@ from tasks.plans.lease import Work, claim
 from tasks.plans.plan import Plan, open_plan
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
-from tasks.results.choose import Scope, choose_jobs
+from tasks.results.choose import choose_jobs
 from tasks.results.descriptions import count_frames
 from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
 from tasks.results.read import count_outcomes, read_description_chunks, read_descriptions, read_outcomes
@@ -37,7 +38,7 @@ from tests.job_table import job_table
 from tests.results.rows import FACTS, failure, ids_of, job
 
 SPEC = DescribeSpec(model=ModelIdentity(name="siglip"), tags="t", captions="c", scene_threshold=10.0)
-KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
+SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
 TAGS = (ScoredText(text="park", score=0.5, probability=0.9), ScoredText(text="gym", score=0.25, probability=0.1))
 CAPTION = ScoredText(text="a dog runs", score=0.4)
 
@@ -91,7 +92,7 @@ def count(db, table):
 def test_a_video_has_a_row_with_its_tags_caption_scenes_and_cost_and_one_for_each_chunk(db, run):
     write(db, run, described(film("a", task="dogs")))
 
-    [row] = read_descriptions(db, **KEY).to_dicts()
+    [row] = read_descriptions(db, SCOPE).to_dicts()
     assert json.loads(row["tags"]) == [
         {"text": "park", "score": 0.5, "probability": 0.9},
         {"text": "gym", "score": 0.25, "probability": 0.1},
@@ -105,7 +106,7 @@ def test_a_video_has_a_row_with_its_tags_caption_scenes_and_cost_and_one_for_eac
     assert (row["scene_changes"], row["scene_method"], row["scene_note"]) == (1, "index and ema", "fixed\ufffd")
     assert (row["frames_decoded"], row["frames_embedded"], row["embed_ms"]) == (99, 32, 1.5)
     assert count_frames(db, run.run_id) == (99, 32)
-    chunks = pl.concat(read_description_chunks(db, **KEY)).select("chunk", "start_s", "end_s", "caption", "changes")
+    chunks = pl.concat(read_description_chunks(db, SCOPE)).select("chunk", "start_s", "end_s", "caption", "changes")
     assert chunks.rows() == [
         (0, 0.0, 10.0, "a dog runs", []),
         (1, 10.0, 20.0, "a dog runs", [12.5]),
@@ -117,14 +118,14 @@ def test_a_job_has_one_description_or_one_failure(db, run):
     write(db, run, described(film("a")), failures=[failure(film("b"))])
     write(db, run, described(film("a"), duration_s=24.0), described(film("b")))
 
-    assert count_outcomes(db, **KEY) == (2, 0)
-    assert read_descriptions(db, **KEY)["duration_s"].to_list() == [24.0, 25.0]
+    assert count_outcomes(db, SCOPE) == (2, 0)
+    assert read_descriptions(db, SCOPE)["duration_s"].to_list() == [24.0, 25.0]
     assert count(db, DESCRIPTION_CHUNK) == 6
 
     # A failure replaces a description of another version of the video only.
     write(db, run, failures=[replace(failure(film("a")), source_fingerprint="e1")])
     write(db, run, failures=[replace(failure(film("b")), source_fingerprint="e2")])
-    assert count_outcomes(db, **KEY) == (1, 1)
+    assert count_outcomes(db, SCOPE) == (1, 1)
     assert count(db, DESCRIPTION_CHUNK) == 3
 
 
@@ -158,7 +159,7 @@ def test_a_worker_that_was_thought_dead_does_not_replace_a_newer_description(db,
         connection.execute(update(SHARD).values(token=old.token, state="planned"))
     write(db, run, described(film("a"), duration_s=1.0), lease=old)
 
-    assert read_descriptions(db, **KEY)["duration_s"].to_list() == [2.0]
+    assert read_descriptions(db, SCOPE)["duration_s"].to_list() == [2.0]
     assert count(db, PLAN) == 1
 
 
@@ -166,7 +167,7 @@ def test_audits_tell_descriptions_failures_missing_and_stale_jobs(db, run):
     jobs = [film("a"), film("b"), film("c"), film("d")]
     write(db, run, described(jobs[0]), described(replace(jobs[3], video_uri="other.mp4")), failures=[failure(jobs[1])])
 
-    report = audit_jobs(db, **KEY, jobs=jobs)
+    report = audit_jobs(db, SCOPE, jobs=jobs)
 
     assert str(report) == (
         "Not reconciled: 4 jobs = 1 description + 1 failure, but 1 missing, 0 doubled, 1 stale, such as c, d; "
@@ -177,16 +178,16 @@ def test_audits_tell_descriptions_failures_missing_and_stale_jobs(db, run):
     row = select(*(DESCRIPTION.c[name] for name in copied), *(func.concat("x") for _ in texts))
     with db.begin() as connection:
         connection.execute(FAILURE.insert().from_select([*copied, *texts], row.where(DESCRIPTION.c.job_id == "a")))
-    assert audit_jobs(db, **KEY, jobs=jobs[:1]).doubled == 1
+    assert audit_jobs(db, SCOPE, jobs=jobs[:1]).doubled == 1
 
 
 def test_jobs_with_a_valid_description_are_not_pending(db, run):
     jobs = job_table([film("a"), film("b"), film("c")])
     write(db, run, described(film("a")), described(film("b"), fingerprint="e0"))
 
-    found = {"dataset": "d", "spec_id": SPEC.spec_id, "jobs": jobs, "fingerprints_of": lambda uris: ["e1"] * len(uris)}
-    assert ids_of(pending_jobs(db, **found)) == ["b", "c"]
-    assert ids_of(changed_jobs(db, **found)) == ["b"]
+    found = {"jobs": jobs, "fingerprints_of": lambda uris: ["e1"] * len(uris)}
+    assert ids_of(pending_jobs(db, SCOPE, **found)) == ["b", "c"]
+    assert ids_of(changed_jobs(db, SCOPE, **found)) == ["b"]
 
 
 def test_ids_of_another_manifest_are_noticed_by_their_descriptions(db, run):
@@ -201,9 +202,9 @@ def test_ids_of_another_manifest_are_noticed_by_their_descriptions(db, run):
 def test_task_names_are_corrected_without_describing_again(db, run):
     write(db, run, described(film("a", task="dogs")))
 
-    refresh_annotations(db, **KEY, jobs=job_table([film("a", task="cats")]))
+    refresh_annotations(db, SCOPE, jobs=job_table([film("a", task="cats")]))
 
-    assert read_descriptions(db, **KEY)["task"].to_list() == ["cats"]
+    assert read_descriptions(db, SCOPE)["task"].to_list() == ["cats"]
 
 
 @pytest.mark.parametrize(
@@ -218,19 +219,15 @@ def test_task_names_are_corrected_without_describing_again(db, run):
 def test_a_backfill_selects_by_what_is_known(db, database, run, words, expected):
     write(db, run, described(film("a")), failures=[failure(film("b"))])
     with connected(database, Login.READER) as reader:
-        found = choose_jobs(
-            reader,
-            Selection(**words),
-            scope=Scope(dataset="d", spec_id=SPEC.spec_id),
-            jobs=job_table([film("a"), film("b"), film("c")]),
-        )
+        jobs = job_table([film("a"), film("b"), film("c")])
+        found = choose_jobs(reader, SCOPE, Selection(**words), jobs=jobs)
     assert ids_of(found.jobs) == expected
 
 
 def test_outcomes_are_descriptions_and_failures_in_the_order_of_ids(db, run):
     write(db, run, described(film("b")), failures=[failure(film("a"))])
 
-    rows = pl.concat(read_outcomes(db, **KEY, describes=True)).select("job_id", "caption", "code").rows()
+    rows = pl.concat(read_outcomes(db, SCOPE, describes=True)).select("job_id", "caption", "code").rows()
 
     assert rows == [("a", None, "no_frames"), ("b", "a dog runs", None)]
 

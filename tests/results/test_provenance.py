@@ -11,7 +11,7 @@ from tasks.database.tables import RESULT
 from tasks.domain.outcome import merge_answers
 from tasks.results.read import read_results
 from tasks.results.write import ShardWriter
-from tests.results.rows import PROVENANCE, SPEC, job, result
+from tests.results.rows import PROVENANCE, SCOPE, job, result
 
 # All values differ, so that mixed-up columns are detected.
 VALUES = {each.attribute: each.type(number) for number, each in enumerate(columns_of(FrameProvenance), start=1)}
@@ -20,7 +20,7 @@ VALUES = {each.attribute: each.type(number) for number, each in enumerate(column
 def test_every_field_reaches_its_column(db, run):
     ShardWriter(db, run).write([result(job("a"), **VALUES)], [])
 
-    row = read_results(db, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+    row = read_results(db, SCOPE).row(0, named=True)
 
     assert {each.attribute: row[each.name] for each in columns_of(FrameProvenance)} == VALUES
     assert VALUES.keys() == asdict(PROVENANCE).keys()
@@ -61,5 +61,5 @@ def test_a_new_field_reaches_the_row_and_survives_an_escalation(db, run):
 def test_a_nul_byte_in_a_decoder_s_note_is_replaced(db, run):
     ShardWriter(db, run).write([result(job("a"), decode_note="no box \0\0 here")], [])
 
-    notes = read_results(db, dataset="d", spec_id=SPEC.spec_id)["decode_note"].to_list()
+    notes = read_results(db, SCOPE)["decode_note"].to_list()
     assert notes == ["no box \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} here"]

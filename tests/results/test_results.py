@@ -20,13 +20,13 @@ from tasks.results.read import read_failures, read_outcomes, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.write import ShardWriter
 from tests.job_table import job_table
-from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
+from tests.results.rows import FACTS, SCOPE, SPEC, failure, ids_of, job, result
 
 
 def test_a_label_is_written_with_everything_about_it(db, run):
     ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
-    row = read_results(db, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+    row = read_results(db, SCOPE).row(0, named=True)
     assert (row["label"], row["choice_index"], row["probabilities"], row["margin"]) == ("no", 1, [0.25, 0.75], 0.5)
     assert row["entropy_nats"] == pytest.approx(-0.25 * log(0.25) - 0.75 * log(0.75))
     assert (row["keyframes_in_file"], row["frames_used"], row["prompt_tokens"], row["cached_tokens"]) == (5, 4, 90, 64)
@@ -51,14 +51,14 @@ def test_earlier_rows_stay_if_a_run_is_restarted_under_another_spec(db, run):
     ShardWriter(db, replace(run, spec_id=other.spec_id)).write(results=[result(job("a"))], failures=[])
 
     for spec in (SPEC, other):
-        assert read_results(db, dataset="d", spec_id=spec.spec_id)["run_id"].to_list() == [str(run.run_id)]
+        assert read_results(db, replace(SCOPE, spec_id=spec.spec_id))["run_id"].to_list() == [str(run.run_id)]
 
 
 def test_the_effect_of_the_order_of_choices_is_stored_with_the_label(db, run):
     order = OrderBias(permutations=2, agreement=0.5, spread=0.25, same_position=True)
     ShardWriter(db, run).write(results=[result(job("a")), result(job("b"), order=order)], failures=[])
 
-    rows = read_results(db, dataset="d", spec_id=SPEC.spec_id)
+    rows = read_results(db, SCOPE)
 
     columns = rows.select("permutations", "order_agreement", "order_spread", "same_position")
     assert columns.rows() == [(1, None, None, None), (2, 0.5, 0.25, True)]
@@ -70,7 +70,7 @@ def test_times_are_utc_whatever_the_database_s_time_zone(db, run):
     db.dispose()
     ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
-    created = read_results(db, dataset="d", spec_id=SPEC.spec_id)["created_at"]
+    created = read_results(db, SCOPE)["created_at"]
 
     assert created.dtype == pl.Datetime("us", "UTC")
     with db.connect() as connection:
@@ -78,48 +78,47 @@ def test_times_are_utc_whatever_the_database_s_time_zone(db, run):
 
 
 def test_columns_have_the_same_types_with_rows_and_without(db, run):
-    empty = read_results(db, dataset="d", spec_id=SPEC.spec_id)
+    empty = read_results(db, SCOPE)
     ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
-    assert read_results(db, dataset="d", spec_id=SPEC.spec_id).schema == empty.schema
+    assert read_results(db, SCOPE).schema == empty.schema
 
 
 def test_labels_and_failures_are_read_together_in_parts(db, run, monkeypatch):
     monkeypatch.setattr(read, "_ROWS_PER_PART", 2)
     ended = [result(job(name)) for name in "ace"], [failure(job(name)) for name in "bd"]
     ShardWriter(db, run).write(results=ended[0], failures=ended[1])
-    key = {"dataset": "d", "spec_id": SPEC.spec_id}
 
-    first, *parts = read_outcomes(db, **key)
+    first, *parts = read_outcomes(db, SCOPE)
 
     assert first.is_empty()
     assert [part["job_id"].to_list() for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
     both = pl.concat([first, *parts])
-    apart = [read_results(db, **key), read_failures(db, **key)]
+    apart = [read_results(db, SCOPE), read_failures(db, SCOPE)]
     assert both.equals(pl.concat(apart, how="diagonal").sort("job_id"))
 
 
 def test_a_message_with_a_nul_byte_is_kept_readable(db, run):
     ShardWriter(db, run).write(results=[], failures=[failure(job("a"), message="moov\0 not found")])
 
-    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["message"].to_list() == ["moov\ufffd not found"]
+    assert read_failures(db, SCOPE)["message"].to_list() == ["moov\ufffd not found"]
 
 
 def test_writing_again_replaces_and_counts_attempts(db, run):
     for _ in range(3):
         ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
 
-    assert len(read_results(db, dataset="d", spec_id=SPEC.spec_id)) == 1
-    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [3]
+    assert len(read_results(db, SCOPE)) == 1
+    assert read_failures(db, SCOPE)["attempts"].to_list() == [3]
 
 
 def test_a_job_never_has_a_label_and_a_failure(db, run):
     ShardWriter(db, run).write(results=[], failures=[failure(job("a"))])
     ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
-    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    assert read_failures(db, SCOPE).is_empty()
 
     ShardWriter(db, run).write(results=[], failures=[failure(job("a", prompt="another?"))])
-    assert read_results(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    assert read_results(db, SCOPE).is_empty()
 
 
 @pytest.mark.parametrize("fingerprint", ["e1", None])
@@ -129,8 +128,8 @@ def test_a_failure_does_not_replace_a_valid_label(db, run, fingerprint):
     failed = replace(failure(job("a")), source_fingerprint=fingerprint)
     ShardWriter(db, run).write(results=[], failures=[failed])
 
-    assert read_results(db, dataset="d", spec_id=SPEC.spec_id)["label"].to_list() == ["no"]
-    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    assert read_results(db, SCOPE)["label"].to_list() == ["no"]
+    assert read_failures(db, SCOPE).is_empty()
 
 
 def test_a_failure_replaces_the_label_of_an_older_video(db, run):
@@ -139,7 +138,7 @@ def test_a_failure_replaces_the_label_of_an_older_video(db, run):
     failed = replace(failure(job("a")), source_fingerprint="e2")
     ShardWriter(db, run).write(results=[], failures=[failed])
 
-    assert read_results(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    assert read_results(db, SCOPE).is_empty()
 
 
 def test_a_job_never_has_a_label_and_a_failure_even_if_two_runs_race(db, run):
@@ -152,7 +151,7 @@ def test_a_job_never_has_a_label_and_a_failure_even_if_two_runs_race(db, run):
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write, range(12)))
 
-    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, SCOPE, jobs=jobs)
     assert report.is_reconciled
     assert report.doubled == 0
 
@@ -170,8 +169,7 @@ def test_only_unchanged_jobs_on_unchanged_videos_are_done(db, run):
 def pending_ids(db, jobs, fingerprints, *, dataset="d", **options):
     pending = pending_jobs(
         db,
-        dataset=dataset,
-        spec_id=SPEC.spec_id,
+        replace(SCOPE, dataset=dataset),
         jobs=job_table(jobs),
         fingerprints_of=lambda uris: [fingerprints[uri] for uri in uris],
         **options,
@@ -209,13 +207,8 @@ def test_a_job_on_several_videos_is_repeated_if_any_of_them_changes(db, run):
 
 
 def changed_of(db, jobs, fingerprints):
-    return changed_jobs(
-        db,
-        dataset="d",
-        spec_id=SPEC.spec_id,
-        jobs=job_table(jobs),
-        fingerprints_of=lambda uris: [fingerprints[uri] for uri in uris],
-    )
+    look_up = lambda uris: [fingerprints[uri] for uri in uris]  # noqa: E731
+    return changed_jobs(db, SCOPE, jobs=job_table(jobs), fingerprints_of=look_up)
 
 
 def test_ids_that_another_manifest_used_for_other_questions_are_counted(db, run):
@@ -231,11 +224,11 @@ def test_a_corrected_answer_updates_existing_rows(db, run):
     ShardWriter(db, run).write(results=[result(job("a", answer="yes"))], failures=[failure(job("b"))])
 
     now = [job("a", answer="no", task="t"), job("b", task="t")]
-    refresh_annotations(db, dataset="d", spec_id=SPEC.spec_id, jobs=job_table(now))
+    refresh_annotations(db, SCOPE, jobs=job_table(now))
 
-    row = read_results(db, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+    row = read_results(db, SCOPE).row(0, named=True)
     assert (row["answer"], row["task"], row["subtask"]) == ("no", "t", None)
-    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["task"].to_list() == ["t"]
+    assert read_failures(db, SCOPE)["task"].to_list() == ["t"]
 
 
 def test_another_dataset_or_spec_has_results_of_its_own(db, run):
@@ -249,7 +242,7 @@ def test_the_audit_names_what_is_missing_and_stale(db, run):
     ended = [result(jobs[0]), result(job("b", prompt="old?")), result(job("z"))]
     ShardWriter(db, run).write(results=ended, failures=[])
 
-    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, SCOPE, jobs=jobs)
 
     assert not report.is_reconciled
     assert (report.labels, report.missing, report.stale, report.orphaned) == (1, 1, 1, 1)
@@ -262,7 +255,7 @@ def test_the_audit_names_a_job_with_a_label_and_a_failure(db, run):
     with db.begin() as connection:
         connection.execute(text("UPDATE reelabel.failure SET job_id = 'a'"))
 
-    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=[job("a")])
+    report = audit_jobs(db, SCOPE, jobs=[job("a")])
 
     assert (report.doubled, report.labels, report.failures, report.is_reconciled) == (1, 0, 0, False)
 
@@ -271,7 +264,7 @@ def test_the_audit_reports_ids_that_occur_in_several_rows(db, run):
     jobs = [job("a"), job("b"), job("b")]
     ShardWriter(db, run).write(results=[result(job("a")), result(job("b"))], failures=[])
 
-    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, SCOPE, jobs=jobs)
 
     assert (report.repeated, report.labels, report.is_reconciled) == (1, 3, False)
     assert report.examples == ("b",)
@@ -281,7 +274,7 @@ def test_ids_with_commas_quotes_and_newlines_are_preserved(db, run, tmp_path):
     jobs = [job(name, task="") for name in ("a,b", 'a"b', "a\nb", "\\.", "\\N", "NULL", " a", "\u2028")]
     ShardWriter(db, run).write(results=[result(one) for one in jobs[1:]], failures=[])
 
-    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs, listing=tmp_path / "list.parquet")
+    report = audit_jobs(db, SCOPE, jobs=jobs, listing=tmp_path / "list.parquet")
 
     assert (report.labels, report.missing, report.orphaned) == (7, 1, 0)
     assert pl.read_parquet(tmp_path / "list.parquet").rows() == [("missing", "a,b", None)]
@@ -294,7 +287,7 @@ def test_the_audit_lists_ids_by_how_they_ended(db, run, tmp_path, ending):
     ShardWriter(db, run).write(results=ended, failures=[failure(jobs[2])])
     path = tmp_path / f"list.{ending}"
 
-    audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=[jobs_to_rows(jobs)], listing=path)
+    audit_jobs(db, SCOPE, jobs=[jobs_to_rows(jobs)], listing=path)
 
     if ending == "txt":
         assert path.read_text().split() == ["b", "c", "d"]
@@ -314,7 +307,7 @@ def test_failures_reconcile_and_are_counted_by_code(db, run):
     failures = [failure(jobs[1]), failure(jobs[2], code="video_missing")]
     ShardWriter(db, run).write(results=[result(jobs[0])], failures=failures)
 
-    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, SCOPE, jobs=jobs)
 
     assert report.is_reconciled
     assert (report.labels, report.failures, report.codes) == (1, 2, {"no_frames": 1, "video_missing": 1})

@@ -13,7 +13,7 @@ from tasks.results.read import read_failures, read_results
 from tasks.results.retention import remove_old_rows, remove_superseded_rows
 from tasks.results.runs import LOST_AFTER, close_run, open_run, update_run
 from tasks.results.write import ShardWriter
-from tests.results.rows import FACTS, SPEC, failure, job, result
+from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
 
 
 @pytest.fixture
@@ -28,7 +28,9 @@ def old_and_new(db, run):
 
 
 def left(db, spec=SPEC):
-    both = [read(db, dataset="d", spec_id=spec.spec_id)["job_id"].to_list() for read in (read_results, read_failures)]
+    both = [
+        read(db, replace(SCOPE, spec_id=spec.spec_id))["job_id"].to_list() for read in (read_results, read_failures)
+    ]
     return [*both[0], *both[1]]
 
 
@@ -76,7 +78,7 @@ def test_rows_of_superseded_specs_are_removed_and_other_datasets_kept(db, run):
 
     assert left(db) == []
     assert left(db, newer) == ["a"]
-    assert len(read_results(db, dataset="other", spec_id=SPEC.spec_id)) == 1
+    assert len(read_results(db, replace(SCOPE, dataset="other"))) == 1
 
 
 def test_chunks_stay_as_long_as_the_row_of_their_job_and_go_with_it(db, run):

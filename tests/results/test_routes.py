@@ -14,7 +14,7 @@ from tasks.results.evaluation.routes import escalation_margin, paired_answers, s
 from tasks.results.read import read_results
 from tasks.results.runs import open_run
 from tasks.results.write import ShardWriter
-from tests.results.rows import SPEC, job, result
+from tests.results.rows import SCOPE, SPEC, job, result
 
 DENSE = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform"))
 ESCALATED = RunSpec(model=SPEC.model, sampling=Sampling(escalate_below="fitted"))
@@ -96,7 +96,7 @@ def test_an_escalated_row_stores_both_answers_and_the_margin(db, run):
     )
     ShardWriter(db, run).write(results=[twice, result(job("b"))], failures=[])
 
-    rows = read_results(db, dataset="d", spec_id=SPEC.spec_id).sort("job_id").rows(named=True)
+    rows = read_results(db, SCOPE).sort("job_id").rows(named=True)
 
     names = ("sampler", "routed_by", "first_label", "first_margin", "escalate_below")
     assert [rows[0][name] for name in names] == ["uniform", "margin", "yes", 0.25, 0.5]

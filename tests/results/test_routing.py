@@ -40,7 +40,7 @@ def routed(db, run):
         label("h", "v5", frames=4),
     ]
     ShardWriter(db, key).write(results=rows, failures=[])
-    return read_routing(db, run_id=key.run_id, dataset="d", spec_id=ROUTED.spec_id)
+    return read_routing(db, key, run_id=key.run_id)
 
 
 def test_labels_and_frames_are_counted_by_reason(routed):
@@ -65,7 +65,7 @@ def test_labels_and_frames_are_counted_by_reason(routed):
 def test_a_run_that_has_only_one_route_says_nothing(db, run):
     ShardWriter(db, run).write(results=[label("a", "v1", frames=4)], failures=[])
 
-    assert read_routing(db, run_id=run.run_id, dataset="d", spec_id=SPEC.spec_id) is None
+    assert read_routing(db, run, run_id=run.run_id) is None
 
 
 def test_a_run_that_routed_nothing_knows_no_dense_cost(db, run):
@@ -73,7 +73,7 @@ def test_a_run_that_routed_nothing_knows_no_dense_cost(db, run):
     open_run(db, run_id=key.run_id, spec=ROUTED, facts=FACTS)
     ShardWriter(db, key).write(results=[label("a", "v1", frames=4)], failures=[])
 
-    found = read_routing(db, run_id=key.run_id, dataset="d", spec_id=ROUTED.spec_id)
+    found = read_routing(db, key, run_id=key.run_id)
 
     assert (found.dense_frames, found.cost) == (None, "4")
 

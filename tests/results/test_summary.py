@@ -12,7 +12,7 @@ from tasks.domain import OrderBias
 from tasks.results.runs import open_run
 from tasks.results.summary import OrderScore, Summary, TaskScore, read_order, summarize_results
 from tasks.results.write import ShardWriter
-from tests.results.rows import FACTS, SPEC, failure, job, result
+from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
 
 
 def test_accuracy_counts_known_answers_by_task(db, run):
@@ -24,7 +24,7 @@ def test_accuracy_counts_known_answers_by_task(db, run):
     ]
     ShardWriter(db, run).write(results=[result(one) for one in (*jobs, job("foreign", answer="no"))], failures=[])
 
-    summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    summary = summarize_results(db, SCOPE, jobs=jobs)
 
     colour, rest = summary.tasks
     assert (colour.task, colour.labels, colour.known, colour.correct, colour.accuracy) == ("colour", 3, 2, 1, 0.5)
@@ -41,7 +41,7 @@ def test_failures_are_counted_by_code_with_an_example(db, run):
     ShardWriter(db, run).write(results=[], failures=failures)
 
     jobs = [one.job for one in failures]
-    frequent, rare = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).failures
+    frequent, rare = summarize_results(db, SCOPE, jobs=jobs).failures
 
     assert (frequent.code, frequent.count, frequent.job_id, frequent.message) == ("no_frames", 2, "a", "No frame in a.")
     assert (rare.code, rare.count) == ("video_missing", 1)
@@ -53,10 +53,10 @@ def test_failures_of_the_run_are_told_apart_from_earlier_ones(db, run):
     later = replace(run, run_id=uuid4())
     open_run(db, run_id=later.run_id, spec=SPEC, facts=FACTS | {"kind": "backfill"})
     ShardWriter(db, later).write(results=[], failures=[failure(jobs[1])])
-    key = {"dataset": "d", "spec_id": SPEC.spec_id, "jobs": jobs, "run_id": later.run_id}
+    asked = {"jobs": jobs, "run_id": later.run_id}
 
-    own, earlier = summarize_results(db, **key).failures
-    alone = summarize_results(db, **key, only_run=True)
+    own, earlier = summarize_results(db, SCOPE, **asked).failures
+    alone = summarize_results(db, SCOPE, **asked, only_run=True)
 
     assert (own.job_id, own.count, own.since) == ("b", 1, None)
     assert (earlier.job_id, earlier.count) == ("a", 1)
@@ -88,13 +88,13 @@ def test_rows_for_an_earlier_question_are_not_counted(db, run):
     ShardWriter(db, run).write(results=earlier, failures=[failure(job("b"))])
     now = [job(name, prompt="And now?", answer="no") for name in "ab"]
 
-    summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=now)
+    summary = summarize_results(db, SCOPE, jobs=now)
 
     assert (summary.overall.labels, summary.failures, summary.order) == (0, (), None)
 
 
 def test_a_dataset_without_rows_has_no_scores(db):
-    summary = summarize_results(db, dataset="none", spec_id=SPEC.spec_id, jobs=[])
+    summary = summarize_results(db, replace(SCOPE, dataset="none"), jobs=[])
 
     assert (summary.tasks, summary.failures, summary.overall.accuracy) == ((), (), None)
 
@@ -113,18 +113,18 @@ def test_jobs_are_counted_by_what_decided_them(db, run):
     ShardWriter(db, run).write(results=labelled, failures=[])
     jobs = [one.job for one in labelled]
 
-    summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    summary = summarize_results(db, SCOPE, jobs=jobs)
 
     assert summary.order == OrderScore(jobs=3, content=1, position=1, spread=0.5)
     assert "of 3 jobs, content decided 33.3%, position 33.3%, neither alone 33.3%" in str(summary.order)
-    assert summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs[3:]).order is None
+    assert summarize_results(db, SCOPE, jobs=jobs[3:]).order is None
 
 
 def test_labels_on_files_that_are_cut_short_are_counted(db, run):
     whole, cut = result(job("a")), result(job("b"), decode_note="the file is cut short: 9 bytes")
     ShardWriter(db, run).write(results=[whole, cut], failures=[])
 
-    summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=[whole.job, cut.job])
+    summary = summarize_results(db, SCOPE, jobs=[whole.job, cut.job])
 
     assert (summary.cut_short, summary.cut_short_job_id) == (1, "b")
 

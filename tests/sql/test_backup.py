@@ -10,7 +10,7 @@ from tasks.database.schema import check_schema
 from tasks.results.audit import audit_jobs
 from tasks.results.write import ShardWriter
 from tests.results.conftest import run
-from tests.results.rows import SPEC, failure, job, result
+from tests.results.rows import SCOPE, failure, job, result
 
 __all__ = ["run"]
 
@@ -30,4 +30,4 @@ def test_a_backup_is_restored_with_every_row(database_url, db, run, tmp_path):
 
     with connected(DatabaseSettings(url=database_url)) as restored:
         check_schema(restored)
-        assert audit_jobs(restored, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).is_reconciled
+        assert audit_jobs(restored, SCOPE, jobs=jobs).is_reconciled

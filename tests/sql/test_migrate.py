@@ -10,7 +10,7 @@ from tasks.results.read import read_failures, read_results
 from tasks.results.runs import open_run
 from tasks.results.write import ShardWriter
 from tests.results.conftest import run
-from tests.results.rows import FACTS, SPEC, failure, job, result
+from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
 
 __all__ = ["run"]
 
@@ -58,8 +58,8 @@ def test_rows_survive_every_downgrade_and_upgrade(database_url, db, run):
                 assert rows.scalar_one() == 1, (revision, table)
     upgrade(database_url)
 
-    assert read_results(db, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["a"]
-    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["b"]
+    assert read_results(db, SCOPE)["job_id"].to_list() == ["a"]
+    assert read_failures(db, SCOPE)["job_id"].to_list() == ["b"]
 
 
 def test_the_first_migration_is_reverted_and_repeated_on_a_database_with_rows(database_url, db, run):
@@ -68,10 +68,10 @@ def test_the_first_migration_is_reverted_and_repeated_on_a_database_with_rows(da
     downgrade(database_url)
     upgrade(database_url)
 
-    assert read_results(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    assert read_results(db, SCOPE).is_empty()
     open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS)
     write_two_jobs(db, run)
-    assert read_results(db, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["a"]
+    assert read_results(db, SCOPE)["job_id"].to_list() == ["a"]
 
 
 def test_concurrent_upgrades_create_one_schema(database_url):

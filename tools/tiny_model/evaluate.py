@@ -18,7 +18,8 @@ from rich.table import Table
 from flows.cli.command_group import ReelabelGroup
 from flows.cli.console import OUT, print_line
 from flows.cli.set_up.demo import classify_clips
-from infra.database.connect import connect
+from infra.database.connect import connected
+from tasks.database.scope import Scope
 from tasks.demo.clips import ENCODINGS, MANIFEST_NAME, clip_jobs, draw_clip, write_clip, write_manifest
 from tasks.demo.shapes import OPPOSITES, QUESTIONS
 from tasks.results.read import read_results
@@ -148,12 +149,8 @@ def main(
 
 def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
     """Print the scores of the last run; return 1 if one misses its target."""
-    engine = connect(settings.database)
-    try:
-        run = find_run(engine, "last")
-        labels = read_results(engine, dataset=run["dataset"], spec_id=run["spec_id"])
-    finally:
-        engine.dispose()
+    with connected(settings.database) as engine:
+        labels = read_results(engine, Scope.of(find_run(engine, "last")))
     label_of = dict(labels.select("job_id", "label").iter_rows())
     scores = evaluate(jobs, lambda rows: [label_of.get(row["job_id"], "") for row in rows])
     OUT.print(accuracy_table(scores))

@@ -23,6 +23,7 @@ from infra.embedded import ServiceName
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
+from tasks.database.scope import Scope
 from tasks.evaluation.calibration import BINS, calibrate
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
@@ -47,12 +48,12 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
     uri = absolute_uri(manifest)
     with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
         row = find_run(engine, run) if run else require_only_spec(engine, uri)
-        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        scope = Scope.of(row)
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
-        calibration = calibrate(known_answers(engine, **key, jobs=jobs))
-        save_calibration(engine, calibration, **key, run_id=row["run_id"], manifest_uri=uri)
+        calibration = calibrate(known_answers(engine, scope, jobs=jobs))
+        save_calibration(engine, calibration, scope, run_id=row["run_id"], manifest_uri=uri)
     if as_json:
-        facts = {"run_id": str(row["run_id"])} | key | asdict(calibration) | {"bins": BINS}
+        facts = {"run_id": str(row["run_id"])} | scope.key | asdict(calibration) | {"bins": BINS}
         print(json.dumps(facts, indent=2))  # noqa: T201 - for programs
         return
     _print(row, calibration)

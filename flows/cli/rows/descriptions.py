@@ -11,6 +11,7 @@ from rich.table import Table
 from flows.cli.console import cell
 from flows.cli.rows.formats import print_rows
 from flows.cli.rows.tables import SHOWN_CHUNKS, SHOWN_ROWS, print_chunks, print_outcomes
+from tasks.database.scope import Scope
 from tasks.results.read import (
     count_outcomes,
     read_description_chunks,
@@ -27,20 +28,20 @@ _SHOWN_TAGS = 3
 
 def print_descriptions(engine: Engine, run: RowMapping, *, form: str, raw: bool, chunks: bool) -> None:
     """Print the current descriptions and failures of a run's dataset and spec, or the chunks of its videos."""
-    key = {"dataset": run["dataset"], "spec_id": run["spec_id"]}
+    scope = Scope.of(run)
     if form != "table":
-        rows = read_description_chunks(engine, **key) if chunks else read_outcomes(engine, **key, describes=True)
+        rows = read_description_chunks(engine, scope) if chunks else read_outcomes(engine, scope, describes=True)
         print_rows(rows, form=form, raw=raw)
     elif chunks:
-        _print_chunks(pl.concat(read_description_chunks(engine, **key, limit=SHOWN_CHUNKS + 1)))
+        _print_chunks(pl.concat(read_description_chunks(engine, scope, limit=SHOWN_CHUNKS + 1)))
     else:
-        _print_videos(engine, run, key)
+        _print_videos(engine, run, scope)
 
 
-def _print_videos(engine: Engine, run: RowMapping, key: dict[str, Any]) -> None:
-    described = read_descriptions(engine, **key, limit=SHOWN_ROWS)
-    failures = read_failures(engine, **key, limit=SHOWN_ROWS)
-    counts = count_outcomes(engine, **key)
+def _print_videos(engine: Engine, run: RowMapping, scope: Scope) -> None:
+    described = read_descriptions(engine, scope, limit=SHOWN_ROWS)
+    failures = read_failures(engine, scope, limit=SHOWN_ROWS)
+    counts = count_outcomes(engine, scope)
     table = Table()
     for name in ("job_id", "seconds", "tags", "caption", "scenes"):
         table.add_column(name, overflow="fold")

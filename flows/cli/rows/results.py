@@ -19,6 +19,7 @@ from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
+from tasks.database.scope import Scope
 from tasks.evaluation.temperature import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.table import open_audited
@@ -47,8 +48,8 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
     check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
-        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        if describes(engine, row["spec_id"]):
+        scope = Scope.of(row)
+        if describes(engine, scope.spec_id):
             if with_calibrated:
                 raise ConfigurationError("--calibrated is for labels; this run has described videos.")
             print_descriptions(engine, row, form=form, raw=raw, chunks=chunks)
@@ -58,27 +59,26 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
                 raise ConfigurationError(
                     "--calibrated and --chunks exclude each other: a spec is calibrated on the answers of jobs."
                 )
-            _print_chunks(engine, row, form=form, raw=raw)
+            _print_chunks(engine, scope, form=form, raw=raw)
             return
-        calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
+        calibrate = _calibrator(_temperature(engine, scope.spec_id)) if with_calibrated else _unchanged
         if form != "table":
-            print_rows(map(calibrate, read_outcomes(engine, **key)), form=form, raw=raw)
+            print_rows(map(calibrate, read_outcomes(engine, scope)), form=form, raw=raw)
             return
-        labels = calibrate(read_results(engine, **key, limit=SHOWN_ROWS))
-        failures = read_failures(engine, **key, limit=SHOWN_ROWS)
-        counts = count_outcomes(engine, **key)
+        labels = calibrate(read_results(engine, scope, limit=SHOWN_ROWS))
+        failures = read_failures(engine, scope, limit=SHOWN_ROWS)
+        counts = count_outcomes(engine, scope)
     print_outcomes(row, _table(labels), failures, noun="label", counts=counts)
 
 
-def _print_chunks(engine: Engine, run: RowMapping, *, form: str, raw: bool) -> None:
-    key = {"dataset": run["dataset"], "spec_id": run["spec_id"]}
+def _print_chunks(engine: Engine, scope: Scope, *, form: str, raw: bool) -> None:
     if form != "table":
-        print_rows(read_chunks(engine, **key), form=form, raw=raw)
+        print_rows(read_chunks(engine, scope), form=form, raw=raw)
         return
-    found = pl.concat(read_chunks(engine, **key, limit=SHOWN_CHUNKS + 1))
+    found = pl.concat(read_chunks(engine, scope, limit=SHOWN_CHUNKS + 1))
     if found.is_empty():
         raise ConfigurationError(
-            f"No job of {run['dataset']} was cut into chunks in this spec; see --chunk-s of classify."
+            f"No job of {scope.dataset} was cut into chunks in this spec; see --chunk-s of classify."
         )
     table = Table("chunk", "from", "to", "label", "margin")
     for row in found[:SHOWN_CHUNKS].iter_rows(named=True):
@@ -101,11 +101,11 @@ def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = Fal
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
-        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        asks = not describes(engine, row["spec_id"])
+        scope = Scope.of(row)
+        asks = not describes(engine, scope.spec_id)
         with open_audited(row["manifest_uri"], objects, keep_going=keep_going, questions=asks) as read:
             target = Path(listing) if listing else None
-            report = audit_jobs(engine, **key, jobs=read(), listing=target, raw=raw)
+            report = audit_jobs(engine, scope, jobs=read(), listing=target, raw=raw)
         is_whole = not is_partial_run(engine, row)
     asked = row["jobs_labelled"] + row["jobs_failed"]
     if not is_whole and report.labels + report.failures >= asked:

@@ -13,11 +13,11 @@ from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
+from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE
 from tasks.report.findings import group_failures
 from tasks.report.glance import summarize
 from tasks.report.manifest import jobs_of_rows
-from tasks.report.run_key import ReportKey
 from tasks.report.videos.strip import read_strip
 
 if TYPE_CHECKING:
@@ -131,25 +131,25 @@ def gather_videos(
     """
     if len(set(job_ids)) > MAX_VIDEOS:
         raise ConfigurationError(f"A report lists at most {MAX_VIDEOS:,} videos, but more were named; name fewer.")
-    key = ReportKey(dataset=run["dataset"], spec_id=run["spec_id"])
+    scope = Scope.of(run)
     with database_errors(), engine.connect() as connection:
-        rows = _rows(connection, key, job_ids)
+        rows = _rows(connection, scope, job_ids)
         if missing := sorted(set(job_ids) - rows.keys()):
             raise ConfigurationError(
-                f"{pluralize(len(missing), 'job')} without a description in dataset {key.dataset}, such as "
+                f"{pluralize(len(missing), 'job')} without a description in dataset {scope.dataset}, such as "
                 f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
             )
-        parts = _parts(connection, key, rows)
+        parts = _parts(connection, scope, rows)
         described, duration_s = connection.execute(
-            select(func.count(), func.coalesce(func.sum(DESCRIPTION.c.duration_s), 0)).where(key.matches(DESCRIPTION))
+            select(func.count(), func.coalesce(func.sum(DESCRIPTION.c.duration_s), 0)).where(scope.matches(DESCRIPTION))
         ).one()
         report = VideosReport(
             glance=summarize(run, model=spec.model.name),
             described=described,
-            failures=key.count(connection, FAILURE),
+            failures=scope.count(connection, FAILURE),
             hours=float(duration_s) / 3600,
-            frequent=_frequent(connection, key),
-            failure_groups=group_failures(connection, key),
+            frequent=_frequent(connection, scope),
+            failure_groups=group_failures(connection, scope),
             spec=spec.model_dump(mode="json", exclude={"model", "job", "tags", "captions"}),
             videos=tuple(_shown(row, parts.get(job_id, ())) for job_id, row in rows.items()),
             note="",
@@ -159,19 +159,19 @@ def gather_videos(
     return replace(report, videos=_with_strips(report.videos, rows, jobs, spec, cache), note=note)
 
 
-def _rows(connection: Connection, key: ReportKey, named: Sequence[str]) -> dict[str, RowMapping]:
+def _rows(connection: Connection, scope: Scope, named: Sequence[str]) -> dict[str, RowMapping]:
     """Return the descriptions to show: the named ones, then a uniform sample, the same each time."""
     sampled = func.hashtextextended(cast(DESCRIPTION.c.job_id, Text), literal(_SEED))
     query = (
         select(DESCRIPTION)
-        .where(key.matches(DESCRIPTION))
+        .where(scope.matches(DESCRIPTION))
         .order_by(DESCRIPTION.c.job_id.in_(list(named)).desc(), sampled, DESCRIPTION.c.job_id)
         .limit(MAX_VIDEOS)
     )
     return {row["job_id"]: row for row in connection.execute(query).mappings()}
 
 
-def _parts(connection: Connection, key: ReportKey, rows: Mapping[str, RowMapping]) -> dict[str, tuple[ShownPart, ...]]:
+def _parts(connection: Connection, scope: Scope, rows: Mapping[str, RowMapping]) -> dict[str, tuple[ShownPart, ...]]:
     """Read the chunks of the first videos, of as many as fit."""
     wanted, chunks = [], 0
     for job_id, row in rows.items():
@@ -179,7 +179,9 @@ def _parts(connection: Connection, key: ReportKey, rows: Mapping[str, RowMapping
         if chunks <= _MAX_CHUNKS:
             wanted.append(job_id)
     table = DESCRIPTION_CHUNK
-    query = select(table).where(key.matches(table), table.c.job_id.in_(wanted)).order_by(table.c.job_id, table.c.chunk)
+    query = (
+        select(table).where(scope.matches(table), table.c.job_id.in_(wanted)).order_by(table.c.job_id, table.c.chunk)
+    )
     found: dict[str, list[ShownPart]] = {}
     for row in connection.execute(query).mappings():
         part = ShownPart(start_s=row["start_s"], end_s=row["end_s"], tags=_scored(row["tags"]), caption=row["caption"])
@@ -187,11 +189,11 @@ def _parts(connection: Connection, key: ReportKey, rows: Mapping[str, RowMapping
     return {job_id: tuple(each) for job_id, each in found.items()}
 
 
-def _frequent(connection: Connection, key: ReportKey) -> tuple[tuple[str, int], ...]:
+def _frequent(connection: Connection, scope: Scope) -> tuple[tuple[str, int], ...]:
     first = DESCRIPTION.c.tags[0]["text"].astext
     query = (
         select(first, func.count())
-        .where(key.matches(DESCRIPTION), first.is_not(None))
+        .where(scope.matches(DESCRIPTION), first.is_not(None))
         .group_by(first)
         .order_by(func.count().desc(), first)
         .limit(_FREQUENT)

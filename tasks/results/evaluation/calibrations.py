@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from tasks.database.scope import Scope
     from tasks.domain import Job
 
 _MIN_JOBS = 20
 
 
-def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> KnownAnswers:
+def known_answers(engine: Engine, scope: Scope, *, jobs: Sequence[Job]) -> KnownAnswers:
     """Read the labels of the jobs whose answer is in the manifest, with these answers.
 
     Raises:
@@ -40,7 +41,7 @@ def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[
     query = (
         select(RESULT.c.job_id, RESULT.c.probabilities)
         .join(ASKED, same_job)
-        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+        .where(scope.matches(RESULT))
         .order_by(RESULT.c.job_id)
     )
     with temp_job_table(engine, list(known.values())) as connection:
@@ -60,7 +61,7 @@ def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[
 
 
 def save_calibration(
-    engine: Engine, calibration: Calibration, *, run_id: UUID, spec_id: str, dataset: str, manifest_uri: str
+    engine: Engine, calibration: Calibration, scope: Scope, *, run_id: UUID, manifest_uri: str
 ) -> None:
     """Save a spec's temperature, and the run and data it was fitted on, replacing the previous one.
 
@@ -68,9 +69,9 @@ def save_calibration(
         DatabaseUnavailableError: Nothing was changed.
     """
     numbers = {name: value for name, value in asdict(calibration).items() if name in CALIBRATION.c}
-    row = {"run_id": run_id, "dataset": dataset, "manifest_uri": manifest_uri, "bins": BINS, **numbers}
+    row = {"run_id": run_id, "dataset": scope.dataset, "manifest_uri": manifest_uri, "bins": BINS, **numbers}
     row["created_at"] = func.now()
-    statement = insert(CALIBRATION).values(spec_id=spec_id, **row)
+    statement = insert(CALIBRATION).values(spec_id=scope.spec_id, **row)
     with database_errors(), engine.begin() as connection:
         connection.execute(statement.on_conflict_do_update(index_elements=["spec_id"], set_=row))
 

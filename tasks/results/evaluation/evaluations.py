@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import polars as pl
 from sqlalchemy import func, insert, select
 
 from infra.database.connect import database_errors
+from tasks.database.scope import Scope
 from tasks.database.tables import EVALUATION, RUN
 from tasks.domain import RunCost
 from tasks.evaluation.scores import Cost, Evaluation
@@ -41,10 +42,10 @@ def read_candidate_results(
     # SciPy is slow to import, and reading an evaluation does not need it.
     from tasks.evaluation.compare import CandidateResults  # noqa: PLC0415
 
-    key: dict[str, Any] = {"dataset": dataset, "spec_id": spec.spec_id}
+    scope = Scope(dataset=dataset, spec_id=spec.spec_id)
     keys = jobs.select("job_id", "job_digest", *_VIEW)
-    labels = read_results(engine, **key).join(keys, on=["job_id", "job_digest"], maintain_order="left")
-    failures = read_failures(engine, **key).join(keys, on=["job_id", "job_digest"], maintain_order="left")
+    labels = read_results(engine, scope).join(keys, on=["job_id", "job_digest"], maintain_order="left")
+    failures = read_failures(engine, scope).join(keys, on=["job_id", "job_digest"], maintain_order="left")
     return CandidateResults(
         name=name,
         spec_id=spec.spec_id,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
+    from tasks.database.scope import Scope
+
 _KEPT = ""
 # In the order in which a run decides.
 _REASONS = {
@@ -100,23 +102,22 @@ class Routing:
         return [*((f"route: {route.title}", str(route)) for route in self.routes), ("frames decoded", self.cost)]
 
 
-def read_routing(engine: Engine, *, run_id: UUID, dataset: str, spec_id: str) -> Routing | None:
+def read_routing(engine: Engine, scope: Scope, *, run_id: UUID) -> Routing | None:
     """Count a run's labels by route; None if its spec has only one, or it wrote none.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
     with database_errors(), engine.connect() as connection:
-        return _read(connection, run_id=run_id, dataset=dataset, spec_id=spec_id)
+        return _read(connection, scope, run_id)
 
 
-def _read(connection: Connection, *, run_id: UUID, dataset: str, spec_id: str) -> Routing | None:
+def _read(connection: Connection, scope: Scope, run_id: UUID) -> Routing | None:
     sampling = SPEC.c.body["sampling"]
     is_routed = (sampling["sampler"].astext == "auto") | sampling["escalate_below"].astext.is_not(None)
-    if not connection.execute(select(is_routed).where(SPEC.c.spec_id == spec_id)).scalar():
+    if not connection.execute(select(is_routed).where(SPEC.c.spec_id == scope.spec_id)).scalar():
         return None
-    is_own = (RESULT.c.run_id == run_id) & (RESULT.c.dataset == dataset) & (RESULT.c.spec_id == spec_id)
-    rows = select(RESULT).where(is_own).subquery()
+    rows = select(RESULT).where(RESULT.c.run_id == run_id, scope.matches(RESULT)).subquery()
     reason = func.coalesce(rows.c.routed_by, _KEPT)
     # Rows of one view have the same cost to the last digit; rows do not say which segment they are about.
     view = (

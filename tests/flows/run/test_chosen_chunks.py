@@ -55,7 +55,7 @@ def choose(db, tmp_path):
         selector = JobSelector(selection=Selection(**selection), named=ids, **parts) if is_backfill else None
         with open_jobs(str(tmp_path / "m.parquet"), objects) as table:
             choice = Choice(selected=table, pending=table if force else table.with_ids(pending), force=force)
-            only, jobs = choice.by_chunks(db, objects, CUT, dataset="d", selector=selector)
+            only, jobs = choice.by_chunks(db, objects, run, CUT, selector=selector)
             return only, ids_of(jobs)
 
     return choose

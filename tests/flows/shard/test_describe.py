@@ -8,6 +8,7 @@ import pytest
 from flows.shard.describe import DescriptionContext, describe_shard
 from infra.errors import EngineLostError
 from reelabel.errors import TransientError
+from tasks.database.scope import Scope
 from tasks.description.described import DescribedVideo
 from tasks.domain import RunPhase, Shard
 from tasks.results.read import count_outcomes, read_descriptions, read_failures
@@ -17,7 +18,7 @@ from tests.description.test_describer import SPEC, describer_of, film, job, towe
 from tests.results.rows import FACTS
 
 __all__ = ["describer_of", "towers"]
-KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
+SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
 
 
 @pytest.fixture
@@ -45,8 +46,8 @@ def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
     report = describe_shard(shard, None, context)
 
     assert (report.labels, report.failures, report.videos_extracted, report.videos_cached) == (2, 2, 2, 0)
-    assert read_descriptions(db, **KEY)["job_id"].to_list() == ["a", "b"]
-    assert read_failures(db, **KEY).select("job_id", "code", "stage").rows() == [
+    assert read_descriptions(db, SCOPE)["job_id"].to_list() == ["a", "b"]
+    assert read_failures(db, SCOPE).select("job_id", "code", "stage").rows() == [
         ("gone", "video_missing", "fetch"),
         ("white", "inference_failed", "inference"),
     ]
@@ -63,7 +64,7 @@ def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_p
 
     assert towers.images_embedded == embedded
     assert (report.videos_extracted, report.videos_cached) == (0, 2)
-    assert read_descriptions(db, **KEY)["frames_embedded"].to_list() == [0, 0]
+    assert read_descriptions(db, SCOPE)["frames_embedded"].to_list() == [0, 0]
 
 
 def test_a_shard_whose_towers_are_lost_writes_nothing_and_may_be_tried_again(context, db, tmp_path, towers):
@@ -74,7 +75,7 @@ def test_a_shard_whose_towers_are_lost_writes_nothing_and_may_be_tried_again(con
         describe_shard(shard, None, context)
 
     assert isinstance(raised.value, TransientError)
-    assert count_outcomes(db, **KEY) == (0, 0)
+    assert count_outcomes(db, SCOPE) == (0, 0)
     towers.is_dead = False
     assert describe_shard(shard, None, context).labels == 1
 
