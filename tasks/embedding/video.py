@@ -126,6 +126,10 @@ class VideoEmbedder:
         """Maximum pixels of a frame."""
         return frame_pixels(self.info)
 
+    def forgetting(self) -> VideoEmbedder:
+        """Return one that remembers no video at fault, and so tries each again."""
+        return replace(self, turns=Turns(), extractor=replace(self.extractor, turns=Turns()))
+
     def pack_key(self, jobs: Sequence[Job]) -> str | None:
         """Return the key of the pack of the videos of some jobs; None if there are too few of them."""
         if len(jobs) < LEAST_VIDEOS:

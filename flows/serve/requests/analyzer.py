@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
@@ -104,4 +105,6 @@ class Analyzer:
         assert self._info is not None
         assert self._banks is not None
         spec = self.spec.model_copy(update={"seconds_per_chunk": chunk_s, "frames_per_chunk": num_frames})
-        return open_describer(self._settings, self._pool, self._towers, self._info, spec=spec, banks=self._banks)
+        describer = open_describer(self._settings, self._pool, self._towers, self._info, spec=spec, banks=self._banks)
+        # A video at fault may be another one at the next request, or its server may be back.
+        return replace(describer, embedder=describer.embedder.forgetting())

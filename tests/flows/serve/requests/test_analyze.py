@@ -1,5 +1,6 @@
 """Descriptions over HTTP, with real frames and towers that know colours."""
 
+import os
 from contextlib import ExitStack
 from functools import partial
 from unittest.mock import patch
@@ -130,6 +131,17 @@ def test_a_bad_request_is_refused_with_its_code(client, asked, body, code, says)
 
     assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
     assert says in answer.json()["message"]
+
+
+def test_a_video_that_could_not_be_read_is_tried_again(client, folder):
+    path, data = folder / "again.mp4", (folder / "film.mp4").read_bytes()
+    answers = []
+    for content in (bytes(len(data)), data):
+        path.write_bytes(content)
+        os.utime(path, (1, 1))  # as far as its version tells, it is the same
+        answers.append(client.post("/v1/analyze", json={"video_uri": str(path)}))
+
+    assert [answer.status_code for answer in answers] == [422, 200], [answer.text for answer in answers]
 
 
 def test_lost_towers_are_worth_another_try(client, asked, towers):
