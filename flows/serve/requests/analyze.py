@@ -75,6 +75,7 @@ class AnalyzeAnswer(Answered):
     scenes: list[Scene] | None = None
     scene_changes: int | None = None
     scene_method: str | None = None
+    scene_note: Annotated[str | None, Field(description="What limits the scenes; empty if nothing does.")] = None
     chunks: list[AnalyzedChunk]
     frames_used: int
     model: Annotated[str, Field(description="The image-text model.")]
@@ -133,6 +134,7 @@ def _to_answer(found: DescribedVideo, asked: AnalyzeRequest, *, model: str, tota
         ],
         "scene_changes": len(found.changes.changes),
         "scene_method": found.changes.method,
+        "scene_note": found.changes.note,
     }
     return AnalyzeAnswer(
         duration_s=found.duration_s,

@@ -152,7 +152,7 @@ def test_an_analysis_is_the_row_of_the_run(client, jobs, described):
         assert _close(found["tags"], row["tags"])
         assert found["caption"]["text"] == row["caption"]
         assert found["scenes"] == row["scenes"]
-        for name in ("duration_s", "scene_changes", "scene_method", "frames_used", "source_fingerprint"):
+        for name in ("duration_s", "scene_changes", "scene_method", "scene_note", "frames_used", "source_fingerprint"):
             assert found[name] == row[name], name
         assert len(found["chunks"]) == len(chunks) == row["chunks"]
         for chunk, expected in zip(found["chunks"], chunks, strict=True):
