@@ -38,8 +38,9 @@ class FoundFrames:
         """Return the best frames, best first; of equal ones, those of the earlier file and time."""
         kept = self
         if len(self) > limit:
-            kept = self.take(np.argpartition(-self.scores, limit - 1)[:limit])
-        return kept.take(np.lexsort((kept.pts_ms, kept.files, -kept.scores)))
+            least = -np.partition(-self.scores, limit - 1)[limit - 1]
+            kept = self.take(np.flatnonzero(self.scores >= least))  # more than enough, where several have it
+        return kept.take(np.lexsort((kept.pts_ms, kept.files, -kept.scores))[:limit])
 
 
 NO_FRAMES = FoundFrames(scores=np.empty(0, np.float32), files=np.empty(0, np.int64), pts_ms=np.empty(0, np.int64))

@@ -182,7 +182,7 @@ def vector_at(cache: EmbeddingCache, key: str, time_s: float) -> tuple[npt.NDArr
     """Return the vector of the frame nearest to a time, of shape (D,), and its own time in milliseconds.
 
     Raises:
-        ConfigurationError: The embedding file is missing or must not be used, or has no frames, or ends before.
+        ConfigurationError: The embedding file is missing or must not be used, or has no frames near the time.
     """
     try:
         embeddings = cache.read_stored(key).embeddings
@@ -193,7 +193,12 @@ def vector_at(cache: EmbeddingCache, key: str, time_s: float) -> tuple[npt.NDArr
     if not len(embeddings.pts_ms):
         raise ConfigurationError("That video has no frames to compare with.")
     first_ms, last_ms = embeddings.pts_ms[[0, -1]].tolist()
-    if time_s * 1e3 > last_ms + max(_NEAR_MS, embeddings.duration_s * 1e3 - (last_ms - first_ms)):
+    near_ms = max(_NEAR_MS, embeddings.duration_s * 1e3 - (last_ms - first_ms))
+    if time_s * 1e3 > last_ms + near_ms:
         raise ConfigurationError(f"That video has no frames after {last_ms / 1e3:g} s; name an earlier moment.")
+    if time_s * 1e3 < first_ms - near_ms:  # of a segment
+        raise ConfigurationError(
+            f"Of that video, no frames before {first_ms / 1e3:g} s are known; name a later moment."
+        )
     nearest = int(np.abs(embeddings.pts_ms - round(time_s * 1000)).argmin())
     return embeddings.vectors[nearest], int(embeddings.pts_ms[nearest])

@@ -8,6 +8,7 @@ import pytest
 from reelabel.seal import Seal
 from tasks.search import index_store
 from tasks.search.build import update_index
+from tasks.search.index_store import IndexStore
 from tests.search.conftest import SEAL, SIZE, World
 
 
@@ -228,6 +229,17 @@ def test_of_two_builders_at_once_one_wins_and_the_other_takes_nothing_away(world
     assert world.store().read_newest()[0].rows == 140
     assert len(world.paths("fragment-*.arrow")) == 2  # of the last two generations
     assert world.update().added == 0
+
+
+def test_a_generation_whose_write_was_repeated_as_its_answer_was_lost_is_published(world, monkeypatch):
+    world.add_random(3)
+    store = world.store()
+    monkeypatch.setattr(store, "_write", lambda name, data: IndexStore._write(store, name, data) and "gen" not in name)
+
+    report = update_index(store, world.cache, world.table()["key"])
+
+    assert (report.was_overtaken, report.rows) == (False, 60)
+    assert world.search(queries()[0], machine="elsewhere").notes == ()
 
 
 def damage(path):

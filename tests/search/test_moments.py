@@ -49,6 +49,16 @@ def test_of_equal_frames_the_earlier_comes_first():
     assert places(merge_moments(found((0.5, 1, 9), (0.5, 0, 9), (0.5, 0, 3)).best(3), np.arange(2), top=1)) == [(0, 3)]
 
 
+def test_of_more_equal_frames_than_fit_the_earlier_ones_are_kept():
+    order = np.random.default_rng(0).permutation(1000)
+    equal = FoundFrames(scores=np.full(1000, 0.5, np.float32), files=order % 10, pts_ms=order)
+
+    best = equal.best(100)
+
+    assert best.files.tolist() == [0] * 100
+    assert best.pts_ms.tolist() == list(range(0, 1000, 10))
+
+
 @pytest.mark.parametrize("exact", [True, False])
 def test_one_long_scene_does_not_hide_the_others(world, monkeypatch, exact):
     monkeypatch.setattr("tasks.search.searcher._FRAMES_PER_MOMENT", 3)

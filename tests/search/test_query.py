@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from reelabel.errors import ConfigurationError
+from tasks.description.embeddings import Embeddings
 from tasks.embedding.bank_file import BankFiles
 from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_image, vector_at
 
@@ -147,6 +148,15 @@ def test_a_moment_after_the_end_is_refused(world, seconds):
     assert vector_at(world.cache, key, 4.5)[1] == 3000
     with pytest.raises(ConfigurationError, match="no frames after 3 s"):
         vector_at(world.cache, key, seconds)
+
+
+def test_a_moment_before_a_segment_is_refused(world):
+    vectors = np.eye(32, dtype=np.float32)[:4]
+    key = world.write("a.mp4", Embeddings(vectors=vectors, pts_ms=np.arange(4) * 1000 + 60_000, duration_s=4.0))
+
+    assert vector_at(world.cache, key, 56)[1] == 60_000
+    with pytest.raises(ConfigurationError, match="no frames before 60 s are known"):
+        vector_at(world.cache, key, 3)
 
 
 def test_pictures_of_16_bits_keep_their_shades(tmp_path):

@@ -1,17 +1,22 @@
 """What a run that describes does before its plan and after it: banks are embedded, and the search index is kept up."""
 
+import logging
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from flows.run import search_index
 from flows.run.purposes import descriptions
 from flows.run.purposes.descriptions import Descriptions, bank_files
 from infra.settings import Settings, StoreSettings
+from reelabel.seal import NO_KEY
 from tasks.description.pooling import EmbeddedBank
 from tasks.domain import DescribeSpec, ModelIdentity, RunPhase, WallClockProfile
 from tasks.embedding import opened
+from tasks.search.index_store import IndexStore
 from tests.description.colours import ColourTowers
+from tests.search.conftest import World
 
 MODEL = ModelIdentity(name="siglip")
 CARD = SimpleNamespace(identity=MODEL)
@@ -68,3 +73,24 @@ def test_the_start_of_the_towers_for_a_new_bank_is_charged(tmp_path, monkeypatch
             charged.append(RunPhase.LOAD in ledger.spent_ms)
 
     assert charged == [True, False]  # the second time, its vectors are on the store
+
+
+def test_an_index_that_another_run_was_faster_to_update_is_updated_again(tmp_path, monkeypatch, caplog):
+    """As of two machines that have shared a plan, and so end at once."""
+    world = World(tmp_path, seal=NO_KEY)
+    world.add_random(2)
+    catalogue = SimpleNamespace(spaces=lambda: {world.space: 2}, keys=lambda _: world.table()["key"])
+    read_newest, others = IndexStore.read_newest, [world.update]
+
+    def overtaken(store):
+        found = read_newest(store)
+        if others:
+            others.pop()("elsewhere")
+        return found
+
+    monkeypatch.setattr(IndexStore, "read_newest", overtaken)
+    monkeypatch.setattr(search_index, "get_run_logger", lambda: logging.getLogger("run"))
+    with caplog.at_level(logging.INFO, "run"):
+        search_index.index_embeddings(Settings(home=tmp_path, store=world.settings), catalogue, world.model)
+
+    assert caplog.messages == [f"The search index has 40 frames of {world.space}."]
