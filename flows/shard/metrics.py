@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 _EXTRACTING = {Stage.FETCH, Stage.DECODE}
+# Those without a video are counted as 0, so that ratios of these series are defined.
+_SOURCES = ("cache", "video", "remade", "failed")
 
 _METER = metrics.get_meter("reelabel")
 _jobs = _METER.create_counter("reelabel.jobs", "{job}", "Jobs that ended, by outcome.")
@@ -36,6 +38,9 @@ _steps = _METER.create_histogram(
 )
 _in_progress = _METER.create_up_down_counter("reelabel.shards.under_way", "{shard}", "Shards in progress, by stage.")
 _EXTRACT, _INFER = {"stage": "extract"}, {"stage": "infer"}
+_STEPS_OF_DESCRIPTION = dict.fromkeys(("fetch", "decode", "cache write"), _EXTRACT) | dict.fromkeys(
+    ("embed", "scenes", "describe"), _INFER
+)
 _left = _METER.create_gauge("reelabel.run.jobs.left", "{job}", "Jobs of the run that have not ended.")
 _spent = _METER.create_gauge("reelabel.run.time", "s", "Wall-clock time of the run, by what the engine was doing.")
 
@@ -52,8 +57,7 @@ def shard_in_progress(stage: str) -> Iterator[None]:
 
 def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
     """Count prepared and failed videos."""
-    # Sources without a video are counted as 0, so that ratios of these series are defined.
-    sources = dict.fromkeys(("cache", "video", "remade", "failed"), 0)
+    sources = dict.fromkeys(_SOURCES, 0)
     for outcome in outcomes:
         if isinstance(outcome, VideoError):
             sources["failed"] += 1
@@ -111,14 +115,14 @@ def record_descriptions(
         stage = _EXTRACT if failure.stage in _EXTRACTING else _INFER
         _failures.add(1, {"code": failure.code, "step": str(failure.stage), "dataset": dataset, **stage})
     sources = Counter("cache" if video.was_cached else "remade" if video.remade else "video" for video in described)
-    for source, count in sources.items():
-        _videos.add(count, {"source": source, **_EXTRACT})
+    sources["failed"] = sum(failure.stage in _EXTRACTING for failure in failures)
+    for source in _SOURCES:
+        _videos.add(sources[source], {"source": source, **_EXTRACT})
     for cost in (video.cost for video in described):
         _bytes.add(cost.bytes_fetched, {"kind": "video", **_EXTRACT})
-        for step in ("fetch", "decode", "cache write"):
-            _steps.record(getattr(cost, f"{step.replace(' ', '_')}_ms") / 1e3, {"step": step, **_EXTRACT})
-        for step in ("embed", "scenes", "describe"):
-            _record_step(step, getattr(cost, f"{step}_ms"))
+        for step, stage in _STEPS_OF_DESCRIPTION.items():
+            if spent_ms := getattr(cost, f"{step.replace(' ', '_')}_ms"):  # else it was not taken
+                _steps.record(spent_ms / 1e3, {"step": step, **stage})
     _record_step("database", write_ms)
 
 

@@ -4,7 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from flows.shard import metrics
 from flows.shard.describe import DescriptionContext, describe_shard
 from infra.errors import EngineLostError
 from reelabel.errors import TransientError
@@ -91,3 +94,30 @@ def test_a_video_whose_cached_file_was_altered_is_logged(context, tmp_path, capl
     assert report.videos_remade == 1
     assert "embedding file made again" in caplog.text
     assert DescribedVideo.__name__ not in caplog.text
+
+
+def test_steps_that_a_description_did_not_take_are_no_measurements(context, tmp_path, monkeypatch):
+    reader = InMemoryMetricReader()
+    meter = MeterProvider(metric_readers=[reader]).get_meter("reelabel")
+    monkeypatch.setattr(metrics, "_steps", meter.create_histogram("steps"))
+    monkeypatch.setattr(metrics, "_videos", meter.create_counter("videos"))
+    shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)], gone=[])
+
+    for _ in range(2):
+        describe_shard(shard, None, context)
+
+    [of_scope] = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    points = {metric.name: metric.data.data_points for metric in of_scope.metrics}
+    steps = {point.attributes["step"]: point for point in points["steps"]}
+    videos = {point.attributes["source"]: point for point in points["videos"]}
+    assert {step: point.count for step, point in steps.items()} == {
+        **dict.fromkeys(("decode", "cache write", "embed"), 2),
+        **dict.fromkeys(("scenes", "describe"), 4),
+        "database": 2,
+    }
+    assert {source: point.value for source, point in videos.items()} == {
+        "cache": 2,
+        "video": 2,
+        "remade": 0,
+        "failed": 2,
+    }
