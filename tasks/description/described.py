@@ -63,13 +63,12 @@ class DescribedVideo:
     cost: DescriptionCost = field(default_factory=DescriptionCost)
 
     def changes_in(self, chunk: Chunk) -> list[SceneChange]:
-        """Return the changes within a chunk; those after the last chunk belong to it."""
-        start_ms, end_ms = round(chunk.start_s * _MS), round(chunk.end_s * _MS)
-        is_last = chunk.index == len(self.description.chunks) - 1
+        """Return the changes within a chunk, up to the start of the next; those after the last one belong to it."""
+        start_ms, *next_ms = (round(part.chunk.start_s * _MS) for part in self.description.chunks[chunk.index :][:2])
         return [
             change
             for change in self.changes.changes
-            if (start_ms <= change.pts_ms or not chunk.index) and (change.pts_ms < end_ms or is_last)
+            if (start_ms <= change.pts_ms or not chunk.index) and all(change.pts_ms < end_ms for end_ms in next_ms)
         ]
 
 

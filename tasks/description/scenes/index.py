@@ -24,6 +24,7 @@ _KEYFRAME_RATIO = 1.1  # of one keyframe's size to the last one's
 _LEAST_OF_KEYFRAME = 0.1  # of a keyframe's size; a new picture costs more
 _NEARBY = 24  # packets on each side
 _AROUND = REACH + 2  # frames on each side; one more, as codecs may put the large packet next to the cut
+_ROUNDED_S = 0.001  # by which a time since the first frame is off if both are listed in whole milliseconds
 _PIECE_FRAMES = 2048  # that are decoded at once, 8 MiB of thumbnails
 _NOTE = "Keyframes come at a fixed distance, so only the sizes of packets showed where to look."
 
@@ -131,7 +132,7 @@ def _pieces(ranges: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
 
 
 def frame_gap_ms(packets: PacketList) -> float:
-    """Return the time beyond which two frames do not follow each other."""
+    """Return the time beyond which two frames may not follow each other."""
     gaps = np.diff(packets.times_ms)
     return 2.5 * float(np.median(gaps)) if len(gaps) else np.inf
 
@@ -147,8 +148,11 @@ def look_at_candidates(footage: Footage) -> IndexLook:
     since_s = (packets.times_ms - packets.times_ms[0]) / 1000
     gap_ms, cuts = frame_gap_ms(packets), list[PossibleCut]()
     for piece in _pieces(ranges_around(packets, candidates(packets))):
-        windows = tuple((float(since_s[start]), float(since_s[end])) for start, end in piece.ranges)
-        found = find_possible_cuts(footage.thumbnails(windows), gap_ms=gap_ms)
+        windows = tuple(
+            (max(0.0, float(since_s[start]) - _ROUNDED_S), float(since_s[end]) + _ROUNDED_S)
+            for start, end in piece.ranges
+        )
+        found = find_possible_cuts(footage.thumbnails(windows), gap_ms=gap_ms, packets_ms=packets.times_ms)
         first_ms, stop_ms = (_border_ms(packets, position) for position in (piece.first, piece.stop))
         cuts += [cut for cut in found if first_ms <= cut.pts_ms < stop_ms]
     return IndexLook(cuts=tuple(cuts), note="" if has_early_keyframes(packets) else _NOTE)

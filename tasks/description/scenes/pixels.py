@@ -39,7 +39,9 @@ def differences(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return found
 
 
-def find_possible_cuts(thumbnails: Thumbnails, *, gap_ms: float) -> list[PossibleCut]:
+def find_possible_cuts(
+    thumbnails: Thumbnails, *, gap_ms: float, packets_ms: npt.NDArray[np.int64]
+) -> list[PossibleCut]:
     """Find the possible cuts among frames, some of which follow each other.
 
     Such a difference exceeds all others nearby, as those of fast motion do not, and the pictures do not return after it
@@ -48,10 +50,13 @@ def find_possible_cuts(thumbnails: Thumbnails, *, gap_ms: float) -> list[Possibl
 
     Args:
         thumbnails: Small frames.
-        gap_ms: The longest time from one frame to the next, beyond which they do not follow each other.
+        gap_ms: The time from one frame to the next, beyond which they follow each other only if no packet is between.
+        packets_ms: Times of all packets of the video, ascending; shape (M,), int64.
     """
     times = thumbnails.times_ms
-    edges = np.flatnonzero(np.diff(times, prepend=times[:1]) > gap_ms)
+    # Of a picture that is held for long, as where nothing moves on a screen, the next packet comes late.
+    between = np.searchsorted(packets_ms, times[1:] - 1) - np.searchsorted(packets_ms, times[:-1] + 1, side="right")
+    edges = np.flatnonzero((np.diff(times) > gap_ms) & (between > 0)) + 1
     found: list[PossibleCut] = []
     for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(times)], strict=True):
         found += _cuts_of_run(thumbnails.images[start:end], times[start:end])

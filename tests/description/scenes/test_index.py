@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,14 @@ def test_a_jump_of_timestamps_keeps_the_cuts(shots, look):
     assert [each.pts_ms for each in detect_scenes("index", Evidence(footage=footage)).changes] == [1600]
 
 
+def test_a_cut_after_a_picture_that_is_held_is_found(shots, look):
+    footage = look(shots(40, 50, suffix=".mkv", gap=40, hold=1000))
+
+    [cut] = detect_scenes("index", Evidence(footage=footage)).changes
+
+    assert (cut.since_ms, cut.pts_ms) == (39 * 40, 40 * 40 + 10_000)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_video_of_hardly_any_frames_has_no_cut(shots, look, count):
     assert detect_scenes("index", Evidence(footage=look(shots(count)))).changes == ()
@@ -140,6 +149,24 @@ def test_windows_that_touch_are_one():
 
     assert ranges_around(packets, np.array([0, 8, 50])) == [(0, 13), (45, 55)]
     assert ranges_around(packets, np.array([], np.int64)) == []
+
+
+@pytest.mark.parametrize("fps", [24, 25, Fraction(30000, 1001), 60])
+def test_all_frames_around_a_candidate_are_looked_at_whatever_the_rate(shots, look, fps, monkeypatch):
+    held, thumbnails = [], PooledFootage.thumbnails
+
+    def spied(self, windows):
+        found = thumbnails(self, windows)
+        held.append(len(found.times_ms))
+        return found
+
+    monkeypatch.setattr(PooledFootage, "thumbnails", spied)
+    apart = np.arange(6, 114, 12)
+    monkeypatch.setattr(index, "candidates", lambda _: apart)
+
+    look_at_candidates(look(shots(60, 60, fps=fps)))
+
+    assert held == [len(apart) * (2 * index._AROUND + 1)]
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 7, 30])
