@@ -156,7 +156,10 @@ class Answerer:
 
     def _ask_model(self, asked: Asked, seen: Seen) -> protocol.ResponseDone | None:
         if seen.prefix is None:
-            raise MessageRefusedError("No frame has been kept yet; send one before a query.", code="no_frames")
+            raise MessageRefusedError(
+                "There is no frame to see: none was kept yet, or audio has pushed out all; send one before a query.",
+                code="no_frames",
+            )
         query = self._query_of(asked.query)
         losses = 0
         while True:

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.live.items import SPAN_S, AudioItem, LiveItem, Pairs, Spans, pair_up
+from tasks.live.items import FRAMES_PER_ITEM, SPAN_S, AudioItem, LiveItem, Pairs, Spans, pair_up
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule
 from tasks.live.window import Window, spread
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tasks.live.protocol import SessionConfig
     from tasks.live.window import WindowRule
 
+_MS = 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
@@ -30,12 +32,12 @@ class Seen:
 
     Attributes:
         query: Number of the query.
-        prefix: Its frames; None if there is none yet.
+        prefix: Its frames; None if there is none, or no longer.
         asked_s: When it was asked, in seconds since the first frame.
         arrived_s: The same by the monotonic clock.
         sink_frames: Frames of the sink.
         first_frame_s: Time of the first frame after those; None if there is no other.
-        last_frame_s: Time of the last frame.
+        last_frame_s: Time of the last frame that it sees.
         last_frame: Its number, and its client's id of it.
         evicted: Kept frames that have left the window.
         last_audio_s: When the audio that it hears ends; None if it hears none.
@@ -76,6 +78,8 @@ class KeptFrames:
         self._window, self._pairs, self._spans = Window(window_rule(config)), Pairs(), Spans()
         self._has_audio = False
         self._last: tuple[int, str | None] = (0, None)  # its number, and its client's id of it
+        self._last_of_sink: tuple[int, str | None] = self._last
+        self._last_own_s: float | None = None  # its time by the client's clock, which may be that of others as well
         self._origin: tuple[float, float] | None = None  # by the client's clock, and by that of arrivals
 
     @property
@@ -118,7 +122,17 @@ class KeptFrames:
         return self._readable(self._window.following)
 
     def time_of(self, frame: Frame) -> float:
-        """Return the time of a frame that has arrived."""
+        """Return the time of a frame that has arrived.
+
+        Of one that has the time of the last kept one, or less than a millisecond more, it is the next millisecond: by
+        their times, kept frames are told apart.
+        """
+        own_s = self._own_time_of(frame)
+        if self.last_s is None or self._last_own_s is None or own_s < self._last_own_s:
+            return own_s
+        return max(own_s, (round(self.last_s * _MS) + 1) / _MS)
+
+    def _own_time_of(self, frame: Frame) -> float:
         return self._time_of(frame.announced.own_time_s, frame.arrived_s)
 
     def start_of(self, audio: Audio) -> float:
@@ -149,12 +163,15 @@ class KeptFrames:
             Whether there is more for the model to read, and how many frames leave the window.
         """
         self._begin(frame.announced.own_time_s, frame.arrived_s)
-        self.last_s, self._last = time_s, (frame.number, frame.announced.frame_id)
+        before, self._last = self._last, (frame.number, frame.announced.frame_id)
+        self.last_s, self._last_own_s = time_s, self._own_time_of(frame)
         complete = self._pairs.add(image, time_s)
         evicted = 0
         for pair in complete:
             items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
             evicted += sum(gone.frames for item in items for gone in self._window.add(item))
+            if self._window.sink[-1:] == (pair,):
+                self._last_of_sink = self._last if pair.frames == FRAMES_PER_ITEM else before
         return bool(complete), evicted
 
     def hear(self, audio: Audio, samples: npt.NDArray[np.int16], start_s: float) -> bool:
@@ -180,19 +197,21 @@ class KeptFrames:
         sink = self._window.sink
         recent = self._shown(self._items[len(sink) :])
         items = (*sink, *recent)
+        ends = [item.times_s[1] for item in items if item.frames]
         after_sink = [item.times_s[0] for item in recent if item.frames]
-        if not after_sink and not self._window.evicted:
+        has_last = bool(after_sink) or not self._window.evicted
+        if not after_sink and has_last:
             after_sink = [item.times_s[0] for item in sink if item.frames][-1:]
         origin_s = self._origin[1] if self._origin else asked.arrived_s
         return Seen(
             query=asked.number,
-            prefix=None if self.last_s is None else self._prefix(items),
+            prefix=self._prefix(items) if ends else None,
             asked_s=asked.arrived_s - origin_s,
             arrived_s=asked.arrived_s,
             sink_frames=_frames(sink),
             first_frame_s=after_sink[0] if after_sink else None,
-            last_frame_s=self.last_s or 0.0,
-            last_frame=self._last,
+            last_frame_s=ends[-1] if ends else 0.0,
+            last_frame=self._last if has_last else self._last_of_sink,
             evicted=self._window.evicted,
             last_audio_s=max((item.times_s[1] for item in items if not item.frames), default=None),
         )

@@ -49,7 +49,7 @@ class Sessions:
         self._max_sessions, self._open_record = max_sessions, open_record
         self._sessions: dict[str, Session] = {}
         self._opening = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._is_closed = threading.Event()
         self._clock = threading.Thread(target=self._check_time, name="live-clock", daemon=True)
         self._clock.start()
@@ -92,6 +92,7 @@ class Sessions:
         finally:
             with self._lock:
                 self._opening -= 1
+                self._lock.notify_all()
         session.greet()
         return session
 
@@ -112,13 +113,18 @@ class Sessions:
 
     def close(self) -> None:
         """End all sessions, and wait for them, and until their clients have been told."""
+        deadline_s = time.monotonic() + _END_S
         with self._lock:
             self._is_closed.set()
-            sessions = list(self._sessions.values())
+            sessions = dict.fromkeys(self._sessions.values())
         for session in sessions:
             session.end("server_stopping")
-        deadline_s = time.monotonic() + _END_S
-        for session in sessions:
+        with self._lock:
+            self._lock.wait_for(lambda: not self._opening, _END_S)
+            late = dict.fromkeys(self._sessions.values())  # and what began meanwhile
+        for session in late:
+            session.end("server_stopping")
+        for session in sessions | late:
             session.wait_ended(max(0.0, deadline_s - time.monotonic()))
         self._clock.join()
 

@@ -227,6 +227,20 @@ def test_of_a_scene_that_does_not_change_a_frame_stays_while_audio_goes_on(hear,
     assert len(model.asked[-1][0].items) <= 2 * 8 + 2
 
 
+def test_frames_that_audio_has_pushed_out_are_not_seen(hear):
+    for sink in (0, 2):
+        told, _ = hear(window=4, sink=sink)
+        send_frames(told, SHADES[:4])
+        for at in range(4, 40, 2):
+            told.send(chunk(2.0, time_s=at))
+        if not sink:
+            assert told.exchange({"type": "video.query", "text": "?"}, "error")["code"] == "no_frames"
+            continue
+        done = ask(told)
+        assert (done["frames_used"], done["sink_frames"], done["first_frame_s"]) == (2, 2, None)
+        assert (done["last_frame_s"], done["last_frame"]) == (1.0, 1)
+
+
 def test_spans_are_two_seconds_long_and_end_early_only_for_a_gap_or_a_frame():
     spans = Spans()
     assert spans.add(samples(1.5), 0.0) == ()

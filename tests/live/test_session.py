@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -103,6 +104,16 @@ def test_a_frame_from_before_the_last_kept_one_comes_too_late(begin):
     late = told.exchange(frame(120, time_s=5.5), "frame.ack")
     assert (late["status"], late["reason"], late["accepted"]) == ("evicted", "late", False)
     assert ask(told)["text"] == "0 1"
+
+
+def test_frames_of_one_millisecond_are_told_apart_by_their_times(begin):
+    """Else a question asked between two of them could not be asked again about the one that it saw."""
+    told = start(begin)
+    times_s = (5.0, 5.0, 5.0004, 5.002, 5.0, 5.5)
+    acks = [told.exchange(frame(60 * (at % 4), time_s=time_s), "frame.ack") for at, time_s in enumerate(times_s)]
+
+    assert [ack["status"] for ack in acks] == ["kept"] * 4 + ["evicted", "kept"]
+    assert [round(ack["time_s"] * 1000) for ack in acks if ack["accepted"]] == [0, 1, 2, 3, 500]
 
 
 def test_binary_messages_are_frames_announced_or_not(begin):
@@ -546,6 +557,31 @@ def test_sessions_at_once_see_nothing_of_each_other(begin):
     with ThreadPoolExecutor(8) as threads:
         for done in [threads.submit(talk, number) for number in range(8)]:
             done.result()
+
+
+def test_a_session_that_begins_while_the_service_ends_is_ended_as_well(begin):
+    is_begun, may_begin = threading.Event(), threading.Event()
+
+    class SlowRecords(dict):
+        def setdefault(self, session, record):
+            is_begun.set()
+            assert may_begin.wait(20)
+            return super().setdefault(session, record)
+
+    records = SlowRecords()
+    sessions = begin(None, None, 4, records)
+    opening = threading.Thread(target=sessions.open, args=(config(),))
+    opening.start()
+    assert is_begun.wait(20)
+    closing = threading.Thread(target=sessions.close)
+    closing.start()
+    closing.join(0.1)
+    may_begin.set()
+    opening.join()
+    closing.join()
+
+    [record] = records.values()
+    assert record.reason == "server_stopping"
 
 
 def test_the_services_end_ends_its_sessions(begin):

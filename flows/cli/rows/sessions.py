@@ -22,6 +22,7 @@ from tasks.report.live.page import render_session
 
 if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides
+    from tasks.live.record.stored import StoredSession
 
 
 def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | None, force: bool) -> int:
@@ -36,6 +37,7 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
         objects = ObjectStore(settings.store)
         with connected(settings.database, Login.READER) as engine:
             found = find_session(engine, session)
+        overrides = prompted_as(found, overrides)
         # As the run does; what is wrong with the model or the options is then said before anything is written.
         make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
         jobs = write_jobs(found, objects, settings.store.uri, seal=settings.store.seal)
@@ -47,6 +49,13 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
             "overrides": overrides.as_parameter(),
         }
         return print_summary(settings, run_flow_locally("classify", parameters, settings))
+
+
+def prompted_as(session: StoredSession, overrides: SpecOverrides) -> SpecOverrides:
+    """Return options with the system prompt of a session, unless they have their own."""
+    system_prompt = overrides.prompts.system_prompt or session.row["config"].get("system_prompt")
+    prompts = overrides.prompts.model_copy(update={"system_prompt": system_prompt})
+    return overrides.model_copy(update={"prompts": prompts})
 
 
 def write_session_report(session: str, *, out: str | None) -> None:

@@ -133,6 +133,8 @@ def _of_one_size(frames: list[KeptFrame]) -> list[KeptFrame]:
 
 
 def _rate(frames: Sequence[KeptFrame]) -> Fraction:
-    """Return the average frame rate."""
+    """Return the average frame rate, which is never 0: PyAV would write 24 for it."""
     span_s = frames[-1].time_s - frames[0].time_s
-    return Fraction((len(frames) - 1) / span_s).limit_denominator(1000) if span_s > 0 else Fraction(1)
+    if span_s <= 0:
+        return Fraction(1)
+    return Fraction((len(frames) - 1) / span_s).limit_denominator(1000) or Fraction(1, 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -147,6 +148,8 @@ class SessionFrames:
         sink, from_s, last_s = query["sink_frames"], query["window_from_s"], query["last_frame_s"]
         if last_s is None:
             return []
+        if from_s is None:  # audio had pushed out all but the sink
+            from_s = math.inf
         frames = [
             frame
             for part in self._parts

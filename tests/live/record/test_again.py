@@ -9,7 +9,8 @@ from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
-from tasks.live.record.again import write_jobs
+from tasks.live.record.again import encode_footage, write_jobs
+from tasks.live.record.frame_part import KeptFrame
 from tasks.live.record.recorder import FrameCounts, Opened
 from tasks.live.record.stored import SessionFrames, find_session
 from tests.live.record.recorded import SEAL, TIMES_S, answered, image, record_session
@@ -43,6 +44,16 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
             [value] for value in seen[job["job_id"]]
         ]
         assert frames.time_s.tolist() == times_s[job["job_id"]]
+
+
+def test_frames_that_are_hours_apart_are_all_shown(tmp_path):
+    """As of a camera at night; by the frame rate, models with a sampler of their own decide how many they see."""
+    frames = [KeptFrame(number, number * 7200.0, image(number * 10)) for number in range(12)]
+    (tmp_path / "night.mkv").write_bytes(encode_footage(frames))
+
+    found = extract_keyframes(tmp_path / "night.mkv", sampling=Sampling(sampler="qwen2_vl"), limits=Limits())
+
+    assert found.time_s[found.picks].tolist() == [frame.time_s for frame in frames]
 
 
 def test_asking_again_twice_writes_the_same_videos(recorder, db, objects):
@@ -135,5 +146,8 @@ def test_a_query_saw_its_sink_and_what_it_was_shown_of_its_window(recorder, db, 
     assert seen(frames_used=2, window_from_s=1.371, last_frame_s=2.0) == [1.371, 2.0]
     assert seen(frames_used=3, sink_frames=2, window_from_s=2.5, last_frame_s=2.5) == [0.04, 0.5, 2.5]
     assert seen(frames_used=0, window_from_s=None, last_frame_s=None) == []
+    assert seen(frames_used=1, sink_frames=1, window_from_s=None, last_frame_s=9.0) == [0.04], (
+        "audio is all it saw else"
+    )
     assert seen(frames_used=4, sink_frames=1, window_from_s=0.5, last_frame_s=9.0) == [0.04, 0.5, 2.0, 9.0]
     assert seen(frames_used=2, window_from_s=0.5, last_frame_s=9.5) == [], "the last one is lost"

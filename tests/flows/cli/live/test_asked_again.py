@@ -1,0 +1,19 @@
+import pytest
+
+from flows.cli.rows.sessions import prompted_as
+from flows.run.parameters import SpecOverrides
+from infra.settings import PromptOptions
+from tasks.live.record.stored import StoredSession
+
+
+@pytest.mark.parametrize(
+    ("of_session", "given", "used"),
+    [("Be brief.", None, "Be brief."), ("Be brief.", "Be kind.", "Be kind."), (None,) * 3],
+)
+def test_a_session_is_asked_again_with_its_own_system_prompt_unless_another_is_given(of_session, given, used):
+    session = StoredSession(row={"config": {"system_prompt": of_session} if of_session else {}}, queries=[], parts=[])
+    overrides = SpecOverrides(model="tiny", prompts=PromptOptions(system_prompt=given, permutations=2))
+
+    found = prompted_as(session, overrides)
+
+    assert (found.model, found.prompts) == ("tiny", PromptOptions(system_prompt=used, permutations=2))
