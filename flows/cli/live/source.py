@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Self, cast
 
 import av
 import av.error
+import numpy as np
 from av.audio.frame import AudioFrame
 from PIL import Image
 
 from flows.cli.live.ears import Ears
+from reelabel.decode.render import orientation_of
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri, scheme_of
 
@@ -38,6 +40,8 @@ _LONG_SIDE_PX = 640
 _QUALITY = 85
 # A stream that says nothing for so long has ended.
 _SILENCE_S = 10.0
+# By how much a file's clock goes back where another recording begins; by less, frames are out of order.
+_BACK_S = 0.5
 # For the thread that waits for a device.
 _JOIN_S = 1.0
 # FFmpeg looks at a stream for so long before the first frame.
@@ -173,8 +177,11 @@ class Source:
             if isinstance(frame, AudioFrame):
                 early.append(frame)
             else:
-                own_s = last_s + self._step_s if frame.time is None else frame.time
-                first_s = own_s if first_s is None else first_s
+                own_s = (first_s or 0.0) + last_s + self._step_s if frame.time is None else frame.time
+                if first_s is None:
+                    first_s = own_s
+                elif own_s - first_s < last_s - _BACK_S:  # the clock begins anew, as where recordings were joined
+                    first_s = own_s - last_s - self._step_s
             if ears and first_s is not None:
                 for heard in early:
                     ears.hear(heard, None if heard.time is None else heard.time - first_s)
@@ -284,7 +291,8 @@ def _note(
 def _jpeg(frame: VideoFrame) -> bytes:
     scale = min(1.0, _LONG_SIDE_PX / max(frame.width, frame.height))
     width, height = (max(2, round(side * scale)) for side in (frame.width, frame.height))
-    picture = Image.fromarray(frame.reformat(width=width, height=height, format="rgb24").to_ndarray())
+    pixels = np.asarray(frame.reformat(width=width, height=height, format="rgb24").to_ndarray(), np.uint8)
+    upright = orientation_of(frame).apply(pixels)  # as players show the recordings of phones
     written = io.BytesIO()
-    picture.save(written, "JPEG", quality=_QUALITY)
+    Image.fromarray(np.ascontiguousarray(upright)).save(written, "JPEG", quality=_QUALITY)
     return written.getvalue()

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import io
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from flows.cli.live.client import LiveClient
 from flows.cli.live.run import LiveOptions, run_live
@@ -24,7 +26,10 @@ from infra.settings import Settings
 from infra.settings.live import LiveSettings
 from infra.settings.serve import ServeSettings
 from reelabel.errors import ConfigurationError
+from reelabel.extract import extract_keyframes
+from reelabel.sampling.options import Sampling
 from tasks.live.items import AUDIO_HZ, AudioItem
+from tests.clips import write_clip
 from tests.flows.cli.live.rtsp_server import rtsp_camera
 from tests.flows.serve.live.server import live_server
 from tests.live.scripted_model import INFO
@@ -92,6 +97,30 @@ def test_a_file_is_paced_as_a_camera_and_asked_about_at_its_end(server, video, c
     assert "of them read before" in said[1]
     assert said[2].startswith("8 frames: ")
     assert said[3].startswith("1 of 1 question answered: first token after ")
+
+
+def test_recordings_that_were_joined_are_played_one_after_the_other(tmp_path):
+    path = write_video(tmp_path / "joined.ts", seconds=1)
+    path.write_bytes(2 * path.read_bytes())
+
+    with Source(str(path), fps=4 * FPS) as source:
+        times_s = [part.time_s for part in source.parts()]
+
+    assert len(times_s) == 2 * FPS
+    assert sorted(times_s) == times_s
+    assert times_s[-1] - times_s[0] == pytest.approx(2, abs=0.2)
+
+
+@pytest.mark.parametrize("rotation_deg", [0, 90, 180, 270])
+def test_the_frames_of_a_phone_are_sent_upright(tmp_path, rotation_deg):
+    path = write_clip(tmp_path / "phone.mp4", frames=2, size=(112, 56), rotation_deg=rotation_deg)
+    [upright] = extract_keyframes(path, sampling=Sampling(num_frames=1)).images
+
+    with Source(str(path), fps=FPS) as source:
+        sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)
+
+    assert sent.shape == upright.shape
+    assert np.abs(sent - upright).mean() < 10
 
 
 def test_questions_with_choices_are_asked_every_so_many_seconds(server, video, capsys):
