@@ -14,8 +14,9 @@ const foundHolder = document.getElementById("found");
 const videoHolder = document.getElementById("shown-video");
 
 function clock(s) {
-  const minutes = Math.floor(s / 60);
-  const rest = (s - minutes * 60).toFixed(1).padStart(4, "0");
+  const shown = Math.round(s * 10) / 10; // before it is cut into minutes, or 59.97 would be 0:60.0
+  const minutes = Math.floor(shown / 60);
+  const rest = (shown - minutes * 60).toFixed(1).padStart(4, "0");
   if (minutes < 60) return `${minutes}:${rest}`;
   return `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, "0")}:${rest}`;
 }
