@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
@@ -30,7 +29,7 @@ class DescribeSpec(EmbeddingSpec):
     scene_method: Annotated[str, Field(description="How changes of scene are found.")] = "auto"
     scene_threshold: Annotated[float, Field(description="Least score of a change.")]
 
-    @cached_property
+    @property
     def spec_id(self) -> str:
         """Hash of the whole spec, 16 hex digits."""
         return json_digest(self.model_dump(mode="json"))[:16]

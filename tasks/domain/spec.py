@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -128,7 +128,7 @@ class RunSpec(BaseModel):
         Field(exclude_if=_is_unset, description="The frames among which the sampler relevant chooses, by what model."),
     ] = None
 
-    @cached_property
+    @property
     def spec_id(self) -> str:
         """Hash of the whole spec, 16 hex digits."""
         return json_digest(self.model_dump(mode="json"))[:16]

@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 from infra.settings.sampling import SamplingSettings
 from reelabel.sampling.options import Sampling
-from tasks.domain import ModelIdentity, RunSpec
+from tasks.domain import DescribeSpec, ModelIdentity, RunSpec
 
 
 def test_options_left_at_their_default_are_not_serialised():
@@ -17,6 +17,15 @@ def test_options_left_at_their_default_are_not_serialised():
 
 def test_the_id_of_a_keyframes_spec_is_stable():
     assert RunSpec(model=ModelIdentity(name="m")).spec_id == "95a56f15d2f2da6c"
+
+
+def test_a_spec_that_was_copied_and_changed_has_its_own_id():
+    plain, other = (RunSpec(model=ModelIdentity(name="m"), permutations=count) for count in (1, 2))
+    described = DescribeSpec(model=ModelIdentity(name="m"), tags="t", captions="c", scene_threshold=1.0)
+    before = plain.spec_id, described.spec_id
+
+    assert plain.model_copy(update={"permutations": 2}).spec_id == other.spec_id != before[0]
+    assert described.model_copy(update={"top_k": 9}).spec_id != before[1]
 
 
 def test_examples_change_the_id_only_if_there_are_any():
