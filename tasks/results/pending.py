@@ -94,9 +94,9 @@ def changed_jobs(
     """
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         outcomes = _Outcomes.of(jobs.rows)
-        for table, state in ((FAILURE, _FAILED), (RESULT, _LABELLED), (DESCRIPTION, _LABELLED)):
+        for table in (FAILURE, RESULT, DESCRIPTION):
             for rows in copy_query(connection, _same_job(table, scope), _ENDED):
-                outcomes.record(rows, state)
+                outcomes.record(rows, _LABELLED)  # which outlive their videos, as failures do here
     has_row = outcomes.state != _NO_ROW
     return jobs.chosen(outcomes.pending(jobs.parts(), fingerprints_of) & has_row)
 

@@ -8,7 +8,7 @@ import pytest
 from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import text
 
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, VideoUnavailableError
 from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage
 from tasks.domain.media import join_fingerprints
 from tasks.manifest.digests import jobs_to_rows
@@ -52,6 +52,22 @@ def test_earlier_rows_stay_if_a_run_is_restarted_under_another_spec(db, run):
 
     for spec in (SPEC, other):
         assert read_results(db, replace(SCOPE, spec_id=spec.spec_id))["run_id"].to_list() == [str(run.run_id)]
+
+
+def test_rows_under_another_spec_count_for_nothing(db, run):
+    jobs, other = [job(name) for name in "abcde"], RunSpec(model=ModelIdentity(name="another"))
+    open_run(db, run_id=run.run_id, spec=other, facts=FACTS)
+    elsewhere = {"results": [result(jobs[0]), result(jobs[3])], "failures": [failure(jobs[1]), failure(jobs[4])]}
+    ShardWriter(db, replace(run, spec_id=other.spec_id)).write(**elsewhere)
+
+    ShardWriter(db, run).write(results=[result(jobs[2])], failures=[failure(jobs[0]), failure(jobs[1])])
+
+    failed = read_failures(db, dataset="d", spec_id=SPEC.spec_id)
+    assert failed.select("job_id", "attempts").rows() == [("a", 1), ("b", 1)]
+    now = {"a.mp4": None, "b.mp4": None, "c.mp4": "e1", "d.mp4": "e1", "e.mp4": None}
+    assert pending_ids(db, jobs, now) == ["d", "e"]
+    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    assert (report.labels, report.failures, report.missing, report.orphaned) == (1, 2, 2, 0)
 
 
 def test_the_effect_of_the_order_of_choices_is_stored_with_the_label(db, run):
@@ -167,30 +183,45 @@ def test_only_unchanged_jobs_on_unchanged_videos_are_done(db, run):
 
 
 def pending_ids(db, jobs, fingerprints, *, dataset="d", **options):
+    def fingerprints_of(uris):
+        assert [*uris] == sorted(uris)  # as stores list them
+        return [fingerprints[uri] for uri in uris]
+
     pending = pending_jobs(
         db,
         replace(SCOPE, dataset=dataset),
         jobs=job_table(jobs),
-        fingerprints_of=lambda uris: [fingerprints[uri] for uri in uris],
+        fingerprints_of=fingerprints_of,
         **options,
     )
     return ids_of(pending)
 
 
 def test_a_failed_job_is_repeated_only_if_its_video_changes_or_on_request(db, run):
-    jobs = [job(name) for name in "abcd"]
+    jobs = [job(name) for name in "abcde"]
     gone, broken, mended = (
         replace(failure(one), source_fingerprint=mark) for one, mark in zip(jobs[:3], (None, "e1", "e1"), strict=True)
     )
     cached = replace(failure(jobs[3]), stage=Stage.CACHE, source_fingerprint="e1")
-    ShardWriter(db, run).write(results=[], failures=[gone, broken, mended, cached])
-    fingerprints = {"a.mp4": None, "b.mp4": "e1", "c.mp4": "e2", "d.mp4": "e1"}
+    busy = replace(failure(jobs[4], code=VideoUnavailableError.code), source_fingerprint="e1")
+    ShardWriter(db, run).write(results=[], failures=[gone, broken, mended, cached, busy])
+    fingerprints = {"a.mp4": None, "b.mp4": "e1", "c.mp4": "e2", "d.mp4": "e1", "e.mp4": "e1"}
 
-    assert pending_ids(db, jobs, fingerprints) == ["c", "d"]
-    assert pending_ids(db, jobs, fingerprints, retry_failures=True) == ["a", "b", "c", "d"]
+    assert pending_ids(db, jobs, fingerprints) == ["c", "d", "e"]
+    assert pending_ids(db, jobs, fingerprints, retry_failures=True) == ["a", "b", "c", "d", "e"]
     # A run that selects again does not repeat its own failures.
     assert pending_ids(db, jobs, fingerprints, run_id=run.run_id) == ["c"]
-    assert pending_ids(db, jobs, fingerprints, run_id=uuid4()) == ["c", "d"]
+    assert pending_ids(db, jobs, fingerprints, run_id=uuid4()) == ["c", "d", "e"]
+
+
+def test_a_video_that_was_removed_is_not_another_one(db, run):
+    jobs = [job(name) for name in "abcd"]
+    broken = [replace(failure(one), source_fingerprint="e1") for one in jobs[2:]]
+    ShardWriter(db, run).write(results=[result(one) for one in jobs[:2]], failures=broken)
+    now = {"a.mp4": None, "b.mp4": "e2", "c.mp4": None, "d.mp4": "e2"}
+
+    assert ids_of(changed_of(db, jobs, now)) == ["b", "d"]
+    assert pending_ids(db, jobs, now) == ["b", "c", "d"]
 
 
 def test_a_job_on_several_videos_is_repeated_if_any_of_them_changes(db, run):
@@ -316,7 +347,7 @@ def test_failures_reconcile_and_are_counted_by_code(db, run):
 def test_a_run_is_found_by_id_by_prefix_and_as_last(db, run):
     close_run(db, run.run_id, state="done", message="ok")
 
-    for given in (str(run.run_id), str(run.run_id)[:8], "last"):
+    for given in (str(run.run_id), str(run.run_id)[:8], str(run.run_id).upper(), "last"):
         assert find_run(db, given)["run_id"] == run.run_id
     assert find_run(db, "last")["ended_at"] is not None
     with pytest.raises(ConfigurationError, match="No runs match"):
