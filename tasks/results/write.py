@@ -376,4 +376,4 @@ class ShardWriter:
 
 def _jobs(waiting: _Waiting) -> int:
     shard, _ = waiting
-    return len(shard.results) + len(shard.descriptions) + len(shard.failures)
+    return len(shard.job_ids)
