@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from reelabel.errors import DecoderCrashedError, VideoMissingError
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import with_sampler
+from reelabel.sampling.passes import with_sampler, with_times
 from reelabel.seal import NO_KEY, Seal
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
@@ -22,14 +23,15 @@ STORE = ObjectStore(StoreSettings())
 
 
 def extracted_video(view):
+    seen, sampling = PROVENANCE, with_sampler(SAMPLING, PROVENANCE.sampler)
+    if view.texts:
+        seen = replace(PROVENANCE, sampler="relevant", chosen_ms="40,80")
+        sampling = with_times(with_sampler(SAMPLING, "relevant"), (40, 80))
     identity = FrameIdentity(
-        source_uri=view.video_uri,
-        fingerprint=PROVENANCE.fingerprint,
-        sampling=with_sampler(SAMPLING, PROVENANCE.sampler),
-        segment=view.segment,
+        source_uri=view.video_uri, fingerprint=seen.fingerprint, sampling=sampling, segment=view.segment
     )
     facts = {"was_cached": False, "frame_bytes": 99, "lookup_ms": 0.5, "remade": "frame file made again: why"}
-    return ExtractedVideo(identity=identity, provenance=PROVENANCE, **facts)
+    return ExtractedVideo(identity=identity, provenance=seen, **facts)
 
 
 def extraction_of(shard):
@@ -43,7 +45,11 @@ def read(plan_uri, shard):
 
 def test_the_stored_outcome_of_an_extraction_is_read_back_completely(tmp_path):
     shard = Shard(index=3, jobs=tuple(job(name) for name in "abc"))
-    views = (View("a.mp4"), View("a.mp4", shown="dense", segment=Segment(None, 2.5)))
+    views = (
+        View("a.mp4"),
+        View("a.mp4", shown="dense", segment=Segment(None, 2.5)),
+        View("a.mp4", texts=("yes ?", "no ?")),
+    )
     prepared = {view: extracted_video(view) for view in views}
     crashed, missing = DecoderCrashedError("It died."), VideoMissingError("It is gone.")
     crashed.fingerprint = "e2"
@@ -53,6 +59,7 @@ def test_the_stored_outcome_of_an_extraction_is_read_back_completely(tmp_path):
         outcomes=prepared | faults,
         spent_ms={RunPhase.FETCH: 1.5, RunPhase.DECODE: 2.0},
         between_s=(1000.5, 1004.0),
+        lengths_s={"b.mp4": 9.5},
     )
     plan_uri = f"file://{tmp_path}/p"
 
@@ -61,7 +68,7 @@ def test_the_stored_outcome_of_an_extraction_is_read_back_completely(tmp_path):
 
     assert (found.shard, found.spent_ms) == (shard, extracted.spent_ms)
     assert {view: found.outcomes[view] for view in prepared} == prepared
-    assert found.between_s == (1000.5, 1004.0)
+    assert (found.between_s, found.lengths_s) == ((1000.5, 1004.0), {"b.mp4": 9.5})
     for view, fault in faults.items():
         said = found.outcomes[view]
         assert type(said) is type(fault)

@@ -18,6 +18,7 @@ from tests.chaos.gate import Gate
 from tests.results.rows import FACTS, SPEC
 
 LONG_S = 600
+_DONE = "SELECT attempts, message FROM reelabel.shard WHERE state = 'done'"
 SHORT_S = 0.05
 
 
@@ -76,6 +77,7 @@ def test_an_expired_shard_is_claimed_and_its_old_holder_cannot_finish_it(db, mak
     plan = make_plan(shards=1)
     (lost,) = take(db, plan, lease_s=SHORT_S)
     time.sleep(2 * SHORT_S)
+    assert plan_state(db, plan.plan_id).leased == 0
 
     (taken,) = take(db, plan)
 
@@ -106,7 +108,7 @@ def test_finishing_twice_under_the_same_lease_is_allowed(db, make_plan):
 
 
 def test_leases_of_a_run_whose_process_was_killed_expire_at_once(db, run, make_plan):
-    plan = make_plan(shards=2)
+    plan = make_plan(shards=3)
     code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as own:
@@ -114,6 +116,8 @@ def test_leases_of_a_run_whose_process_was_killed_expire_at_once(db, run, make_p
         holders = (holder_name(FACTS["host"], own.pid), holder_name("another", own.pid))
         for holder in holders:
             claim(db, plan.plan_id, Work.BOTH, holder=holder, lease_s=LONG_S)
+        [done] = claim(db, plan.plan_id, Work.BOTH, holder=holders[0], lease_s=LONG_S)
+        finish_alone(db, done, state="done")
         close_lost_runs(db)
         assert take(db, plan) == []
         own.kill()
@@ -123,12 +127,17 @@ def test_leases_of_a_run_whose_process_was_killed_expire_at_once(db, run, make_p
     [lease] = take(db, plan, limit=2)
     assert (lease.shard_index, lease.attempts) == (0, 1)
     assert lease.message == f"Worker lost or stalled: {holders[0]}."
+    with db.connect() as connection:
+        [(attempts, message)] = connection.execute(text(_DONE)).tuples()
+    assert (attempts, message) == (0, "")
 
 
 def test_a_released_shard_stores_the_reason_and_counts_an_attempt(db, make_plan):
     plan = make_plan(shards=1)
     (first,) = take(db, plan)
-    release(db, first, message="The store is away.")
+    for _ in range(2):  # again, as after a lost reply: the attempt counts once
+        release(db, first, message="The store is away.")
+    assert renew(db, [first], lease_s=LONG_S) == set()
     (second,) = take(db, plan)
     release(db, second)
 
@@ -222,8 +231,9 @@ def wait_until(condition):
 
 
 def test_closing_a_plan_revokes_its_leases(db, make_plan):
-    plan = make_plan(shards=2)
-    (lease,) = take(db, plan)
+    plan = make_plan(shards=3)
+    done, lease = take(db, plan, limit=2)
+    finish_alone(db, done, state="done")
 
     assert close_plan(db, plan.plan_id, state="dropped")
     assert not close_plan(db, plan.plan_id, state="done")
@@ -231,3 +241,5 @@ def test_closing_a_plan_revokes_its_leases(db, make_plan):
     assert take(db, plan) == []
     with pytest.raises(LeaseLostError):
         finish_alone(db, lease, state="done")
+    state = plan_state(db, plan.plan_id)
+    assert (state.done, state.failed) == (1, 2)

@@ -1,11 +1,15 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from infra.errors import PlanLostError
-from tasks.plans.plan import close_plan, find_shared_plan, open_plans, plan_state, planning_lock
+from tasks.database.tables import PLAN
+from tasks.plans.lease import Work, claim, finish
+from tasks.plans.plan import close_plan, find_shared_plan, open_plans, plan_state, planning_lock, sum_shard_reports
 from tests.results.rows import SCOPE
 
 
@@ -15,6 +19,8 @@ def test_runs_with_the_same_manifest_and_spec_find_a_plan_until_it_is_closed(db,
 
     assert find_shared_plan(db, SCOPE, manifest_fingerprint="f") == plan
     assert find_shared_plan(db, SCOPE, manifest_fingerprint="other") is None
+    for name in ("dataset", "spec_id"):
+        assert find_shared_plan(db, replace(SCOPE, **{name: "other"}), manifest_fingerprint="f") is None
     close_plan(db, plan.plan_id, state="done")
     assert find_shared_plan(db, SCOPE, manifest_fingerprint="f") is None
 
@@ -40,6 +46,33 @@ def test_a_plan_is_valid_if_the_session_that_held_the_lock_was_lost(db, make_pla
     assert open_plans(db) == [plan]
     with planning_lock(db, SCOPE):
         assert find_shared_plan(db, SCOPE, manifest_fingerprint="f") is None
+
+
+def test_open_plans_are_listed_oldest_first(db, make_plan):
+    newer, older = make_plan(), make_plan()
+    with db.begin() as connection:
+        a_day_before = {"created_at": PLAN.c.created_at - timedelta(days=1)}
+        connection.execute(update(PLAN).where(PLAN.c.plan_id == older.plan_id).values(a_day_before))
+
+    assert open_plans(db) == [older, newer]
+
+
+def test_the_reports_of_done_shards_are_summed_and_each_engine_counts_once(db, make_plan):
+    plan, holders = make_plan(shards=4), ("here", "here", "there", "there")
+    leases = [claim(db, plan.plan_id, Work.BOTH, holder=holder, lease_s=600)[0] for holder in holders]
+    report = {"labels": 90, "failures": 10, "prompt_tokens": 7, "gpus": 2, "coverage": {"videos": 3, "long_gap": 1}}
+    report |= {"stage_ms": {"decode": 1.5}, "wall_ms": {"answer": 10.0}}
+    with db.begin() as connection:
+        for lease in leases[:3]:
+            finish(connection, lease, state="done", report=report)
+
+    whole, later = (sum_shard_reports(db, plan.plan_id, excluded=excluded) for excluded in ((), (0,)))
+
+    assert (whole["shards_done"], whole["jobs_labelled"], whole["jobs_failed"]) == (3, 270, 30)
+    assert (whole["engines"], whole["gpus"], whole["engines_ms"]) == (2, 4, {"answer": 30.0})
+    assert (whole["prompt_tokens"], whole["videos_extracted"], whole["stage_ms"]) == (21, 0, {"decode": 4.5})
+    assert whole["coverage"] == {"videos": 9, "long_gap": 3}
+    assert (later["shards_done"], later["jobs_labelled"], later["engines"], later["gpus"]) == (2, 180, 2, 4)
 
 
 def test_only_one_planner_holds_the_lock(db):

@@ -42,13 +42,15 @@ def lease(db, plan):
 
 
 def test_an_open_plan_stays_while_a_run_with_its_spec_is_running(db, run, make_plan, age, tmp_path):
-    plan = make_plan()
-    age(plan)
+    plan, of_another_dataset = make_plan(), make_plan(dataset="other")
+    for each in (plan, of_another_dataset):
+        age(each)
 
     def remove():
         return remove_plans(db, STORE, root_uri=tmp_path.as_uri(), age=WEEK)
 
-    assert remove() == (0, 0)
+    assert remove() == (1, 0)
+    assert open_plans(db) == [plan]
     update_run(db, run.run_id, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
     assert remove() == (1, 0)
 

@@ -1,7 +1,7 @@
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import func, update
+from sqlalchemy import func, select, update
 
 from tasks.database.tables import WORKER
 from tasks.domain import ModelIdentity
@@ -40,6 +40,14 @@ def test_a_worker_that_was_killed_is_not_listed(db, change):
         with db.begin() as connection:
             connection.execute(update(WORKER).values(change))
         assert live_workers(db) == []
+
+
+def test_workers_without_a_heartbeat_for_an_hour_are_forgotten_when_another_one_starts(db):
+    with alive(db, Work.EXTRACT, beat_s=60):
+        with db.begin() as connection:
+            connection.execute(update(WORKER).values(seen_at=func.now() - func.make_interval(0, 0, 0, 0, 2)))
+        with alive(db, Work.INFER), db.connect() as connection:
+            assert connection.execute(select(WORKER.c.stage)).scalars().all() == ["infer"]
 
 
 def test_a_worker_that_was_forgotten_is_listed_again_at_its_next_heartbeat(db):

@@ -69,7 +69,7 @@ def test_a_transaction_takes_no_more_shards_than_the_lock_limit_allows(db, write
 
     assert write_at_once(*shards) == [None] * 4
 
-    assert count_outcomes(db, **_KEY) == (226, 225)
+    assert count_outcomes(db, SCOPE) == (226, 225)
     with db.connect() as connection:
         assert connection.execute(_TRANSACTIONS).scalar_one() == 3
 
