@@ -1,5 +1,6 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from pydantic import ValidationError
@@ -8,10 +9,11 @@ from sqlalchemy import inspect
 from infra.database.connect import Login, connected
 from reelabel.errors import ConfigurationError
 from tasks.results.choose import choose_jobs
+from tasks.results.runs import open_run
 from tasks.results.selection import Selection
 from tasks.results.write import ShardWriter
 from tests.job_table import job_table
-from tests.results.rows import SCOPE, failure, ids_of, job, result
+from tests.results.rows import FACTS, SCOPE, SPEC, failure, ids_of, job, result
 
 JOBS = [
     job("sure", task="colour"),
@@ -31,7 +33,10 @@ def reader(database):
 
 @pytest.fixture
 def choose(db, reader, run):
-    """Select from two labels, two failures, a job without a row, and one whose question has changed."""
+    """Select from two labels, two failures, a job without a row, and one whose question has changed.
+
+    The job without a row has labels under another spec, and in another dataset.
+    """
     labels = [
         result(JOBS[0], (0.05, 0.95)),
         result(JOBS[1], (0.45, 0.55), coverage="one_keyframe,long_gap"),
@@ -39,6 +44,11 @@ def choose(db, reader, run):
     ]
     failures = [failure(JOBS[2], code="video_missing"), failure(JOBS[3])]
     ShardWriter(db, run).write(results=labels, failures=failures)
+    other = SPEC.model_copy(update={"permutations": 2})
+    for elsewhere in (replace(run, run_id=uuid4(), spec_id=other.spec_id), replace(run, run_id=uuid4(), dataset="e")):
+        spec = SPEC if elsewhere.spec_id == SPEC.spec_id else other
+        open_run(db, run_id=elsewhere.run_id, spec=spec, facts=FACTS | {"dataset": elsewhere.dataset})
+        ShardWriter(db, elsewhere).write(results=[result(JOBS[4], (0.45, 0.55))], failures=[])
 
     def chosen(named=(), run_id=None, timeout_s=20, **words):
         asked = {"named": named, "run_id": run_id, "timeout_s": timeout_s}

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import polars as pl
 import pytest
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, update
 
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.scope import Scope
@@ -77,6 +77,12 @@ def test_a_job_that_is_asked_again_leaves_no_chunk_of_before(db, run):
 
     assert rows(db, "chunk", "source_fingerprint") == [(0, "e2"), (1, "e2")]
     assert counts(db, RESULT) == [(2, 2)]
+
+    write(db, run, film("hopeless"), dict.fromkeys(range(3), failure(job("a"))))
+    write(db, run, film("hopeless", length_s=120), dict.fromkeys(range(2), failure(job("a"))))
+
+    assert rows(db, "job_id", "chunk")[2:] == [("hopeless", 0), ("hopeless", 1)]
+    assert counts(db, FAILURE) == [(2, 0)]
 
 
 def test_a_job_that_fails_as_a_whole_has_no_chunks_left(db, run):
@@ -166,6 +172,15 @@ def test_chunks_about_another_question_or_version_or_that_are_not_all_there_do_n
     assert standing(job("film"))
     assert standing(job("film", prompt="Another?"), named=["film"]) == {}
     assert standing(job("film"), named=["film"], now="e2") == {}
+    for name, value in (("source_fingerprint", "e2"), ("job_digest", "~")):
+        changed, before = update(CHUNK).where(CHUNK.c.chunk == 2), select(CHUNK.c[name]).where(CHUNK.c.chunk == 2)
+        with db.begin() as connection:
+            told = connection.execute(before).scalar_one()
+            connection.execute(changed.values({name: value}))
+        assert standing(job("film"), named=["film"]) == {}
+        with db.begin() as connection:
+            connection.execute(changed.values({name: told}))
+    assert standing(job("film"))
     with db.begin() as connection:
         connection.execute(delete(CHUNK).where(CHUNK.c.chunk == 0))
     assert standing(job("film"), named=["film"]) == {}
@@ -202,6 +217,45 @@ def test_a_video_that_is_gone_for_a_while_costs_no_answers(db, run, standing):
     assert standing(job("film")) == {"film": ChunksOfJob(count=3, unanswered=(1,))}
     ShardWriter(db, run).write([], [failure(film().job, code="video_missing")])
     assert rows(db, "chunk") == []
+
+
+@pytest.mark.parametrize(
+    ("about", "changed"),
+    [
+        pytest.param({"prompt": "Another?"}, {}, id="another question"),
+        pytest.param({}, {"code": "video_changed"}, id="a video that changed"),
+        pytest.param({}, {"source_fingerprint": "e2"}, id="another version"),
+    ],
+)
+def test_a_failure_about_something_else_than_the_chunks_tells_of_none(db, run, about, changed):
+    broken = replace(failure(job("a")), source_fingerprint="e1")
+    write(db, run, film(), {0: result(job("a")), 1: broken, 2: result(job("a"))}, rule="any:yes")
+
+    failed = replace(failure(film(only_chunks=(1,), **about).job, code="no_frames"), **changed)
+    ShardWriter(db, run).write([], [failed])
+
+    assert (counts(db, FAILURE), rows(db, "chunk")) == ([(None, None)], [])
+
+
+@pytest.mark.parametrize("other", [{"dataset": "e"}, {"spec_id": UNCUT.spec_id}], ids=["dataset", "spec"])
+def test_chunks_of_another_dataset_or_spec_stay_and_count_for_nothing(db, run, standing, other):
+    elsewhere = replace(run, run_id=uuid4(), **other)
+    spec = SPEC if elsewhere.spec_id == SPEC.spec_id else UNCUT
+    open_run(db, run_id=elsewhere.run_id, spec=spec, facts=FACTS | {"dataset": elsewhere.dataset})
+    write(db, elsewhere, film(), dict.fromkeys(range(3), failure(job("a"))))
+    partial = {0: result(job("a")), 1: failure(job("a"))}
+    for _ in range(2):
+        write(db, run, film(length_s=120), partial, rule="any:yes")
+
+    assert len(rows(db, "chunk")) == 3 + 2
+    again = film(length_s=120, only_chunks=(1,))
+    earlier = read_earlier_chunks(db, SCOPE, [again])["film"]
+    assert (earlier.outcomes.keys(), earlier.fences) == ({0, 1}, {0: 0, 1: 0})
+    assert standing(job("film")) == {"film": ChunksOfJob(count=2, unanswered=(1,))}
+    report = audit_jobs(db, SCOPE, jobs=[again.job])
+    assert (report.is_reconciled, report.chunks, report.chunks_failed) == (True, 2, 1)
+    write(db, run, again, {1: result(job("a"))}, rule="any:yes", earlier=earlier)
+    assert counts(db, RESULT) == [(2, 2)]
 
 
 def test_chunks_that_a_removed_row_has_left_are_replaced(db, run):

@@ -35,7 +35,7 @@ def test_a_replaced_answer_is_kept_and_compared_with_the_one_that_replaced_it(db
     assert history(db) == []
     later = later_run(db, run)
     moved = replace(failure(d), source_fingerprint="e2")
-    ShardWriter(db, later).write(results=[flipped(a), result(b, (0.4, 0.6))], failures=[moved])
+    ShardWriter(db, later).write(results=[flipped(a), result(b, (0.4, 0.6))], failures=[moved, failure(c)])
 
     assert history(db) == [(name, "no", run.run_id, later.run_id) for name in "abd"]
     diff = compare_runs(db, later.run_id, earlier=None)
@@ -44,6 +44,18 @@ def test_a_replaced_answer_is_kept_and_compared_with_the_one_that_replaced_it(db
     assert (colour.task, colour.jobs, colour.changed, colour.up, colour.down) == ("colour", 2, 1, 1, 1)
     assert colour.labels == (("no", "yes", 1),)
     assert abs(colour.margin_change - ((0.8 - 0.5) + (0.2 - 0.5)) / 2) < 1e-9
+
+
+def test_of_a_job_that_a_run_answered_twice_its_last_answer_is_compared_with_that_of_the_run_before(db, run):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
+    later = later_run(db, run)
+    for answer in (flipped(job("a")), result(job("a"), (0.4, 0.6))):
+        ShardWriter(db, later).write(results=[answer], failures=[])
+
+    for earlier in (None, run.run_id):
+        [pair] = compare_runs(db, later.run_id, earlier=earlier).pairs
+        assert (pair.label_before, pair.label_after) == ("no", "no")
+        assert (pair.margin_before, round(pair.margin_after, 6)) == (0.5, 0.2)
 
 
 def test_answers_to_another_question_are_not_compared(db, run):

@@ -62,11 +62,11 @@ def test_rows_under_another_spec_count_for_nothing(db, run):
 
     ShardWriter(db, run).write(results=[result(jobs[2])], failures=[failure(jobs[0]), failure(jobs[1])])
 
-    failed = read_failures(db, dataset="d", spec_id=SPEC.spec_id)
+    failed = read_failures(db, SCOPE)
     assert failed.select("job_id", "attempts").rows() == [("a", 1), ("b", 1)]
     now = {"a.mp4": None, "b.mp4": None, "c.mp4": "e1", "d.mp4": "e1", "e.mp4": None}
     assert pending_ids(db, jobs, now) == ["d", "e"]
-    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, SCOPE, jobs=jobs)
     assert (report.labels, report.failures, report.missing, report.orphaned) == (1, 2, 2, 0)
 
 

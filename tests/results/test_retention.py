@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy import func, select, update
 
-from tasks.database.tables import CHUNK, RESULT, RUN
+from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
 from tasks.domain import RunSpec
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.results.read import read_failures, read_results
@@ -18,10 +18,11 @@ from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
 
 @pytest.fixture
 def old_and_new(db, run):
-    """Write a label and a failure of ten days ago, and one of each of today."""
-    ShardWriter(db, run).write(results=[result(job("old"))], failures=[failure(job("old failure"))])
+    """Write a label, one that it has replaced, and a failure of ten days ago, and a label and a failure of today."""
+    for _ in range(2):
+        ShardWriter(db, run).write(results=[result(job("old"))], failures=[failure(job("old failure"))])
     with db.begin() as connection:
-        for table in ("result", "failure"):
+        for table in ("result", "result_history", "failure"):
             aged = f"UPDATE reelabel.{table} SET created_at = now() - interval '10 days'"
             connection.execute(sqlalchemy.text(aged))
     ShardWriter(db, run).write(results=[result(job("new"))], failures=[failure(job("new failure"))])
@@ -45,17 +46,17 @@ def test_rows_of_a_dataset_stay_while_a_run_is_in_progress(db, run):
     assert remove_superseded_rows(db, 1, dry_run=True) == remove_superseded_rows(db, 1) == 0
 
     update_run(db, under_way, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
-    assert remove_old_rows(db, age) == 2
+    assert remove_old_rows(db, age) == 3
     assert remove_superseded_rows(db, 1) == 2
 
 
 @pytest.mark.usefixtures("old_and_new")
 def test_rows_older_than_the_limit_are_removed(db, run):
     close_run(db, run.run_id, state="done", message="")
-    assert remove_old_rows(db, timedelta(days=9), dry_run=True) == 2
+    assert remove_old_rows(db, timedelta(days=9), dry_run=True) == 3
     assert len(left(db)) == 4
 
-    assert remove_old_rows(db, timedelta(days=9)) == 2
+    assert remove_old_rows(db, timedelta(days=9)) == 3
 
     assert left(db) == ["new", "new failure"]
     assert remove_old_rows(db, timedelta(days=9)) == 0
@@ -85,19 +86,30 @@ def test_chunks_stay_as_long_as_the_row_of_their_job_and_go_with_it(db, run):
     cut = cut_job(job("film", chunk_s=60), 120)
     chunks = [ChunkOutcome(job=cut.job, number=number, outcome=result(part)) for number, part in enumerate(cut.chunks)]
     row = merge_chunks(cut, {}, dict(enumerate(chunks)), "mean")
-    ShardWriter(db, run).write([row], [], chunks=chunks)
+    lost = cut_job(job("lost", chunk_s=60), 120)
+    failed = [
+        ChunkOutcome(job=lost.job, number=number, outcome=failure(part)) for number, part in enumerate(lost.chunks)
+    ]
+    failed_row = merge_chunks(lost, {}, dict(enumerate(failed)), "mean")
+    ShardWriter(db, run).write([row], [failed_row], chunks=[*chunks, *failed])
+    newer = RunSpec(model=SPEC.model, permutations=2)
+    open_run(db, run_id=run.run_id, spec=newer, facts=FACTS)
+    ShardWriter(db, replace(run, spec_id=newer.spec_id)).write([result(job("film")), result(job("lost"))], [])
     close_run(db, run.run_id, state="done", message="")
 
-    def age(table):
+    def age(table, *which):
         with db.begin() as connection:
-            connection.execute(update(table).values(created_at=func.now() - timedelta(days=10)))
+            connection.execute(update(table).where(*which).values(created_at=func.now() - timedelta(days=10)))
 
     def count():
         with db.connect() as connection:
             return connection.execute(select(func.count()).select_from(CHUNK)).scalar_one()
 
     age(CHUNK)
-    assert (remove_old_rows(db, timedelta(days=9)), count()) == (0, 2)
+    assert (remove_old_rows(db, timedelta(days=9)), count()) == (0, 4)
 
-    age(RESULT)
+    age(RESULT, RESULT.c.spec_id == SPEC.spec_id)
+    assert (remove_old_rows(db, timedelta(days=9)), count()) == (1, 2)
+
+    age(FAILURE)
     assert (remove_old_rows(db, timedelta(days=9)), count()) == (1, 0)

@@ -11,8 +11,11 @@ from reelabel.sampling.options import Sampling
 from tasks.domain import RunSpec
 from tasks.results.overview import list_runs, list_unrepaired_runs
 from tasks.results.runs import (
+    cancel_run,
     close_lost_runs,
     close_run,
+    is_partial_run,
+    newest_run,
     open_run,
     read_run,
     record_heartbeat,
@@ -92,6 +95,29 @@ def test_backfills_are_not_among_the_runs_of_a_manifest(db):
 
     open_run(db, run_id=uuid4(), spec=SPEC, facts=facts)
     assert run_states(db, "other.parquet", since=since) == {"running"}
+    assert run_states(db, "other.parquet", since=since + timedelta(hours=2)) == set()
+
+
+def test_a_backfill_is_partial_until_a_run_of_its_dataset_has_its_spec(db, run):
+    elsewhere, backfill = FACTS | {"dataset": "other", "manifest_uri": "other.parquet"}, uuid4()
+    open_run(db, run_id=backfill, spec=SPEC, facts=elsewhere | {"kind": "backfill"})
+
+    assert newest_run(db, manifest_uri=None, dataset=None)["run_id"] == backfill
+    assert newest_run(db, manifest_uri="m.parquet", dataset=None)["run_id"] == run.run_id
+    assert newest_run(db, manifest_uri=None, dataset="d")["run_id"] == run.run_id
+    assert newest_run(db, manifest_uri="m.parquet", dataset="other") is None
+    assert is_partial_run(db, read_run(db, backfill))
+    assert not is_partial_run(db, read_run(db, run.run_id))
+    open_run(db, run_id=uuid4(), spec=SPEC, facts=elsewhere)
+    assert not is_partial_run(db, read_run(db, backfill))
+
+
+def test_a_run_that_has_ended_is_not_cancelled(db, run):
+    close_run(db, run.run_id, state="done", message="Reconciled.")
+
+    cancel_run(db, run.run_id)
+
+    assert read_run(db, run.run_id)["state"] == "done"
 
 
 def test_a_heartbeat_revives_a_lost_run(db, run):

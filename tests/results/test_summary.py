@@ -34,7 +34,7 @@ def test_accuracy_counts_known_answers_by_task(db, run):
 
 def test_failures_are_counted_by_code_with_an_example(db, run):
     failures = [
-        failure(job("z"), code="video_missing", message="Nothing at z.mp4."),
+        failure(job("z"), code="frame_file_damaged", message="Nothing at z.mp4."),
         failure(job("b"), message="No frame in b."),
         failure(job("a"), message="No frame in a."),
     ]
@@ -44,7 +44,7 @@ def test_failures_are_counted_by_code_with_an_example(db, run):
     frequent, rare = summarize_results(db, SCOPE, jobs=jobs).failures
 
     assert (frequent.code, frequent.count, frequent.job_id, frequent.message) == ("no_frames", 2, "a", "No frame in a.")
-    assert (rare.code, rare.count) == ("video_missing", 1)
+    assert (rare.code, rare.count) == ("frame_file_damaged", 1)
 
 
 def test_failures_of_the_run_are_told_apart_from_earlier_ones(db, run):
