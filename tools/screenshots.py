@@ -4,7 +4,7 @@ The page of a run is that of clips with few and with many keyframes, of which so
 
     python -m benchmarks trade --make clips --clips 160
     rm clips/trade-00[0-4]3.mp4
-    reelabel classify clips/manifest.parquet
+    reelabel classify clips/manifest.parquet --num-frames 8
     reelabel report last --out run.html --job ID    # of a clip with one keyframe
 """
 
@@ -89,14 +89,16 @@ def _take_live(url: str) -> None:
 def _take_report(url: str, job: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS)
-        page = browser.new_page(viewport={"width": 980, "height": 960}, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1180, "height": 960}, color_scheme="light")
         page.goto(url)
         _write(page, "report-glance.png")
         page.fill("#job-id", job)
         page.locator("#search").get_by_role("button").click()
+        page.locator("#job").evaluate("section => section.scrollIntoView()")
         page.wait_for_timeout(_SETTLED_MS)
         _write(page, "report-job.png")
         page.get_by_role("button", name="Replay its picks").click()
+        page.select_option("#sampler", "qwen2_vl")
         page.wait_for_timeout(_SETTLED_MS)
         _write(page, "report-replay.png")
         browser.close()
