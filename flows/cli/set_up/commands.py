@@ -72,7 +72,7 @@ def doctor() -> None:
 @set_up_app.command(rich_help_panel=_PANEL)
 @example("reelabel config")
 def config() -> None:
-    """Print the effective settings, with secrets masked."""
+    """Print every setting with its value and meaning; secrets are masked."""
     from flows.cli.set_up.services import print_settings  # noqa: PLC0415
 
     print_settings(load_settings())
