@@ -48,12 +48,12 @@ format: .venv/installed
 # torch for the CPU is the one package by version alone: each index has a build of its own.
 # PyPI's torchvision cannot be imported beside it, by vLLM or anything else, without the finder of the last lines.
 TORCHVISION_FINDER := tasks/model/engine/cpu_site/sitecustomize.py
-.venv/installed: requirements/dev.txt requirements/torch-cpu.txt pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
+.venv/installed: requirements/cpu.txt requirements/dev.txt requirements/torch-cpu.txt pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
 	  || $(BIN)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) -r requirements/torch-cpu.txt
-	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r $<
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/cpu.txt -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e .
 	site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  && cp $(TORCHVISION_FINDER) $$site/_torchvision_on_cpu.py \
@@ -63,12 +63,16 @@ TORCHVISION_FINDER := tasks/model/engine/cpu_site/sitecustomize.py
 # What is pinned stays as it is where it fits; `make lock LOCK_ARGS=--upgrade` takes the newest of everything.
 LOCK_OPTIONS = --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet $(LOCK_ARGS)
 LOCK = uv pip compile pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel
+# Development needs all that a machine without a GPU needs, so that its lock has only what is not in that one.
 # rfc3987-syntax builds its grammar whenever jsonschema is imported, for over a second in every process of Prefect's.
 LOCK_CPU = $(LOCK) --extra cpu --extra embedded --overrides requirements/cpu-overrides.txt \
 	--config-file requirements/cpu-uv.toml $(addprefix --no-emit-package ,torch torchaudio torchcodec triton)
 lock:
 	$(LOCK_CPU) --output-file requirements/cpu.txt
-	$(LOCK_CPU) --extra kubernetes --extra ray --extra scenes --extra transnetv2 --group dev --no-emit-package rfc3987-syntax --output-file requirements/dev.txt
+	$(LOCK_CPU) --extra kubernetes --extra ray --extra scenes --extra transnetv2 --group dev --no-emit-package rfc3987-syntax \
+	  --constraint requirements/cpu.txt --output-file requirements/dev.txt
+	awk 'NR == FNR { locked[$$0]; next } /^[^ ]/ { is_new = !($$0 in locked) } is_new' requirements/cpu.txt \
+	  requirements/dev.txt > requirements/dev.new && mv requirements/dev.new requirements/dev.txt
 	$(LOCK) --extra kubernetes --extra server --output-file requirements/worker.txt
 	$(LOCK) --extra gpu --extra kubernetes --output-file requirements/gpu.txt
 	uv pip compile reelabel/pyproject.toml $(LOCK_OPTIONS) --output-file requirements/library.txt
