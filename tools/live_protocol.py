@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import get_args
 
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from tasks.live import protocol
 
@@ -15,10 +15,19 @@ _CLIENT = get_args(get_args(protocol.ClientMessage)[0])
 _SERVER = get_args(protocol.Event)
 
 
+class _WithoutTitles(GenerateJsonSchema):
+    """Gives fields no titles, which would repeat their names."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        """Return false."""
+        del schema
+        return False
+
+
 def schema() -> str:
     """Return the schema: a client's messages are `oneOf` under `$defs.client`, the server's events under `server`."""
     models = [(model, "validation") for model in _CLIENT] + [(model, "serialization") for model in _SERVER]
-    references, definitions = models_json_schema(models)  # type: ignore[arg-type]  # the literals of the two modes
+    references, definitions = models_json_schema(models, schema_generator=_WithoutTitles)  # type: ignore[arg-type]  # the literals of the two modes
     defs = dict(definitions["$defs"])
     defs["client"] = {"oneOf": [references[model, "validation"] for model in _CLIENT]}
     defs["server"] = {"oneOf": [references[model, "serialization"] for model in _SERVER]}

@@ -6,9 +6,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.cores import Cores, bind
 from benchmarks.services import own_services
 from flows.cli.context import prefect_ready
@@ -17,6 +15,8 @@ from tasks.database.schema import prepare_database
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from rich.table import Table
 
     from benchmarks.describe.retag import RetagRow
     from benchmarks.describe.towers import TowersRow
@@ -92,9 +92,7 @@ def film(hours: Sequence[float], folder: Path, *, as_ts: bool, as_json: bool) ->
         print_json([asdict(row) for row in rows])
         return
     kind = "MPEG-TS" if as_ts else "MP4"
-    table = Table("", title=f"Films of 240 x 136 px, as {kind}, described", title_justify="left")
-    for row in rows:
-        table.add_column(f"{row.hours:g} h", justify="right")
+    table = figures_table(f"Films of 240 x 136 px, as {kind}, described", ("", *(f"{row.hours:g} h" for row in rows)))
     table.add_row("seconds", *(f"{row.seconds:,.0f}" for row in rows))
     table.add_row("chunks", *(f"{row.chunks:,}" for row in rows))
     table.add_row("frames embedded", *(f"{row.frames_embedded:,}" for row in rows))
@@ -107,9 +105,8 @@ def film(hours: Sequence[float], folder: Path, *, as_ts: bool, as_json: bool) ->
 
 def _towers_table(rows: Sequence[TowersRow], ratios: Mapping[str, tuple[float, float]], *, count: int) -> Table:
     title = f"{count} clips, {rows[0].frames:,} frames; medians of {len(rows[0].seconds)} rounds"
-    table = Table("", title=title, title_justify="left")
-    for name in ("frames/s", "of the towers alone", "of the slower side alone", "towers at work", "to reach"):
-        table.add_column(name, justify="right")
+    alone = ("of the towers alone", "of the slower side alone")
+    table = figures_table(title, ("", "frames/s", *alone, "towers at work", "to reach"))
     ceiling = next(row.frames_per_s for row in rows if row.name == "towers alone")
     slower = min(row.frames_per_s for row in rows if row.name.endswith("alone"))
     for row in rows:
@@ -127,9 +124,7 @@ def _towers_table(rows: Sequence[TowersRow], ratios: Mapping[str, tuple[float, f
 
 def _retag_table(rows: Sequence[RetagRow], *, seconds: float) -> Table:
     title = f"{rows[0].videos:,} embedded videos of {seconds:g} s, described by banks of 20 tags"
-    table = Table("", title=title, title_justify="left")
-    for row in rows:
-        table.add_column(f"by {row.name}", justify="right")
+    table = figures_table(title, ("", *(f"by {row.name}" for row in rows)))
     table.add_row("seconds", *(f"{row.seconds:,.1f}" for row in rows))
     table.add_row("without the towers' start", *(f"{row.describing_s:,.1f}" for row in rows))
     table.add_row("videos/s", *(f"{row.videos_per_s:,.0f}" for row in rows))

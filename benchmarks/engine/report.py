@@ -8,10 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.box import MARKDOWN
-from rich.table import Table
 
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.engine.model_folders import MEDIUM, write_architecture
 from benchmarks.engine.questions import measure_questions
 from benchmarks.engine.sweep import Candidate, Requests, sweep
@@ -22,6 +20,8 @@ from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.table import Table
 
     from benchmarks.engine.questions import QuestionsRow
     from benchmarks.engine.sweep import Sweep
@@ -65,7 +65,8 @@ def questions(model: str, folder: Path, *, frames: int, rounds: int, as_json: bo
         facts = [asdict(row) | {"times_one": round(_times_one(row, rows), 3)} for row in rows]
         print_json({"model": model, "frames": frames, "rows": facts})
         return
-    table = _table(f"{model}, {frames} frames", ("questions", "ms", "times one", "prompt tokens", "of them cached"))
+    headings = ("questions", "ms", "times one", "prompt tokens", "of them cached")
+    table = figures_table(f"{model}, {frames} frames", headings, as_markdown=True)
     for row in rows:
         cells = (f"{row.answer_ms:,.1f}", f"{_times_one(row, rows):.2f}x", f"{row.prompt_tokens:,}")
         table.add_row(f"{row.questions}", *cells, f"{row.cached_tokens:,}")
@@ -87,7 +88,8 @@ def _model(name: str, folder: Path, *, num_frames: int) -> tuple[EngineConfig, i
 def _sweep_table(name: str, swept: Sweep) -> Table:
     chosen = swept.rows[0]
     title = f"{name}, prompts of {chosen.prompt_tokens} tokens"
-    table = _table(title, ("settings", "requests/s", "of chosen", "core ms/request", "of chosen", "start, s"))
+    headings = ("settings", "requests/s", "of chosen", "core ms/request", "of chosen", "start, s")
+    table = figures_table(title, headings, as_markdown=True)
     for row in swept.rows:
         table.add_row(
             f"{row.candidate.name} (best)" if row is swept.best else row.candidate.name,
@@ -106,10 +108,3 @@ def _sweep_json(swept: Sweep) -> dict[str, Any]:
 
 def _times_one(row: QuestionsRow, rows: Sequence[QuestionsRow]) -> float:
     return row.answer_ms / rows[0].answer_ms
-
-
-def _table(title: str, headings: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=MARKDOWN)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
-    return table

@@ -9,10 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE
-from rich.table import Table
-
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.extraction.archive import CLIP, measure_archive
 from benchmarks.extraction.cache import measure_cache
 from benchmarks.extraction.decode import (
@@ -40,6 +37,8 @@ from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from rich.table import Table
 
     from benchmarks.extraction.cache import CacheRow
     from benchmarks.extraction.decode import DecodeRow
@@ -106,9 +105,7 @@ def archive(folder: Path, *, megabytes: int, rounds: int, as_json: bool) -> None
         print_json([asdict(row) for row in rows])
         return
     title = f"One of {rows[0].members:,} clips in a tar of {rows[0].archive_bytes:,} bytes on S3 (medians)"
-    table = Table(title=title, box=SIMPLE, pad_edge=False)
-    for heading in ("clip", "requests", "bytes read", "ms"):
-        table.add_column(heading, justify="left" if heading == "clip" else "right")
+    table = figures_table(title, ("clip", "requests", "bytes read", "ms"))
     for row in rows:
         table.add_row(row.way, f"{row.requests:,}", f"{row.bytes_read:,}", f"{row.ms:,.1f}")
     OUT.print(table)
@@ -125,12 +122,10 @@ def survey(folder: Path, *, videos: int, rows: int, sample: int, as_json: bool) 
     if as_json:
         print_json([asdict(row) for row in measured])
         return
-    table = Table(box=SIMPLE)
-    for heading in ("survey", "rows", "clips seen", "indexes, s", "total, s", "MB read"):
-        table.add_column(heading, justify="left" if heading == "survey" else "right")
+    table = figures_table("", ("survey", "rows", "clips seen", "indexes, s", "total, s", "MB read"))
     for row in measured:
-        figures = f"{row.rows:,}", f"{row.seen:,}", f"{row.indexes_s:.1f}", f"{row.total_s:.1f}"
-        table.add_row(row.name, *figures, f"{row.bytes_read / 1e6:,.1f}")
+        cells = f"{row.rows:,}", f"{row.seen:,}", f"{row.indexes_s:.1f}", f"{row.total_s:.1f}"
+        table.add_row(row.name, *cells, f"{row.bytes_read / 1e6:,.1f}")
     OUT.print(table)
 
 
@@ -181,7 +176,7 @@ def cache(counts: Sequence[int], *, on_store: bool, as_json: bool) -> None:
 
 
 def _decode_table(title: str, rows: Sequence[DecodeRow]) -> Table:
-    table = _table_by_length(title, rows)
+    table = figures_table(title, ("", *(f"{row.clip.length_s} s" for row in rows)))
     for method in METHODS:
         if any(method in row.median_ms for row in rows):
             table.add_row(method, *(f"{row.median_ms[method]:,.1f}" if method in row.median_ms else "" for row in rows))
@@ -201,7 +196,7 @@ def _decode_table(title: str, rows: Sequence[DecodeRow]) -> Table:
 
 
 def _fetch_table(title: str, rows: Sequence[FetchRow]) -> Table:
-    table = _table_by_length(title, rows)
+    table = figures_table(title, ("", *(f"{row.clip.length_s} s" for row in rows)))
     for name, values in (
         ("file, bytes", [f"{row.file_bytes:,}" for row in rows]),
         ("header, index and picks, bytes", [f"{row.needed_bytes:,}" for row in rows]),
@@ -225,9 +220,7 @@ def _ranges_table(rows: Sequence[RangesRow]) -> Table:
         *("one decoder, ms", "download, ms", "ranges, ms", "FFmpeg alone, ms"),
         *("one decoder / ranges", "download / ranges", "one decoder / FFmpeg alone", "targets"),
     )
-    table = Table(title=title, box=SIMPLE, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=not heading)
+    table = figures_table(title, headings)
     for row in rows:
         table.add_row(
             row.case.name,
@@ -247,17 +240,8 @@ def _ranges_table(rows: Sequence[RangesRow]) -> Table:
     return table
 
 
-def _table_by_length(title: str, rows: Sequence[DecodeRow] | Sequence[FetchRow]) -> Table:
-    table = Table("", title=title, box=SIMPLE, pad_edge=False)
-    for row in rows:
-        table.add_column(f"{row.clip.length_s} s", justify="right")
-    return table
-
-
 def _store_table(title: str, rows: Iterable[StoreRow]) -> Table:
-    table = Table(title=title, box=SIMPLE, collapse_padding=True, pad_edge=False)
-    for heading in ("", "bytes", "of raw", "encode", "put", "get", "decode", "pixels"):
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    table = figures_table(title, ("", "bytes", "of raw", "encode", "put", "get", "decode", "pixels"))
     for row in rows:
         table.add_row(
             row.format,
@@ -270,9 +254,8 @@ def _store_table(title: str, rows: Iterable[StoreRow]) -> Table:
 
 
 def _similar_table(rows: Sequence[SimilarRow], threshold: float) -> Table:
-    title = f"One minute at 1 frame per second, drop_similar {threshold:g}"
     headings = ("Scene", "", "frames before", "after", "times fewer", "comparison, ms")
-    table = Table(*headings, title=title, title_justify="left")
+    table = figures_table(f"One minute at 1 frame per second, drop_similar {threshold:g}", headings, names=2)
     for row in rows:
         kind = "static" if row.is_static else "moving"
         table.add_row(row.scene, kind, f"{row.before}", f"{row.after}", f"{row.factor:.1f}", f"{row.drop_ms:.1f}")
@@ -280,7 +263,7 @@ def _similar_table(rows: Sequence[SimilarRow], threshold: float) -> Table:
 
 
 def _cache_table(rows: Sequence[CacheRow], where: str) -> Table:
-    table = Table("", *(f"{row.files:,} files" for row in rows), title=f"A cache {where}", title_justify="left")
+    table = figures_table(f"A cache {where}", ("", *(f"{row.files:,} files" for row in rows)))
     for title, values in (
         ("cache ls, s", [f"{row.list_s:.2f}" for row in rows]),
         ("peak of Python's memory, KiB", [f"{row.list_peak_bytes / _KIB:,.0f}" for row in rows]),

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.box import MARKDOWN
-from rich.table import Table
 from rich.text import Text
 
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.live.agreement import measure_agreement
 from benchmarks.live.chat_server import serve_chat
 from benchmarks.live.endurance import measure_endurance
@@ -22,6 +20,8 @@ from tasks.live.window import WindowRule
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from rich.table import Table
 
     from benchmarks.live.agreement import Agreement
     from benchmarks.live.endurance import Endurance
@@ -93,7 +93,7 @@ def live(
 def _latency_table(model: str, rows: Sequence[LatencyRow]) -> Table:
     title = f"{model}: milliseconds from the last pair of frames to the first token, by how they are read"
     headings = ("frames", "on arrival", "of the first", "at the question", "vLLM's chat", "question alone", "arrival")
-    table = _table(title, (*headings, "prompt tokens", "cached", "computed"))
+    table = figures_table(title, (*headings, "prompt tokens", "cached", "computed"), as_markdown=True)
     for row in rows:
         table.add_row(
             f"{row.frames}",
@@ -114,7 +114,7 @@ def _latency_table(model: str, rows: Sequence[LatencyRow]) -> Table:
 
 def _parts_table(model: str, rows: Sequence[PartsRow]) -> Table:
     title = f"{model}: milliseconds from the last pair of frames to the first token, by part"
-    table = _table(title, ("frames", "computed", *rows[0].parts_ms, "all"))
+    table = figures_table(title, ("frames", "computed", *rows[0].parts_ms, "all"), as_markdown=True)
     for row in rows:
         cells = (f"{each:,.1f}" for each in (*row.parts_ms.values(), row.total_ms))
         table.add_row(f"{row.frames}", f"{row.computed_tokens}", *cells)
@@ -126,7 +126,7 @@ def _endurance_table(model: str, found: Endurance) -> Table:
         f"{model}: {found.stream_s / 60:g} minutes of stream at 2 frames/s, replayed in {found.replay_s:,.0f} s; "
         f"{found.evictions} evictions, at most {found.most_frames} frames in a prompt"
     )
-    table = _table(title, ("", "P50, ms", "P99, ms", "P99 / P50", "longest, ms"))
+    table = figures_table(title, ("", "P50, ms", "P99, ms", "P99 / P50", "longest, ms"), as_markdown=True)
     for name, (p50, p99, most) in (("arrival", found.arrival_ms), ("question", found.question_ms)):
         table.add_row(name, f"{p50:,.1f}", f"{p99:,.1f}", f"{p99 / p50 if p50 else 0:.2f}x", f"{most:,.1f}")
     table.caption = f"Memory after each quarter, MiB: {', '.join(f'{each:,.0f}' for each in found.memory_mib)}"
@@ -136,7 +136,7 @@ def _endurance_table(model: str, found: Endurance) -> Table:
 
 def _longest_table(found: Endurance) -> Table:
     headings = ("minute", "ms", "steps", "on a core", "no core", "stolen", "garbage", "computed", "evicts", "cause")
-    table = _table("The longest arrivals, and where their milliseconds went", headings)
+    table = figures_table("The longest arrivals, and where their milliseconds went", headings, as_markdown=True)
     for each in found.longest:
         times = (each.total_ms, each.step_ms, each.core_ms, each.no_core_ms, each.stolen_ms, each.garbage_ms)
         cells = (*(f"{ms:,.1f}" for ms in times), f"{each.computed_tokens}", "yes" if each.is_evicting else "no")
@@ -148,18 +148,10 @@ def _longest_table(found: Endurance) -> Table:
 
 
 def _agreement_table(model: str, found: dict[str, Agreement]) -> Table:
-    table = _table(
-        f"{model}: labels beside those of classify about the same frames as one video",
-        ("question", "labels", "the same", "share", "right", "largest difference of a probability"),
-    )
+    title = f"{model}: labels beside those of classify about the same frames as one video"
+    headings = ("question", "labels", "the same", "share", "right", "largest difference of a probability")
+    table = figures_table(title, headings, as_markdown=True)
     for task, each in found.items():
         cells = (f"{each.labels}", f"{each.same}", f"{each.same / each.labels:.4f}", f"{each.right / each.labels:.3f}")
         table.add_row(task, *cells, f"{each.difference:.1e}")
-    return table
-
-
-def _table(title: str, headings: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=MARKDOWN)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
     return table

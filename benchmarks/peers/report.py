@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE
-from rich.table import Table
-
-from benchmarks.console import OUT, print_json
+from benchmarks.console import OUT, figures_table, print_json
 from benchmarks.peers.cases import FrameCase
 from benchmarks.peers.peer import OURS, PLAIN
 from benchmarks.plot import Panel, draw
@@ -16,6 +13,8 @@ from reelabel.cores import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
 
     from benchmarks.peers.cases import Case
     from benchmarks.peers.measure import Outcome
@@ -40,7 +39,7 @@ def print_report(outcomes: Sequence[Outcome], *, rounds: int, as_json: bool, plo
         print_json([record(outcome) for outcome in outcomes])
     else:
         OUT.print(peer_table(outcomes))
-        notes = (_NOTES[name] for name in ("", *_figures(outcomes)))
+        notes = (_NOTES[name] for name in ("", *_counted(outcomes)))
         OUT.print(" ".join(notes).format(rounds=rounds, cores=usable_cores()))
     if plot:
         Path(plot).write_text(draw(list(panels(outcomes))))
@@ -71,43 +70,28 @@ def wall_s(outcome: Outcome) -> float:
 
 def peer_table(outcomes: Sequence[Outcome]) -> Table:
     """Return a table with a section for each case and a row for each peer."""
-    table = Table(title="Reelabel and other tools, from S3", title_justify="left", box=SIMPLE, pad_edge=False)
     figures = _figures(outcomes)
-    headings = (
-        "",
-        "",
-        "wall, s",
-        "start",
-        "/ ours",
-        "CPU, s",
-        "read, MB",
-        "decoded",
-        *figures,
-        "memory, MB",
-        "faults",
-        "lines",
-    )
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number > 1 else "left", no_wrap=number <= 1)
+    measured = ("wall, s", "start", "/ ours", "CPU, s", "read, MB", "decoded")
+    headings = ("", "", *measured, *figures, "memory, MB", "faults", "lines")
+    table = figures_table("Reelabel and other tools, from S3", headings, names=2)
     for case in dict.fromkeys(each.case for each in outcomes):
         ours, others = _split(outcomes, case)
         for place, each in enumerate((ours, *others)):
-            table.add_row("" if place else case.name, each.peer.name, *_cells(each, ours, figures))
+            table.add_row("" if place else case.name, each.peer.name, *_cells(each, ours, counted))
         table.add_section()
     return table
 
 
-def _figures(outcomes: Sequence[Outcome]) -> list[str]:
+def _counted(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the headings of what is counted of rows."""
     return list(dict.fromkeys(name for each in outcomes for name in each.figures))
 
 
-def _cells(outcome: Outcome, ours: Outcome, figures: Sequence[str]) -> list[str]:
+def _cells(outcome: Outcome, ours: Outcome, counted: Sequence[str]) -> list[str]:
     if not outcome.runs:
-        return [*[""] * (7 + len(figures)), outcome.why, ""]
+        return [*[""] * (7 + len(counted)), outcome.why, ""]
     faults = ", ".join(f"{number} {name}" for name, number in outcome.faults.items() if number) or "none"
     ratio = f"{wall_s(outcome) / wall_s(ours):.2f}x" if outcome.is_whole and ours.is_whole else ""
-    counted = outcome.figures
     return [
         f"{wall_s(outcome):.2f}",
         f"{outcome.middle(lambda run: run.start_s):.2f}",
@@ -115,7 +99,7 @@ def _cells(outcome: Outcome, ours: Outcome, figures: Sequence[str]) -> list[str]
         f"{outcome.middle(lambda run: run.cpu_s):.1f}",
         f"{outcome.read_bytes / _MB:,.1f}",
         "not counted" if outcome.runs[-1].decoded is None else f"{outcome.runs[-1].decoded:,}",
-        *(f"{counted[name]:,}" if name in counted else "" for name in figures),
+        *(f"{outcome.figures[name]:,}" if name in outcome.figures else "" for name in counted),
         f"{outcome.middle(lambda run: run.peak_bytes) / _MB:,.0f}",
         f"{faults}; {outcome.why}" if outcome.why else faults,
         f"{outcome.peer.lines(outcome.case.kind)}",

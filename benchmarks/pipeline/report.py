@@ -5,14 +5,13 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE
-from rich.table import Table
-
-from benchmarks.console import OUT
+from benchmarks.console import OUT, figures_table
 from benchmarks.pipeline.targets import CEILING, EXTRACTION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.table import Table
 
     from benchmarks.pipeline.contender import ContenderResult
     from benchmarks.pipeline.targets import Target
@@ -85,9 +84,7 @@ def results_json(results: Sequence[ContenderResult], targets: Sequence[Target]) 
 
 def _table(title: str, results: Sequence[ContenderResult]) -> Table:
     ceiling = next((result.jobs_per_s for result in results if result.contender == CEILING), None)
-    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, collapse_padding=True)
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    table = figures_table(title, _HEADINGS)
     for result in results:
         rates = [timing.jobs_per_s for timing in result.timings]
         tokens = result.timings[0].prompt_tokens / result.timings[0].jobs

@@ -7,9 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.plot import Panel, draw
 from benchmarks.scale.describing import measure_descriptions, measure_planning
 from benchmarks.scale.measure import measure_scale, measure_videos
@@ -18,6 +16,8 @@ from infra.embedded import ServiceName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from rich.table import Table
 
     from benchmarks.scale.measure import ScaleRow
 
@@ -121,9 +121,7 @@ def scale_of_descriptions(counts: Sequence[int], *, plan_only: bool, as_json: bo
 
 
 def _table(title: str, rows: Sequence[Any], head: str, cells: Mapping[str, Callable[[object], str]]) -> Table:
-    table = Table("", title=title, title_justify="left")
-    for row in rows:
-        table.add_column(f"{getattr(row, head):,}", justify="right")
+    table = figures_table(title, ("", *(f"{getattr(row, head):,}" for row in rows)))
     for name, cell in cells.items():
         table.add_row(name, *map(cell, rows))
     return table

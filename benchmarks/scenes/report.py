@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE
-from rich.table import Table
-
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.scenes.contenders import LIBRARIES
 from benchmarks.scenes.measure import METHODS, measure, pooled
 from benchmarks.scenes.real import import_packages
@@ -16,6 +13,8 @@ from benchmarks.scenes.real import import_packages
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from rich.table import Table
 
     from benchmarks.scenes.measure import SceneRow
 
@@ -89,10 +88,8 @@ def targets(rows: Sequence[SceneRow]) -> dict[str, bool]:
 
 def scene_table(rows: Sequence[SceneRow], groups: Sequence[str], title: str, methods: Sequence[str]) -> Table:
     """Return a table with one row per method, over the clips of some groups."""
-    table = Table(title=title, title_justify="left", box=SIMPLE)
     headings = ("method", "precision", "recall", "F1", "seconds", "CPU s", "MB read", "frames decoded")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left")
+    table = figures_table(title, headings)
     for method in methods:
         wanted = [row for row in rows if row.group in groups and row.method == method]
         if not wanted:

@@ -7,16 +7,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE
-from rich.table import Table
-
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.packages import install_packages
 from benchmarks.search.measure import KINDS, make_case, measure_index
 from benchmarks.search.peers import REQUIREMENTS, measure_peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
 
     from benchmarks.search.measure import SearchRow
 
@@ -67,10 +66,8 @@ def targets(rows: Sequence[SearchRow]) -> dict[str, bool]:
 
 def search_table(rows: Sequence[SearchRow], dimensions: int) -> Table:
     """Return a table with one column per method and number of vectors."""
-    table = Table(title=f"search among vectors of {dimensions}", title_justify="left", box=SIMPLE)
-    table.add_column("")
-    for row in rows:
-        table.add_column(f"{row.method}, {row.vectors:,}", justify="right")
+    headings = ("", *(f"{row.method}, {row.vectors:,}" for row in rows))
+    table = figures_table(f"search among vectors of {dimensions}", headings)
     for line in zip(*map(_lines, rows), strict=True):
         table.add_row(line[0][0], *(text for _, text in line))
     return table

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.box import MARKDOWN
-from rich.table import Table
-
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.runner import model_folder
 from benchmarks.pipeline.workload import WARM_UP_CLIPS
@@ -19,6 +16,8 @@ from tasks.database.schema import prepare_database
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from rich.table import Table
 
     from benchmarks.serve.measure import Measured
 
@@ -55,11 +54,10 @@ def serve(counts: Sequence[int], folder: Path, *, requests: int, model: str, war
 
 def _rates(measured: Measured, *, model: str, warm: bool) -> Table:
     cache = "frames in the cache" if warm else "no frames in the cache"
+    title = f"{model}, {cache}; the flow on the same {measured.jobs:,} videos: {measured.flow_per_s:.1f} jobs/s"
+    answered = ("clients", "requests", "failed", "wrong", "requests/s", "of the flow")
     latencies = ("P50, ms", "P95, ms", "P99, ms", "P99 / P50")
-    table = _table(
-        f"{model}, {cache}; the flow on the same {measured.jobs:,} videos: {measured.flow_per_s:.1f} jobs/s",
-        ("requests", "failed", "wrong", "requests/s", "of the flow", *latencies, "refused", "in at most, ms"),
-    )
+    table = figures_table(title, (*answered, *latencies, "refused", "in at most, ms"), as_markdown=True)
     for row in measured.rows:
         table.add_row(
             f"{row.clients}",
@@ -76,16 +74,9 @@ def _rates(measured: Measured, *, model: str, warm: bool) -> Table:
 
 def _shares(measured: Measured) -> Table:
     names = tuple(measured.rows[0].stages)
-    table = _table("Share of the latency by stage", names)
+    table = figures_table("Share of the latency by stage", ("clients", *names), as_markdown=True)
     for row in measured.rows:
         table.add_row(f"{row.clients}", *(f"{row.stages[name]:.0%}" for name in names))
-    return table
-
-
-def _table(title: str, headings: Sequence[str]) -> Table:
-    table = Table("clients", title=title, title_justify="left", box=MARKDOWN)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 

@@ -6,16 +6,15 @@ import sys
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE
-from rich.table import Table
-
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.torchcodec.environment import torchcodec_python
 from benchmarks.torchcodec.measure import SETTINGS, measure_clips
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    from rich.table import Table
 
     from benchmarks.torchcodec.measure import PeerRow
 
@@ -26,8 +25,6 @@ _NOTE = (
     "setting that suits TorchCodec best. The difference is the mean of that between both loaders' RGB values, of 255; "
     "at the model's size, they scale with other filters."
 )
-
-
 _BOUND_NOTE = (
     "FFmpeg alone, that of PyAV, decodes the same packets from memory with all cores, and does nothing else: all "
     "pictures from a keyframe to a pick, as TorchCodec does, and those that ours decodes, which leaves out pictures "
@@ -62,7 +59,7 @@ def compare(clips: Iterable[Path], folder: Path, *, rounds: int, at_model_size: 
 def peer_table(rows: Sequence[PeerRow], size: str) -> Table:
     """Return a table with one row per clip."""
     headings = ("clip", "ours", "1 thread", *map(str, SETTINGS), "ratio", "CPU ratio", "times", "difference")
-    table = _empty_table(f"16 uniform frames at {size}, ms", headings)
+    table = figures_table(f"16 uniform frames at {size}, ms", headings)
     for row in rows:
         table.add_row(
             row.clip,
@@ -79,17 +76,9 @@ def peer_table(rows: Sequence[PeerRow], size: str) -> Table:
 
 def bound_table(rows: Sequence[PeerRow]) -> Table:
     """Return a table of what FFmpeg alone takes, with one row per clip."""
-    headings = (
-        "clip",
-        "pictures",
-        "of which ours decodes",
-        "all, ms",
-        "ours, ms",
-        "bound",
-        "CPU ratio",
-        "ours / FFmpeg",
-    )
-    table = _empty_table("FFmpeg alone, on the pictures of each", headings)
+    ratios = ("bound", "CPU ratio", "ours / FFmpeg")
+    headings = ("clip", "pictures", "of which ours decodes", "all, ms", "ours, ms", *ratios)
+    table = figures_table("FFmpeg alone, on the pictures of each", headings)
     for row in rows:
         table.add_row(
             row.clip,
@@ -100,14 +89,6 @@ def bound_table(rows: Sequence[PeerRow]) -> Table:
             f"{row.cpu_ratio:.2f}x",
             f"{row.overhead:.2f}x",
         )
-    return table
-
-
-def _empty_table(title: str, headings: Sequence[str]) -> Table:
-    """Return a table whose first column holds names, and the others figures."""
-    table = Table(title=title, title_justify="left", box=SIMPLE)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
     return table
 
 

@@ -11,8 +11,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from rich.table import Table
 
+from benchmarks.console import figures_table
 from benchmarks.trade.candidates import DENSE, specs_of
 from benchmarks.trade.inference import jobs_of
 from benchmarks.trade.tables import share_cell, signed_cell
@@ -31,6 +31,8 @@ from tools.tiny_model.scenes import SCENE_QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from rich.table import Table
 
     from tasks.domain import Job, RunSpec
     from tasks.evaluation.scores import CandidateScore
@@ -200,10 +202,9 @@ def score(manifest: pl.DataFrame, measured: Sequence[PrunedAnswers]) -> list[Can
 
 def pruning_table(scores: Sequence[CandidateScore], measured: Sequence[PrunedAnswers]) -> Table:
     """Tabulate what each rate does to tokens, speed and answers."""
-    table = Table(title=f"{scores[0].jobs:,} questions with {DENSE}, pruned", title_justify="left")
-    table.add_column("video_pruning_rate")
-    for name in ("tokens", "accuracy", f"minus {UNPRUNED}", "times as fast", "the same, all questions on a clip"):
-        table.add_column(name, justify="right")
+    speeds = ("times as fast", "the same, all questions on a clip")
+    headings = ("video_pruning_rate", "tokens", "accuracy", f"minus {UNPRUNED}", *speeds)
+    table = figures_table(f"{scores[0].jobs:,} questions with {DENSE}, pruned", headings)
     first, *others = scores
     assert first.accuracy
     table.add_row(UNPRUNED, f"{measured[0].unpruned_tokens:.1f}", share_cell(first.accuracy), "", "", "")

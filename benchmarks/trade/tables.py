@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
+from benchmarks.console import figures_table
 from benchmarks.trade.candidates import DENSE, KEYFRAMES
 from benchmarks.trade.mix import KEYFRAMES as NUMBERS
 from benchmarks.trade.mix import MOTION, SCENE
 from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from benchmarks.trade.fitting import Fitted
     from benchmarks.trade.report import Trade
     from tasks.evaluation.scores import CandidateScore, Difference, GroupScore, Proportion
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
 def still_table(fitted: Fitted) -> Table:
     """Tabulate what each kind of question loses with keyframes, on the clips to fit on."""
     title = f"Fitted on {fitted.clips:,} other clips, seed {fitted.seed:,}: what {KEYFRAMES} lose"
-    table = Table(title=title, title_justify="left")
-    table.add_column("questions")
-    for name in (KEYFRAMES, DENSE, "difference, with 95% interval", f"less than {NON_INFERIORITY_BOUND:g}"):
-        table.add_column(name, justify="right")
+    bound = f"less than {NON_INFERIORITY_BOUND:g}"
+    table = figures_table(title, ("questions", KEYFRAMES, DENSE, "difference, with 95% interval", bound))
     for need in fitted.still.needs:
         verdict = "surely" if need.is_still else "not surely"
         table.add_row(need.name, f"{need.first:.3f}", f"{need.dense:.3f}", signed_cell(need.difference), verdict)
@@ -33,10 +32,7 @@ def still_table(fitted: Fitted) -> Table:
 def threshold_table(fitted: Fitted) -> Table:
     """Tabulate other coverage thresholds, on the motion questions of the clips to fit on."""
     title = f"{fitted.clips:,} other clips, seed {fitted.seed:,}: motion questions, one coverage threshold at a time"
-    table = Table(title=title, title_justify="left")
-    table.add_column("threshold")
-    for name in ("keyframes sufficient", "accuracy", f"frames of {DENSE}"):
-        table.add_column(name, justify="right")
+    table = figures_table(title, ("threshold", "keyframes sufficient", "accuracy", f"frames of {DENSE}"))
     for result in fitted.thresholds:
         share = result.frames_decoded / fitted.thresholds[0].frames_decoded
         table.add_row(result.name, f"{result.by_keyframes:.0%}", f"{result.accuracy:.3f}", f"{share:.0%}")
@@ -46,10 +42,8 @@ def threshold_table(fitted: Fitted) -> Table:
 def margin_table(fitted: Fitted) -> Table:
     """Tabulate the fitted margins, with their results on held-out halves of the clips."""
     title = f"Fitted on {fitted.clips:,} other clips, seed {fitted.seed:,}: margins below which to ask again"
-    table = Table(title=title, title_justify="left")
-    table.add_column("from")
-    for name in ("margin", "of each half", "accuracy, held out", f"{DENSE}, held out", "frames, held out"):
-        table.add_column(name, justify="right")
+    held_out = ("accuracy, held out", f"{DENSE}, held out", "frames, held out")
+    table = figures_table(title, ("from", "margin", "of each half", *held_out))
     for first, route in fitted.routes.items():
         table.add_row(
             first,
@@ -64,12 +58,8 @@ def margin_table(fitted: Fitted) -> Table:
 
 def accuracy_table(trade: Trade, candidate: str) -> Table:
     """Tabulate accuracies by task and subtask (rows) and number of keyframes (columns)."""
-    table = Table(title=f"{candidate}: accuracy by number of keyframes", title_justify="left")
-    table.add_column("questions")
-    for number in NUMBERS:
-        table.add_column(f"{number}", justify="right")
-    table.add_column("all, with 95% interval", justify="right")
-    table.add_column(f"minus {DENSE}", justify="right")
+    headings = ("questions", *map(str, NUMBERS), "all, with 95% interval", f"minus {DENSE}")
+    table = figures_table(f"{candidate}: accuracy by number of keyframes", headings)
     evaluation = trade.evaluation
     for task in (SCENE, MOTION):
         scores = [*evaluation.tasks, *evaluation.subtasks]
@@ -80,10 +70,8 @@ def accuracy_table(trade: Trade, candidate: str) -> Table:
 
 def cost_table(trade: Trade) -> Table:
     """Tabulate cost, compared with the dense sampler."""
-    table = Table(title="Cost", title_justify="left")
-    table.add_column("candidate")
-    for name in ("accuracy, with 95% interval", "frames decoded", f"of {DENSE}", "on scenes", "wall s", "jobs/s"):
-        table.add_column(name, justify="right")
+    headings = ("accuracy, with 95% interval", "frames decoded", f"of {DENSE}", "on scenes", "wall s", "jobs/s")
+    table = figures_table("Cost", ("candidate", *headings))
     for spec in trade.evaluation.specs:
         table.add_row(*_cost_cells(trade, spec))
     return table
@@ -92,9 +80,8 @@ def cost_table(trade: Trade) -> Table:
 def curve_table(trade: Trade, first: str) -> Table:
     """Tabulate escalation to the dense sampler, by the margin below which it happens."""
     all_frames = trade.frames_decoded(DENSE)
-    table = Table(title=f"{first}, then {DENSE} where the margin is below", title_justify="left")
-    for name in ("margin", "asked again", "accuracy", "frames decoded", f"of {DENSE}", "seconds"):
-        table.add_column(name, justify="right")
+    headings = ("margin", "asked again", "accuracy", "frames decoded", f"of {DENSE}", "seconds")
+    table = figures_table(f"{first}, then {DENSE} where the margin is below", headings)
     for point in trade.curves[first]:
         table.add_row(
             f"{point.below:.4f}",

@@ -93,6 +93,7 @@ def make_lerobot(folder):
             )
         dataset.save_episode()
     dataset.finalize()
+    (folder / "meta/stats.json").unlink()  # figures for training, which no reader of videos needs
 
 
 def main(root):
