@@ -20,7 +20,7 @@ from benchmarks.pipeline.flow_run import run_here
 from benchmarks.repeat import repeating
 from benchmarks.services import variables
 from flows.describe import describe
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION
@@ -79,15 +79,10 @@ def measure_film(
         began_s = time.perf_counter()
         run_id = run_here(describe, {"manifest": manifest, "dataset": f"film of {hours:g} h"})
         seconds = time.perf_counter() - began_s
-    engine = connect(settings.database)
-    try:
-        names = ("chunks", "frames_embedded", "frames_decoded")
-        with engine.connect() as connection:
-            found = connection.execute(
-                select(*(DESCRIPTION.c[name] for name in names)).where(DESCRIPTION.c.run_id == run_id)
-            ).one()
-    finally:
-        engine.dispose()
+    names = ("chunks", "frames_embedded", "frames_decoded")
+    query = select(*(DESCRIPTION.c[name] for name in names)).where(DESCRIPTION.c.run_id == run_id)
+    with connected(settings.database) as engine, engine.connect() as connection:
+        found = connection.execute(query).one()
     return FilmRow(
         hours=hours,
         seconds=seconds,

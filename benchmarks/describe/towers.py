@@ -23,7 +23,7 @@ from flows.describe import describe
 from flows.run.parameters import DescribeParameters
 from flows.run.purposes.descriptions import Descriptions
 from flows.run.request import RunRequest
-from infra.database.connect import connect
+from infra.database.connect import connected
 from infra.embedded import export
 from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
@@ -222,15 +222,10 @@ def _describe(
 
 
 def _timing(settings: Settings, run_id: UUID) -> tuple[float, float]:
-    engine = connect(settings.database)
-    try:
-        with engine.connect() as connection:
-            run: Any = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
-            mine = DESCRIPTION.c.run_id == run_id
-            embedded = select(func.sum(DESCRIPTION.c.frames_embedded)).where(mine)
-            assert connection.execute(embedded).scalar_one()
-    finally:
-        engine.dispose()
+    with connected(settings.database) as engine, engine.connect() as connection:
+        run: Any = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
+        embedded = select(func.sum(DESCRIPTION.c.frames_embedded)).where(DESCRIPTION.c.run_id == run_id)
+        assert connection.execute(embedded).scalar_one()
     spent_ms = {part: ms for part, ms in run["wall_ms"].items() if part not in _UNMEASURED}
     total_ms = sum(spent_ms.values())
     return total_ms / 1e3, spent_ms.get(RunPhase.ANSWER, 0.0) / total_ms

@@ -6,13 +6,13 @@ to compare with them. The limit scales to the model's size, as the row above it.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks.clock import time_ms
 from benchmarks.extraction.loaders import (
     SAMPLING,
     UNIFORM_SAMPLING,
@@ -87,7 +87,7 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
             calls = _calls(path, pools.locked)
             with_uniform = clip.length_s <= _LONGEST_UNIFORM_S or clip is longest
             once = {
-                method: [_time_ms(calls[method])]
+                method: [time_ms(calls[method])]
                 for method in _UNIFORM_METHODS
                 if method in calls and with_uniform and clip.length_s >= _UNIFORM_ONCE_FROM_S
             }
@@ -134,7 +134,7 @@ def _interleave(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[
     times: dict[str, list[float]] = {method: [] for method in calls}
     for _ in range(rounds):
         for method, call in calls.items():
-            times[method].append(_time_ms(call))
+            times[method].append(time_ms(call))
     return times
 
 
@@ -143,9 +143,3 @@ def _medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
     # Within a round, the child does what OURS does and then hands its frames over.
     medians[PASSING] = median(child - here for child, here in zip(times[PASSING], times[OURS], strict=True))
     return medians
-
-
-def _time_ms(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return (time.perf_counter() - started) * 1e3

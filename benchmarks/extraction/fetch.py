@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks.clock import time_ms
 from benchmarks.extraction.loaders import SAMPLING, Limit
 from benchmarks.extraction.locked import Pools, lock_ratio, one_process_pools
 from reelabel.containers.mp4_sample_table import walk_boxes
@@ -15,7 +15,7 @@ from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from benchmarks.media.clips import BenchClip
@@ -108,7 +108,7 @@ def _measure(
         pool.extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
 
     calls = (fetch_whole, fetch_parts, lambda: fetch_parts(index))
-    times = [[_time_ms(call) for call in calls] for _ in range(rounds)]
+    times = [[time_ms(call) for call in calls] for _ in range(rounds)]
     copy.unlink()
     whole_ms, parts_ms, cached_ms = map(median, zip(*times, strict=True))
     return FetchRow(
@@ -129,9 +129,3 @@ def header_bytes(path: Path) -> int:
     with path.open("rb") as file:
         boxes = list(walk_boxes(file, path.stat().st_size))
     return sum(_BOX_HEAD_BYTES if box.kind == b"mdat" else box.span.size for box in boxes)
-
-
-def _time_ms(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return (time.perf_counter() - started) * 1e3

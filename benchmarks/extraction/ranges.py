@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import av
 import numpy as np
 
+from benchmarks.clock import time_ms
 from benchmarks.extraction.fetch import header_bytes
 from benchmarks.media.clips import bench_clips
 from benchmarks.torchcodec.bare import BareDecode
@@ -22,7 +22,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from benchmarks.media.clips import BenchClip
@@ -135,7 +135,7 @@ def _measure(case: Case, path: Path, objects: ObjectStore, info: ObjectInfo, rou
     whole, got = download(), by_ranges()
     bare = BareDecode(path, np.unique(whole.frame_index).tolist())
     ways = (partial(download, 1), download, by_ranges, partial(bare.decode, threads, skips_leaves=True))
-    times = [[_time_ms(way) for way in ways] for _ in range(rounds)]
+    times = [[time_ms(way) for way in ways] for _ in range(rounds)]
     before_ms, download_ms, ranges_ms, bare_ms = (median(column) for column in zip(*times, strict=True))
     copy.unlink()
     return RangesRow(
@@ -165,9 +165,3 @@ def _gop_bytes(path: Path, wanted: set[int]) -> int:
         if any(packet.pts in wanted for packet in gop):
             total += (gop[-1].pos or 0) + gop[-1].size - (gop[0].pos or 0)
     return total
-
-
-def _time_ms(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return (time.perf_counter() - started) * 1e3

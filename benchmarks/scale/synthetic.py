@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from sqlalchemy import text
 
-from infra.database.connect import connect
+from infra.database.connect import connected
 from tasks.database.temp_table import temp_job_table
 from tasks.domain import DescribeSpec, ModelIdentity, RunSpec
 from tasks.results.runs import open_run
@@ -164,17 +164,16 @@ def _fill(
     in_bulk: Sequence[str] = (),
 ) -> None:
     key = {"dataset": DATASET, "spec_id": spec.spec_id, "run_id": RUN.run_id}
-    engine = connect(settings)
-    with (
-        temp_job_table(engine, jobs.parts()) as connection,
-        _in_bulk(connection, in_bulk) if in_bulk else nullcontext(),
-    ):
-        for statement, values in statements:
-            connection.execute(statement, key | values)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        # Autovacuum would do so within a minute.
-        connection.execute(text(f"VACUUM ANALYZE {_TABLES}"))
-    engine.dispose()
+    with connected(settings) as engine:
+        with (
+            temp_job_table(engine, jobs.parts()) as connection,
+            _in_bulk(connection, in_bulk) if in_bulk else nullcontext(),
+        ):
+            for statement, values in statements:
+                connection.execute(statement, key | values)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            # Autovacuum would do so within a minute.
+            connection.execute(text(f"VACUUM ANALYZE {_TABLES}"))
 
 
 @contextmanager
@@ -211,19 +210,16 @@ def _expected(jobs: JobTable) -> dict[str, int]:
 def count_bytes(settings: DatabaseSettings) -> int:
     """Return the bytes that the tables of descriptions take, with their indexes."""
     size = "pg_total_relation_size('reelabel.description') + pg_total_relation_size('reelabel.description_chunk')"
-    engine = connect(settings)
-    with engine.connect() as connection:
+    with connected(settings) as engine, engine.connect() as connection:
         size_bytes: int = connection.execute(text(f"SELECT {size}")).scalar_one()
-    engine.dispose()
     return size_bytes
 
 
 def begin_run(settings: DatabaseSettings, spec: Spec = SPEC) -> None:
     """Insert the run that all rows belong to."""
-    engine = connect(settings)
     facts = {"dataset": DATASET, "manifest_uri": "made-up.parquet", "kind": "classify", "host": RUN.host}
-    open_run(engine, run_id=RUN.run_id, spec=spec, facts=facts | {"jobs_total": 0, "jobs_skipped": 0})
-    engine.dispose()
+    with connected(settings) as engine:
+        open_run(engine, run_id=RUN.run_id, spec=spec, facts=facts | {"jobs_total": 0, "jobs_skipped": 0})
 
 
 def fingerprints_of(uris: Sequence[str]) -> list[str]:
