@@ -70,9 +70,9 @@ def wall_s(outcome: Outcome) -> float:
 
 def peer_table(outcomes: Sequence[Outcome]) -> Table:
     """Return a table with a section for each case and a row for each peer."""
-    figures = _figures(outcomes)
+    counted = _counted(outcomes)
     measured = ("wall, s", "start", "/ ours", "CPU, s", "read, MB", "decoded")
-    headings = ("", "", *measured, *figures, "memory, MB", "faults", "lines")
+    headings = ("", "", *measured, *counted, "memory, MB", "faults", "lines")
     table = figures_table("Reelabel and other tools, from S3", headings, names=2)
     for case in dict.fromkeys(each.case for each in outcomes):
         ours, others = _split(outcomes, case)

@@ -9,7 +9,7 @@ import pytest
 from reelabel.decode.leaf_filter import LeafFilter
 from reelabel.extract import extract_keyframes
 from reelabel.sampling.options import Sampling
-from tests.reelabel.nal_units import rewrite
+from tests.reelabel.decode.nal_units import rewrite
 
 FEW, MANY = (Sampling(sampler="uniform", num_frames=count) for count in (5, 17))
 X264, X265 = {"codec": "libx264"}, {"codec": "libx265"}

@@ -13,7 +13,7 @@ from reelabel.pool import fork_server
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from tests.only_child import only_child
-from tests.reelabel import bad_child
+from tests.reelabel.pool import bad_child
 
 WANTED = {"sampling": Sampling(num_frames=4), "limits": Limits()}
 

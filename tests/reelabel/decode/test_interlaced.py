@@ -8,7 +8,7 @@ import pytest
 
 from reelabel.extract import extract_keyframes
 from reelabel.sampling.options import Sampling
-from tests.reelabel.nal_units import rewrite
+from tests.reelabel.decode.nal_units import rewrite
 
 SEI = 6
 # Picture timing (ITU-T H.264, D.1.3) that says only how a picture is shown, by `pic_struct`.

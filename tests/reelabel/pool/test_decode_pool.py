@@ -389,7 +389,7 @@ if __name__ == "__main__":
 def test_a_sampler_of_the_main_module_works_in_children(make_clip, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(_MAIN_WITH_A_SAMPLER)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
 
     ended = subprocess.run(
         [sys.executable, script, make_clip(frames=48)], env=environment, capture_output=True, text=True, check=False
@@ -402,6 +402,6 @@ def test_a_sampler_of_an_interactive_session_is_refused_in_one_sentence(make_cli
     code = _MAIN_WITH_A_SAMPLER
     command = [sys.executable, "-c", code, make_clip()]
 
-    ended = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
 
     assert "defined in an interactive session, where decoding processes cannot import it; move it" in ended.stderr

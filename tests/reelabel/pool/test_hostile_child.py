@@ -19,7 +19,7 @@ from reelabel.pool.messages import Request, parse_answer
 from reelabel.pool.transfer import sampled_frames, unpack_frames
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE
-from tests.reelabel import bad_child
+from tests.reelabel.pool import bad_child
 
 pytestmark = pytest.mark.xdist_group("hostile child")
 WANTED = {"sampling": Sampling(num_frames=2), "limits": Limits()}
