@@ -1,0 +1,212 @@
+"""The commands of the help's panel "Inspect"."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.command_group import PANELS
+from flows.cli.options import example, with_overrides, with_sampling
+from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
+from infra.settings import load_settings
+from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+from reelabel.errors import ConfigurationError
+
+_PANEL = PANELS[1]
+inspect_app = typer.Typer()
+Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="Write text to CSV unchanged, even where a spreadsheet would run it as a formula."),
+]
+
+
+@inspect_app.command(rich_help_panel=_PANEL)
+@example("reelabel status --watch")
+def status(
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
+) -> None:
+    """Show how the last night went, what failed, how to repair it, and services, runs, plans and queues."""
+    from flows.cli.status.page import show_status  # noqa: PLC0415
+
+    show_status(load_settings(), watch=watch)
+
+
+@inspect_app.command(rich_help_panel=_PANEL)
+@example("reelabel results last --format csv > labels.csv")
+def results(
+    run: Run = "last",
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    *,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
+    ] = False,
+    chunks: Annotated[
+        bool, typer.Option("--chunks", help="Print the chunks of cut jobs, or of described videos, instead of jobs.")
+    ] = False,
+    raw: Raw = False,
+) -> None:
+    """Print the current labels or descriptions, and the failures, of a run's dataset and spec."""
+    from flows.cli.rows.results import print_results  # noqa: PLC0415
+
+    print_results(run, form=form, with_calibrated=calibrated, raw=raw, chunks=chunks)
+
+
+@inspect_app.command(rich_help_panel=_PANEL)
+@example("reelabel diff last")
+def diff(
+    run: Run = "last",
+    earlier: Annotated[
+        str | None, typer.Argument(help="Run to compare with. Default: the answers that RUN replaced.")
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print all compared answers as JSON.")] = False,
+) -> None:
+    """Show which labels a run changed, from what to what, and how margins moved, by task."""
+    from flows.cli.rows.results import print_diff  # noqa: PLC0415
+
+    print_diff(run, earlier, as_json=json)
+
+
+@inspect_app.command(rich_help_panel=_PANEL)
+@example("reelabel report last --out run.html")
+def report(
+    run: Run = "last",
+    out: Annotated[
+        str | None, typer.Option(help="File to write. Default: reelabel-RUN.html in the current folder.")
+    ] = None,
+    job: Annotated[list[str] | None, typer.Option(help="Job id that the page must include; repeatable.")] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Instead of a run, a live session: its id, a prefix of it, or 'last'.")
+    ] = None,
+) -> None:
+    """Write a self-contained HTML page about a run: figures, failures, changes and the frames of its jobs."""
+    if session is not None:
+        from flows.cli.rows.sessions import write_session_report  # noqa: PLC0415
+
+        if run != "last" or job:
+            raise ConfigurationError("--session takes no run and no --job.")
+        write_session_report(session, out=out)
+        return
+    from flows.cli.rows.results import write_report  # noqa: PLC0415
+
+    write_report(run, out=out, job_ids=job or [])
+
+
+@inspect_app.command(rich_help_panel=_PANEL)
+@example("reelabel audit last --json")
+def audit(
+    run: Run = "last",
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    listing: Annotated[
+        str | None,
+        typer.Option("--list", help="Write the ids of jobs without a label to this .parquet, .csv or .txt file."),
+    ] = None,
+    raw: Raw = False,
+) -> None:
+    """Check a run's manifest against the database: every job must have ended exactly once; exit 1 if not."""
+    from flows.cli.rows.results import print_audit  # noqa: PLC0415
+
+    raise typer.Exit(print_audit(run, as_json=json, listing=listing, raw=raw))
+
+
+@inspect_app.command(rich_help_panel=_PANEL)
+@example("reelabel frames clip.mp4 --sampler uniform --json")
+@with_sampling
+def frames(  # noqa: PLR0913 - a command's options
+    video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
+    *,
+    start_s: Annotated[float, typer.Option(min=0, help="Start of the segment, in seconds.")] = 0.0,
+    end_s: Annotated[
+        float | None, typer.Option(help="End of the segment, in seconds. Default: the video's end.")
+    ] = None,
+    sampling: SamplingOptions,
+    every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
+    as_stored: Annotated[bool, typer.Option("--as-stored", help="Leave frames unscaled and unrotated.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
+    npz: Annotated[str | None, typer.Option(help="Save the frames to this .npz file.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="Save a contact sheet to this image file, such as x.png.")] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="vllm|SAMPLERS",
+            help="Compare what several samplers show and decode, such as keyframes,uniform:16,native; or vllm: "
+            "also show the frames of vLLM's own loader, and why they differ.",
+        ),
+    ] = None,
+) -> None:
+    """Show which frames of a video, or of a segment of it, the model would see."""
+    from flows.cli.inspect import OutputOptions, show_frames  # noqa: PLC0415
+    from reelabel.segment import Segment  # noqa: PLC0415
+
+    view = OutputOptions(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet, compare=compare)
+    show_frames(video, view, segment=Segment.of(start_s, end_s), sampling=sampling)
+
+
+@inspect_app.command(rich_help_panel=_PANEL)
+@example('reelabel search "people at a whiteboard" --top 20 --sheet found.png')
+def search(  # noqa: PLR0913 - a command's options
+    text: Annotated[str | None, typer.Argument(help="What to look for, in a few words.")] = None,
+    *,
+    bank: Annotated[
+        str | None, typer.Option(help="Search for each text of a file: one per line, CSV or Parquet, as for tags.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Search for what looks like this picture instead.")] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="JOB_ID@SECONDS", help="Search for what looks like this moment, such as film-7@12.5."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of moments to show per search.")] = 10,
+    dataset: Annotated[str | None, typer.Option(help="Search only the videos of this dataset.")] = None,
+    task: Annotated[str | None, typer.Option(help="Search only the videos of jobs of this task.")] = None,
+    min_score: Annotated[
+        float | None, typer.Option(min=-1, max=1, help="Leave out moments with a lower cosine.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or hub name of the embedding model. Default: describe.model.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Read all embedding files instead of the index: slow, but the reference.")
+    ] = False,
+    sheet: Annotated[str | None, typer.Option(help="Save the frames to this image file, such as x.png.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    raw: Raw = False,
+) -> None:
+    """Find the moments in described videos that best fit a text, a picture or another moment; exit 1 if none do."""
+    from flows.cli.rows.search import SearchOptions, run_search  # noqa: PLC0415
+
+    options = SearchOptions(
+        text=text,
+        bank=bank,
+        image=image,
+        like=like,
+        top=top,
+        dataset=dataset,
+        task=task,
+        min_score=min_score,
+        model=model,
+        exact=exact,
+        sheet=sheet,
+        form=form,
+        raw=raw,
+    )
+    raise typer.Exit(run_search(options))
+
+
+@inspect_app.command(rich_help_panel=_PANEL)
+@example("reelabel prompt clip-7-colour --manifest jobs.parquet")
+@with_overrides
+def prompt(
+    job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest, or of one of its chunks.")],
+    *,
+    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of the last run.")] = None,
+    overrides: SpecOverrides,
+    json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
+) -> None:
+    """Print the exact prompt of a job, token by token, without loading the model's weights."""
+    from flows.cli.inspect import show_prompt  # noqa: PLC0415
+
+    raise typer.Exit(show_prompt(job_id, overrides, manifest=manifest, as_json=json))
