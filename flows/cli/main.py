@@ -112,12 +112,12 @@ def classify(
             raise ConfigurationError("--session takes no manifest, no --dry-run and no --keep-going.")
         raise typer.Exit(classify_session(session, overrides=overrides, dataset=dataset, force=force))
     if dry_run:
-        from flows.cli.dry_run import forecast_classify  # noqa: PLC0415
+        from flows.cli.runs.dry_run import forecast_classify  # noqa: PLC0415
 
         raise typer.Exit(
             forecast_classify(manifest, overrides=overrides, dataset=dataset, force=force, keep_going=keep_going)
         )
-    from flows.cli.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
+    from flows.cli.runs.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
     parameters = {"dataset": dataset, "force": force, "keep_going": keep_going}
     raise typer.Exit(run_classify(manifest, overrides=overrides, **parameters))
@@ -143,7 +143,7 @@ def describe(
 
     With other banks or another method, embeddings of earlier runs are used again; nothing is decoded for them.
     """
-    from flows.cli.run import run_describe  # noqa: PLC0415 - Prefect takes a second to import
+    from flows.cli.runs.run import run_describe  # noqa: PLC0415 - Prefect takes a second to import
 
     raise typer.Exit(run_describe(manifest, options=options, dataset=dataset, force=force, keep_going=keep_going))
 
@@ -182,7 +182,7 @@ def backfill(  # noqa: PLR0913 - a command's options
 
     Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
     """
-    from flows.cli.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
+    from flows.cli.runs.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
 
     options = BackfillOptions(
         selection=selection,

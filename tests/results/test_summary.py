@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from flows.cli.summary import _accuracies, prefect_link
+from flows.cli.runs.summary import _accuracies, prefect_link
 from infra.embedded.home import Home, Record, ServiceName
 from infra.embedded.processes import Identity, start_ticks_of
 from infra.settings import load_settings

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import ready_to_run
-from flows.cli.run import run_flow_locally
+from flows.cli.runs.run import run_flow_locally
 from flows.run.spec import make_spec
 from infra.database.connect import connected
 from infra.settings.sampling import SamplingOptions

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import OUT, print_line, require_parent_folder
 from flows.cli.context import open_database, ready_to_run
-from flows.cli.run import run_flow_locally
-from flows.cli.summary import print_summary
+from flows.cli.runs.run import run_flow_locally
+from flows.cli.runs.summary import print_summary
 from flows.run.spec import make_spec
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName

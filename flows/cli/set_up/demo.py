@@ -102,8 +102,8 @@ def _run(
     describe: bool,
 ) -> int:
     """Run the deployments by a worker, which starts while the flows are deployed; gives the summaries' exit code."""
-    from flows.cli.run import submit, watch_submitted  # noqa: PLC0415
-    from flows.cli.summary import print_summary  # noqa: PLC0415
+    from flows.cli.runs.run import submit, watch_submitted  # noqa: PLC0415
+    from flows.cli.runs.summary import print_summary  # noqa: PLC0415
     from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
     from tasks.database.schema import prepare_database  # noqa: PLC0415
 
@@ -129,5 +129,5 @@ def _run(
 
 def _import_flows() -> None:
     """Import what takes seconds while the services start; `prefect_ready` has Prefect read its settings again."""
-    import flows.cli.run  # noqa: PLC0415
+    import flows.cli.runs.run  # noqa: PLC0415
     import flows.schedule.deploy  # noqa: F401, PLC0415

@@ -15,8 +15,8 @@ from flows.cli.console import OUT, SafeConsole, TerminalSink, cell
 from flows.cli.evaluation.evaluate import print_evaluation
 from flows.cli.inspect import PromptPreview, _print_prompt
 from flows.cli.rows.formats import write_rows
+from flows.cli.runs.summary import print_summary
 from flows.cli.schedule import _print_nights
-from flows.cli.summary import print_summary
 from flows.schedule.catch_up import Night
 from infra.embedded import export
 from infra.settings import StoreSettings

@@ -7,11 +7,11 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.ahead import model_ahead
 from flows.cli.console import print_line
 from flows.cli.context import ready_to_run
-from flows.cli.follow import show_progress
-from flows.cli.summary import print_summary
+from flows.cli.runs.ahead import model_ahead
+from flows.cli.runs.follow import show_progress
+from flows.cli.runs.summary import print_summary
 from flows.run.names import TAG
 from flows.run.result import NOTHING_TO_DO
 from infra.database.connect import connected

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.cli.ahead import needs_model
+from flows.cli.runs.ahead import needs_model
 from infra.settings import Settings
 
 OWN_DATABASE = {"database": {"url": "postgresql://localhost/reelabel"}}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from flows.cli.console import print_line
 from flows.cli.context import open_database, prefect_ready, running_services
 from flows.cli.repeat import command
-from flows.cli.run import require_deployment, run_locally, submit, submit_and_watch
-from flows.cli.summary import print_summary
+from flows.cli.runs.run import require_deployment, run_locally, submit, submit_and_watch
+from flows.cli.runs.summary import print_summary
 from flows.run.selection import JobSelector, find_base_run, store_ids
 from infra.embedded import ServiceName, export, is_kept, missing_services
 from reelabel.errors import ConfigurationError

@@ -1,0 +1,1 @@
+"""What starts, follows and foretells runs."""
