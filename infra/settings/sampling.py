@@ -15,7 +15,7 @@ from reelabel.sampling.fields import (
     AskedSamplerName,
     MaxPixels,
     NumFrames,
-    is_unset,
+    option,
 )
 
 
@@ -29,10 +29,9 @@ class SamplingOptions(SettingsSection, options.SamplingOptions):
     num_frames: Annotated[NumFrames | None, HOW_MANY] = None
     dense_sampler: Annotated[
         AskedDenseSamplerName | None,
-        Field(
-            exclude_if=is_unset,
-            description="Sampler to use where keyframes are not enough; defaults to native, the one that the model "
-            "was trained with.",
+        option(
+            "Sampler to use where keyframes are not enough; defaults to native, the one that the model was trained "
+            "with."
         ),
     ] = None
 

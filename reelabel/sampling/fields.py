@@ -93,9 +93,9 @@ FrameRate = Annotated[float, Field(ge=EVERY, le=240), AfterValidator(_check_rate
 MaxPixels = Annotated[int, Field(ge=784, le=16_777_216)]
 
 
-def is_unset(value: object) -> bool:
-    """Return whether an option is left to the sampler: a spec then says nothing of it."""
-    return value is None
+def option(description: str, **bounds: Any) -> Any:  # noqa: ANN401 - as of Pydantic's own function
+    """Return the field of an option of which a spec says nothing while it is left to the sampler."""
+    return Field(exclude_if=lambda value: value is None, description=description, **bounds)
 
 
 def is_not_false(value: object) -> bool:

@@ -16,7 +16,7 @@ from reelabel.sampling.fields import (
     NumFrames,
     SamplerName,
     is_not_false,
-    is_unset,
+    option,
 )
 from reelabel.sampling.registry import (
     BUILT_IN,
@@ -50,38 +50,27 @@ class SamplingOptions(BaseModel):
     sampler: Annotated[SamplerName | None, HOW_CHOSEN] = None
     fps: Annotated[
         FrameRate | None,
-        Field(
-            exclude_if=is_unset,
-            description="Frames per second, or -1 for the video's own rate. Defaults to 2; to 1 for llava_onevision2, "
-            "minimax_m3_vl and embedding_gemma2; to no limit for uniform.",
+        option(
+            "Frames per second, or -1 for the video's own rate. Defaults to 2; to 1 for llava_onevision2, "
+            "minimax_m3_vl and embedding_gemma2; to no limit for uniform."
         ),
     ] = None
     max_duration_s: Annotated[
         float | None,
-        Field(
-            gt=0,
-            le=86_400,
-            exclude_if=is_unset,
-            description="Longest video, in seconds, that dynamic samples at fps; defaults to 300.",
-        ),
+        option("Longest video, in seconds, that dynamic samples at fps; defaults to 300.", gt=0, le=86_400),
     ] = None
-    min_frames: Annotated[
-        int | None,
-        Field(ge=1, le=768, exclude_if=is_unset, description="Minimum frames for Qwen's samplers; defaults to 4."),
-    ] = None
+    min_frames: Annotated[int | None, option("Minimum frames for Qwen's samplers; defaults to 4.", ge=1, le=768)] = None
     max_frames: Annotated[
         int | None,
-        Field(
+        option(
+            "Maximum frames. Defaults to 768; to 640 for glmga, 2048 for glm5_next, and 32 for embedding_gemma2.",
             ge=2,
             le=2048,
-            exclude_if=is_unset,
-            description="Maximum frames. Defaults to 768; to 640 for glmga, 2048 for glm5_next, and 32 for "
-            "embedding_gemma2.",
         ),
     ] = None
     frame_sample_mode: Annotated[
         Literal["uniform_last_frame", "fps", "every_frame"] | None,
-        Field(exclude_if=is_unset, description="How molmo2 samples; defaults to uniform_last_frame."),
+        option("How molmo2 samples; defaults to uniform_last_frame."),
     ] = None
     frame_recovery: Annotated[
         bool | None,
@@ -93,80 +82,43 @@ class SamplingOptions(BaseModel):
     ] = None
     drop_similar: Annotated[
         float | None,
-        Field(
-            gt=0,
-            lt=1,
-            exclude_if=is_unset,
-            description="Drop frames more similar than this to the last frame kept, such as 0.95; off by default.",
-        ),
+        option("Drop frames more similar than this to the last frame kept, such as 0.95; off by default.", gt=0, lt=1),
     ] = None
     jpeg_quality: Annotated[
         int | None,
-        Field(
+        option(
+            "Store frames, and show them to the model, as JPEG of this quality, such as 90 (lossy); by default every "
+            "pixel is kept.",
             ge=1,
             le=100,
-            exclude_if=is_unset,
-            description="Store frames, and show them to the model, as JPEG of this quality, such as 90 (lossy); "
-            "by default every pixel is kept.",
         ),
     ] = None
     dense_sampler: Annotated[
-        DenseSamplerName | None,
-        Field(exclude_if=is_unset, description="Sampler to use where keyframes are not enough; defaults to uniform."),
+        DenseSamplerName | None, option("Sampler to use where keyframes are not enough; defaults to uniform.")
     ] = None
     min_keyframes: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=512,
-            exclude_if=is_unset,
-            description="Minimum keyframes for a video to be answered from them; defaults to 4.",
-        ),
+        int | None, option("Minimum keyframes for a video to be answered from them; defaults to 4.", ge=1, le=512)
     ] = None
     max_gap_s: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            le=86_400,
-            exclude_if=is_unset,
-            description="Longest time without a keyframe, in seconds; defaults to 2.5.",
-        ),
+        float | None, option("Longest time without a keyframe, in seconds; defaults to 2.5.", gt=0, le=86_400)
     ] = None
     coverage_radius_s: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            le=86_400,
-            exclude_if=is_unset,
-            description="Seconds before and after a keyframe that it covers; defaults to 0.5.",
-        ),
+        float | None, option("Seconds before and after a keyframe that it covers; defaults to 0.5.", gt=0, le=86_400)
     ] = None
     min_coverage: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            le=1,
-            exclude_if=is_unset,
-            description="Smallest fraction of a video that keyframes must cover; defaults to 0.4.",
-        ),
+        float | None, option("Smallest fraction of a video that keyframes must cover; defaults to 0.4.", ge=0, le=1)
     ] = None
     motion_tasks: Annotated[
-        tuple[str, ...] | None,
-        Field(exclude_if=is_unset, description="Tasks or subtasks whose jobs always use the dense sampler."),
+        tuple[str, ...] | None, option("Tasks or subtasks whose jobs always use the dense sampler.")
     ] = None
     still_tasks: Annotated[
-        tuple[str, ...] | None,
-        Field(
-            exclude_if=is_unset,
-            description="Tasks or subtasks whose jobs always use keyframes, however few.",
-        ),
+        tuple[str, ...] | None, option("Tasks or subtasks whose jobs always use keyframes, however few.")
     ] = None
     escalate_below: Annotated[
         float | Literal["fitted"] | None,
-        Field(
-            exclude_if=is_unset,
-            description="Ask again with the dense sampler if the margin of the first answer is below this, 0 to 1; "
-            "fitted uses the margin found by `reelabel route fit`, 0 turns this off.",
+        option(
+            "Ask again with the dense sampler if the margin of the first answer is below this, 0 to 1; fitted uses the "
+            "margin found by `reelabel route fit`, 0 turns this off."
         ),
     ] = None
 
@@ -185,11 +137,10 @@ class Sampling(SamplingOptions):
     ] = 28
     times_ms: Annotated[
         tuple[int, ...] | None,
-        Field(
+        option(
+            "Times of the frames that relevant shows, in milliseconds on the video's clock, ascending.",
             min_length=1,
             max_length=512,
-            exclude_if=is_unset,
-            description="Times of the frames that relevant shows, in milliseconds on the video's clock, ascending.",
         ),
     ] = None
 
