@@ -14,9 +14,9 @@ from flows.run.executors.ray_executor import ray_cluster, remote_extractor
 from flows.run.executors.termination import ends_soon
 from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, PlanId
-from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
+from flows.shard.served_plans import CACHED_PLANS, ServedPlans
 from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
@@ -70,15 +70,15 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     objects = ObjectStore(settings.store, settings.web)
     videos = video_store(settings, files=objects)
     with (
-        PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
-        alive(scope.database, Work.EXTRACT, plan_id=scope.plan_id),
-        make_lease_keeper(scope.database, settings) as keeper,
+        ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served,
+        alive(served.database, Work.EXTRACT, plan_id=served.plan_id),
+        make_lease_keeper(served.database, settings) as keeper,
         _extraction(settings, videos, objects) as extracting,
         ends_soon(videos, objects),
     ):
         most = settings.extract.max_pending_shards
-        source = scope.queue(Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=most)
-        for each in extracting(source, scope.spec_of):
+        source = served.queue(Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=most)
+        for each in extracting(source, served.spec_of):
             if each is None:
                 continue
             extracted = each.wait()

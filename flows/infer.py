@@ -24,9 +24,9 @@ from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
 from flows.run.spec import engine_settings
 from flows.shard.extract import ViewStream
-from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
+from flows.shard.served_plans import CACHED_PLANS, ServedPlans
 from infra.errors import PlanLostError
 from infra.log_context import logged_by_all
 from infra.settings import load_settings
@@ -93,20 +93,20 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     with (
-        PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
-        alive(scope.database, Work.INFER, plan_id=scope.plan_id, model=identity),
+        ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served,
+        alive(served.database, Work.INFER, plan_id=served.plan_id, model=identity),
     ):
-        plans = _wait_for_plans(scope, identity)
-        return _answer(plans, scope, registered, card, settings) if plans else 0
+        plans = _wait_for_plans(served, identity)
+        return _answer(plans, served, registered, card, settings) if plans else 0
 
 
-def _answer(plans: list[Plan], scope: PlanScope, registered: Backend, card: ModelCard, settings: Settings) -> int:
+def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: ModelCard, settings: Settings) -> int:
     """Load the model for the first plan and those like it, and answer shards until none is left; return how many."""
     objects = ObjectStore(settings.store, settings.web)
     videos = video_store(settings, files=objects)
-    first = scope.spec_of(plans[0])
-    plans = [plan for plan in plans if _are_answered_alike(first, scope.spec_of(plan))]
-    largest = max((scope.spec_of(plan).sampling for plan in plans), key=_shown_px)
+    first = served.spec_of(plans[0])
+    plans = [plan for plan in plans if _are_answered_alike(first, served.spec_of(plan))]
+    largest = max((served.spec_of(plan).sampling for plan in plans), key=_shown_px)
 
     @lru_cache(CACHED_PLANS)
     def media_of(plan_uri: str) -> MediaCounts:
@@ -122,36 +122,36 @@ def _answer(plans: list[Plan], scope: PlanScope, registered: Backend, card: Mode
             backend = stack.enter_context(
                 open_backend(registered, card, engine_settings(settings, first), sampling=largest, media=media)
             )
-            keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
+            keeper = stack.enter_context(make_lease_keeper(served.database, settings))
             stack.enter_context(ends_soon(videos, objects))
             info = backend.wait_ready()
 
         def fits(plan: Plan) -> bool:
             return media.larger(media_of(plan.plan_uri)) == media
 
-        queue = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
-        source = replace(queue, plans=partial(_charging_plans, scope, first, ledger, fits))
+        queue = served.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
+        source = replace(queue, plans=partial(_charging_plans, served, first, ledger, fits))
 
         @lru_cache(CACHED_PLANS)
         def context_of(plan: Plan) -> InferenceContext:
-            spec = scope.spec_of(plan)
+            spec = served.spec_of(plan)
             extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=0, videos=videos, files=objects)
             run = _run_key(plan, model=card.identity.name, info=info)
             made = make_inference_context(
-                extractor, backend, run=run, spec=spec, settings=settings, database=scope.database
+                extractor, backend, run=run, spec=spec, settings=settings, database=served.database
             )
             return replace(made, ledger=ledger, gpus=info.gpus)
 
-        ahead, at_once = _read_ahead(source, scope.spec_of, ledger), settings.model.max_concurrent_shards
+        ahead, at_once = _read_ahead(source, served.spec_of, ledger), settings.model.max_concurrent_shards
         answered = infer_shards(ahead, source, context_of, ledger=ledger, max_concurrent=at_once * backend.engines)
         return sum(1 for _ in answered)
 
 
-def _wait_for_plans(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
+def _wait_for_plans(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
     """Wait for plans of this model before loading it; return an empty list after the idle timeout."""
-    until_s = time.monotonic() + scope.idle_timeout_s
-    while not (plans := retry_outage(partial(_plans_of, scope, identity))):
-        if retry_outage(partial(scope.has_ended, 0.0)) or time.monotonic() >= until_s:
+    until_s = time.monotonic() + served.idle_timeout_s
+    while not (plans := retry_outage(partial(_plans_of, served, identity))):
+        if retry_outage(partial(served.has_ended, 0.0)) or time.monotonic() >= until_s:
             break
         time.sleep(_POLL_S)
     return plans
@@ -161,13 +161,13 @@ def _shown_px(sampling: Sampling) -> int:
     return estimate_frames(sampling.num_frames) * sampling.max_pixels
 
 
-def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
-    plans = scope.plans()
-    fitting = [plan for plan in plans if scope.spec_of(plan).model == identity]
-    if plans and scope.plan_id and not fitting:
-        wanted = scope.spec_of(plans[0]).model
+def _plans_of(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
+    plans = served.plans()
+    fitting = [plan for plan in plans if served.spec_of(plan).model == identity]
+    if plans and served.plan_id and not fitting:
+        wanted = served.spec_of(plans[0]).model
         raise ConfigurationError(
-            f"Plan {scope.plan_id} needs model {wanted.name} ({wanted.dtype}), but this worker has {identity.name} "
+            f"Plan {served.plan_id} needs model {wanted.name} ({wanted.dtype}), but this worker has {identity.name} "
             f"({identity.dtype}), or another version of it; set model.name, model.revision and model.dtype to match."
         )
     return fitting
@@ -179,13 +179,13 @@ def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
 
 
 def _charging_plans(
-    scope: PlanScope, first: RunSpec, ledger: WallClockProfile, takes_media: Callable[[Plan], bool]
+    served: ServedPlans, first: RunSpec, ledger: WallClockProfile, takes_media: Callable[[Plan], bool]
 ) -> list[Plan]:
     """List the plans that the loaded engine answers; time without any is charged to none."""
     plans = [
         plan
-        for plan in _plans_of(scope, first.model)
-        if _are_answered_alike(first, scope.spec_of(plan)) and takes_media(plan)
+        for plan in _plans_of(served, first.model)
+        if _are_answered_alike(first, served.spec_of(plan)) and takes_media(plan)
     ]
     if not plans:
         ledger.lap()

@@ -10,8 +10,8 @@ import sqlalchemy
 from prefect.logging import disable_run_logger
 
 from flows.shard import retry
-from flows.shard.plan_scope import PlanScope
 from flows.shard.queue import MAX_ATTEMPTS, ShardQueue
+from flows.shard.served_plans import ServedPlans
 from infra.database.connect import connect
 from infra.errors import DatabaseUnavailableError, PlanForeignError, PlanLostError
 from infra.settings import DatabaseSettings, StoreSettings
@@ -271,13 +271,13 @@ def test_who_serves_all_plans_leaves_those_of_another_version_to_others(db, make
     newer, plan = make_plan(spec_id="newer"), make_plan()
 
     with disable_run_logger():
-        assert PlanScope(plan_id=None, idle_timeout_s=0, database=db).plans() == [plan]
+        assert ServedPlans(plan_id=None, idle_timeout_s=0, database=db).plans() == [plan]
 
-    named = PlanScope(plan_id=newer.plan_id, idle_timeout_s=0, database=db)
+    named = ServedPlans(plan_id=newer.plan_id, idle_timeout_s=0, database=db)
     assert named.plans() == [newer]
     with pytest.raises(ConfigurationError, match="Spec newer was created by another version of Reelabel"):
         named.spec_of(newer)
-    assert PlanScope(plan_id=plan.plan_id, idle_timeout_s=0, database=db).spec_of(plan) == SPEC
+    assert ServedPlans(plan_id=plan.plan_id, idle_timeout_s=0, database=db).spec_of(plan) == SPEC
 
 
 def test_who_serves_all_plans_leaves_those_of_descriptions_to_their_runs(db, make_plan, caplog):
@@ -287,9 +287,9 @@ def test_who_serves_all_plans_leaves_those_of_descriptions_to_their_runs(db, mak
     described = [make_plan(spec_id=spec.spec_id, kind=kind) for kind in ("describe", "backfill")]
     plan = make_plan()
 
-    assert PlanScope(plan_id=None, idle_timeout_s=0, database=db).plans() == [plan]
+    assert ServedPlans(plan_id=None, idle_timeout_s=0, database=db).plans() == [plan]
 
     assert caplog.text == ""
-    named = PlanScope(plan_id=described[0].plan_id, idle_timeout_s=0, database=db)
+    named = ServedPlans(plan_id=described[0].plan_id, idle_timeout_s=0, database=db)
     with pytest.raises(ConfigurationError, match="is of a run that describes videos"):
         named.spec_of(described[0])

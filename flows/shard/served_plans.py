@@ -33,7 +33,7 @@ CACHED_PLANS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanScope:
+class ServedPlans:
     """The plans that a flow serves, and for how long.
 
     Attributes:
@@ -48,7 +48,7 @@ class PlanScope:
 
     @classmethod
     @contextmanager
-    def open(cls, settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> Iterator[PlanScope]:
+    def open(cls, settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> Iterator[ServedPlans]:
         """Open the database for a flow.
 
         Raises:
