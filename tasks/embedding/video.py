@@ -185,7 +185,7 @@ class VideoEmbedder:
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         self.frames.start()  # if it is the first video of a run to be embedded, they load while it is decoded
-        stated_s = max(0.0, self.reader.look(info.uri, info).facts.duration_s)
+        stated_s = max(0.0, self.reader.look(info.uri, info).facts.length_s)
         taken = self._take(info, identity.segment, stated_s)
         embeddings = taken.joined(identity.segment.start_s or 0.0)
         started = time.perf_counter()
@@ -367,6 +367,6 @@ class _Taken:
             vectors=np.concatenate(self.vectors),
             pts_ms=pts_ms,
             first_ms=self.first_ms or 0,
-            duration_s=shown_s if self.is_cut or self.length_s <= 0 else self.length_s,
+            duration_s=shown_s if self.is_cut else max(self.length_s, shown_s),
             note="; ".join(self.notes),
         )

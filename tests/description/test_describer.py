@@ -1,5 +1,7 @@
 """Videos from their files to their descriptions, by a model of colours."""
 
+import itertools
+import struct
 from dataclasses import replace
 
 import av
@@ -25,6 +27,7 @@ from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
+from tasks.survey.chunks import stated_length_s
 from tests.clips import blank_packet
 from tests.description.colours import INFO, ColourTowers, bank_of
 
@@ -41,15 +44,17 @@ SPEC = DescribeSpec(
 RGB = {"red": (200, 10, 10), "green": (10, 200, 10), "blue": (10, 10, 200), "white": (255, 255, 255)}
 
 
-def film(path, *scenes, fps=FPS, **options):
-    """Write scenes, each a colour and seconds at `FPS`, as a video."""
+def film(path, *scenes, fps=FPS, first_s=0, **options):
+    """Write scenes, each a colour and seconds at `FPS`, as a video whose first frame is at some time."""
     with av.open(str(path), "w", options=options) as container:
         stream = container.add_stream("libx264", rate=fps, options={"g": str(FPS), "bf": "0", "crf": "10"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        numbers = itertools.count(first_s * fps)
         for colour, seconds in scenes:
             for _ in range(round(seconds * FPS)):
-                pixels = np.full((48, 64, 3), RGB[colour], np.uint8)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+                frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), RGB[colour], np.uint8), format="rgb24")
+                frame.pts = next(numbers)
+                container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
 
@@ -125,6 +130,29 @@ def test_frames_are_the_middles_of_equal_parts_at_their_true_times(describer_of,
     embedded = describer_of().embedder.embed(job(film(tmp_path / "a.mp4", ("red", 4))))
 
     assert embedded.embeddings.pts_ms.tolist() == [250, 750, 1250, 1750, 2250, 2750, 3250, 3750]
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_a_recording_that_begins_late_is_as_long_as_its_frames(describer_of, tmp_path, suffix):
+    clip, describer = film(tmp_path / f"a.{suffix}", ("red", 4), ("blue", 5), first_s=5), describer_of()
+
+    found = describer.describe(job(clip), 0)
+
+    assert (found.duration_s, [part.frames for part in found.description.chunks]) == (9, [4] * 5)
+    assert stated_length_s(describer.embedder.reader.look(str(clip)), Limits()) == 9
+
+
+def test_a_frame_after_the_stated_end_is_within_the_video(describer_of, tmp_path):
+    clip = film(tmp_path / "a.avi", ("red", 4))
+    data = bytearray(clip.read_bytes())
+    for name, at in ((b"avih", 24), (b"strh", 40)):  # where their frames are counted
+        struct.pack_into("<I", data, data.index(name) + at, 2 * FPS)
+    clip.write_bytes(data)
+
+    found = describer_of().describe(job(clip), 0)
+
+    assert found.duration_s >= found.scenes[-1].end_ms / 1000 > 3
+    assert found.description.chunks[-1].chunk.end_s == found.duration_s
 
 
 def test_a_segment_is_described_alone_and_its_times_are_those_of_the_video(describer_of, tmp_path):
