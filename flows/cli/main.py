@@ -245,7 +245,8 @@ def live(  # noqa: PLR0913 - a command's options
     *,
     ask: Annotated[list[str], typer.Option(help="A question; repeatable.")],
     choices: Annotated[
-        str | None, typer.Option(help="Choices of the questions, separated by commas. Default: answers in words.")
+        str | None,
+        typer.Option(help="Choices of the questions, separated by bars or commas. Default: answers in words."),
     ] = None,
     every: Annotated[
         float | None,
@@ -273,7 +274,7 @@ def live(  # noqa: PLR0913 - a command's options
     options = LiveOptions(
         source=source,
         questions=tuple(ask),
-        choices=None if choices is None else tuple(each.strip() for each in choices.split(",")),
+        choices=None if choices is None else tuple(map(str.strip, choices.split("|" if "|" in choices else ","))),
         every_s=every,
         fps=fps,
         limit_s=limit_s,

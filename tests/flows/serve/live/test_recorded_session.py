@@ -25,7 +25,7 @@ def job(tmp_path_factory):
 @pytest.fixture(scope="module")
 def shown(own_environment, job):
     """What the client printed of a session that was shown the clip."""
-    choices = ",".join(job["choices"])
+    choices = "|".join(job["choices"])  # as in manifests; commas are tested elsewhere
     with serving(own_environment | {"REELABEL_SERVE_LOAD": '["live"]'}) as served:
         asked = ("live", str(job["path"]), "--ask", job["prompt"], "--choices", choices, "--url", served.url)
         return run_command(own_environment, *asked)
