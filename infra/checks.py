@@ -106,7 +106,7 @@ def check_import(module: str) -> Check:
             name=name,
             ok=False,
             detail=f"{type(error).__name__}: {error}",
-            advice="Run pip install --force-reinstall reelabel.",
+            advice="Install Reelabel again, as its README says.",
         )
     return Check(name=name, ok=True, detail=str(getattr(found, "__version__", "present")))
 
