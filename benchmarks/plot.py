@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from html import escape
+from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -25,10 +26,13 @@ class Panel(NamedTuple):
 
 
 def draw(panels: Sequence[Panel]) -> str:
-    """Draw charts one below the other."""
+    """Draw charts one below the other; a name has the same colour in all of them."""
     height = _HEIGHT + 2 * _TOP
+    names = dict.fromkeys(name for panel in panels for name in panel.lines)
+    colours = dict(zip(names, cycle(_COLOURS), strict=False))
     body = "".join(
-        f'<g transform="translate(0 {number * height})">{_draw_panel(panel)}</g>' for number, panel in enumerate(panels)
+        f'<g transform="translate(0 {number * height})">{_draw_panel(panel, colours)}</g>'
+        for number, panel in enumerate(panels)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + _LEGEND}" height="{height * len(panels)}" '
@@ -36,7 +40,7 @@ def draw(panels: Sequence[Panel]) -> str:
     )
 
 
-def _draw_panel(panel: Panel) -> str:
+def _draw_panel(panel: Panel, colours: Mapping[str, str]) -> str:
     points = [point for line in panel.lines.values() for point in line]
     across = _Axis.over([length for length, _ in points], _WIDTH)
     up = _Axis.over([value for _, value in points], _HEIGHT)
@@ -52,12 +56,11 @@ def _draw_panel(panel: Panel) -> str:
         )
     for number, (name, line) in enumerate(panel.lines.items()):
         places = [(_LEFT + across.place(length), _TOP + _HEIGHT - up.place(value)) for length, value in line]
-        parts.append(_draw_line(name, places, number))
+        parts.append(_draw_line(name, places, colours[name], _TOP + 14 * number))
     return "".join(parts)
 
 
-def _draw_line(name: str, places: Sequence[tuple[float, float]], number: int) -> str:
-    colour, y = _COLOURS[number % len(_COLOURS)], _TOP + 14 * number
+def _draw_line(name: str, places: Sequence[tuple[float, float]], colour: str, y: float) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places)
     label = f'<text x="{_LEFT + _WIDTH + 20}" y="{y}" fill="{colour}">{escape(name)}</text>'

@@ -140,7 +140,7 @@ def panels(outcomes: Sequence[Outcome]) -> Iterator[Panel]:
             if case.choice == choice and case.length_s and each.is_whole:
                 lines.setdefault(each.peer.name, []).append((case.length_s, wall_s(each) / case.copies))
         if lines:
-            yield Panel(f"Seconds for 16 {choice} frames of one video, by its length", lines)
+            yield Panel(f"Seconds for 16 frames of one video, by its length: {choice}", lines)
 
 
 def _split(outcomes: Sequence[Outcome], case: Case) -> tuple[Outcome, list[Outcome]]:

@@ -85,10 +85,15 @@ def test_every_format_is_measured_and_all_but_jpeg_are_exact(folder, objects, st
     assert stored_bytes[PACKETS] < stored_bytes["zstd"] < stored_bytes["lz4"] < stored_bytes["raw"]
 
 
-def test_a_plot_is_well_formed():
-    picture = ET.fromstring(draw([Panel("Decode, ms", {"ours & theirs": [(30, 2.0), (600, 150.0)]})]))
+def test_a_plot_is_well_formed_and_a_name_has_the_same_colour_in_each_chart():
+    line = [(30, 2.0), (600, 150.0)]
+    picture = ET.fromstring(
+        draw([Panel("Decode, ms", {"ours & theirs": line, "b": line}), Panel("Fetch, ms", {"b": line, "c": line})])
+    )
 
-    assert "ours & theirs" in "".join(picture.itertext())
+    labels = [(each.text, each.get("fill")) for each in picture.findall(".//{*}text") if each.get("fill")]
+    assert [name for name, _ in labels] == ["ours & theirs", "b", "b", "c"]
+    assert len(set(labels)) == len({colour for _, colour in labels}) == 3
 
 
 @pytest.mark.system
