@@ -199,9 +199,8 @@ def pool(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def mean_scores(scores: npt.NDArray[np.float32], durations_s: Sequence[float]) -> npt.NDArray[np.float64]:
-    """Average scores (C, K) over chunks, weighted by their lengths; equally if they have none; shape (K,)."""
+    """Average scores (C, K) over chunks, weighted by their lengths; shape (K,)."""
     weights = np.asarray(durations_s, np.float64)
-    weights = weights if weights.sum() > 0 else np.ones(len(weights))
     # Not np.average, whose checks take longer than all else for a video of a few chunks.
     found: npt.NDArray[np.float64] = weights @ scores.astype(np.float64) / weights.sum()
     return found

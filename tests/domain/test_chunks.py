@@ -7,9 +7,10 @@ import pytest
 
 from reelabel.errors import VideoTooLargeError
 from reelabel.segment import WHOLE, Segment, select_segment
-from tasks.domain import Shard
+from tasks.domain import OrderBias, Shard, Stage
 from tasks.domain.chunk_rule import check_rule, judge
 from tasks.domain.chunks import MAX_CHUNKS, ChunkOutcome, cut_job, cut_segment, cut_shard, merge_chunks, split_chunk_id
+from tasks.domain.outcome import FirstAnswer
 from tests.results.rows import failure, job, result
 
 
@@ -119,6 +120,7 @@ RED, BLUE, GREEN = (0.6, 0.3, 0.1), (0.1, 0.8, 0.1), (0.2, 0.3, 0.5)
 def test_the_majority_counts_chunks_and_ties_go_to_the_higher_mean_probability():
     assert verdict("majority", RED, RED, BLUE, GREEN) == ("red", [0.5, 0.25, 0.25], True)
     assert verdict("majority", RED, BLUE) == ("blue", [0.5, 0.5, 0], True)
+    assert verdict("majority", (0.3, 0.6, 0.1), (0.6, 0.3, 0.1))[0] == "red"  # the first of equal ones
 
 
 def test_the_mean_weighs_how_sure_each_chunk_was():
@@ -195,6 +197,29 @@ def test_an_undecided_job_fails_with_the_cause_and_says_which_chunk(film):
     assert row.message == (
         "1 of 3 chunks failed, which leaves any:yes undecided; film#1, from 60 s to 120 s: It hangs."
     )
+
+
+def test_an_undecided_job_fails_with_a_cause_that_may_pass_so_that_the_next_run_asks_again(film):
+    lasting, passing = failure(film.job), failure(film.job, code="video_unavailable")
+
+    assert merged(film, lasting, passing, result(film.job), rule="any:yes").code == "video_unavailable"
+    assert merged(film, lasting, replace(lasting, stage=Stage.CACHE), result(film.job)).stage == Stage.CACHE
+
+
+def test_how_chunks_were_asked_is_told_of_their_job(film):
+    orders = [
+        OrderBias(permutations=2, agreement=1.0, spread=0.1, same_position=True),
+        OrderBias(permutations=2, agreement=0.5, spread=0.3, same_position=False),
+    ]
+    first, second = (result(film.job, order=order) for order in orders)
+    asked_before = FirstAnswer(label="yes", margin=0.1, below=0.3)
+    first = replace(first, first=asked_before)
+
+    row = merged(film, first, replace(second, routed_by="margin"), result(film.job))
+
+    assert row.answer.order == OrderBias(permutations=2, agreement=0.75, spread=0.3, same_position=False)
+    assert (row.routed_by, row.first) == ("margin", None)
+    assert merged(cut_job(job("film", chunk_s=60), 30), first).first == asked_before
 
 
 def test_a_decided_job_is_labelled_although_a_chunk_failed(film):

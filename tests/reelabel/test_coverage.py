@@ -52,6 +52,12 @@ def test_gaps_and_cover_count_up_to_the_end_of_the_video():
     assert coverage.keyframes == 3
 
 
+def test_a_keyframe_after_the_stated_end_counts():
+    coverage = judged([0, 2, 4, 6, 8, 10, 13])
+
+    assert (coverage.longest_gap_s, coverage.cover) == (3, pytest.approx(12 / 13))
+
+
 def test_one_keyframe_is_enough_for_a_video_as_short_as_it_represents():
     assert judged([0], duration_s=0.9).is_good
 

@@ -1,6 +1,9 @@
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
-from reelabel.segment import Segment
+from reelabel.segment import Segment, lie_in_windows, select_segment
 from tasks.domain.job import View
 
 
@@ -15,6 +18,26 @@ from tasks.domain.job import View
 )
 def test_a_segment_is_written_as_a_media_fragment(segment, text):
     assert str(segment) == text
+
+
+def test_times_that_were_rounded_lie_in_a_segment_whose_ends_they_are():
+    times_s = np.array([0.2998, 0.29995, 0.4, 0.50005, 0.5002])
+
+    assert select_segment(times_s, Segment(0.3, 0.5), first_s=0.0).numbers.tolist() == [1, 2, 3]
+    assert lie_in_windows(times_s, ((0.3, 0.5),)).tolist() == [False, True, True, True, False]
+
+
+@pytest.mark.parametrize("time_base", [Fraction(1, 1000), Fraction(1, 90_000), Fraction(1, 10**6), Fraction(1, 25)])
+def test_no_frame_of_a_segment_is_beyond_its_bounds(time_base):
+    segment, first_pts = Segment(2.2, 3.3), 77
+    pts = first_pts + np.arange(round(2 / time_base), round(4 / time_base))
+    times_s = pts * float(time_base)
+
+    inside = pts[select_segment(times_s, segment, first_s=first_pts * float(time_base)).numbers]
+
+    least, most = segment.bounds(first_pts, time_base)
+    assert least <= inside[0] <= inside[-1] <= most
+    assert inside[0] - least <= 2 + 2e-4 / time_base >= most - inside[-1]
 
 
 def test_segments_a_moment_apart_have_different_names():

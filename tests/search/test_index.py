@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from reelabel.seal import Seal
+from tasks.description.embeddings import normalize
 from tasks.search import index_store
 from tasks.search.build import update_index
 from tasks.search.index_store import IndexStore
+from tasks.search.opened_index import OpenedIndex
 from tests.search.conftest import SEAL, SIZE, World
 
 
@@ -33,6 +35,21 @@ def test_a_search_by_the_index_finds_what_the_exact_search_finds(world):
         found = world.search(query, top=3)
         assert same(found, world.search(query, top=3, exact=True))
         assert (found.rows, found.notes) == (200, ())
+
+
+def test_of_frames_that_are_all_alike_the_best_is_found(world):
+    rng = np.random.default_rng(2)
+    scene = rng.normal(size=SIZE)
+    key = world.add("a.mp4", scene + 0.05 * rng.normal(size=(300, SIZE)))
+    world.update()
+    vectors = world.cache.read_stored(key).embeddings.vectors
+
+    with OpenedIndex(world.store(), world.table()["key"]) as index:
+        for query in normalize((scene + 0.05 * rng.normal(size=(20, SIZE))).astype(np.float32)):
+            [at_ms] = index.search(query, limit=1).pts_ms
+
+            scores = vectors @ query
+            assert scores[at_ms // 1000] >= scores.max() - 2e-5
 
 
 def test_the_index_alone_is_read_once_it_covers_all(world, monkeypatch):

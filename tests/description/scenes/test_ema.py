@@ -155,6 +155,25 @@ def test_shots_that_show_the_same_are_one_scene():
     assert found == ((0, at[1], 2), (at[1], 15_000, 1))
 
 
+@pytest.mark.parametrize(
+    ("degrees", "shots"),
+    [
+        pytest.param([0, 30], [2], id="alike"),
+        pytest.param([0, 33], [1, 1], id="not alike"),
+        pytest.param([0, 30, 44, 60], [3, 1], id="alike to the shot before and not to the scene so far"),
+        pytest.param([0, 30, -14], [3], id="alike to the scene so far and not to the shot before"),
+    ],
+)
+def test_a_shot_is_compared_with_the_scene_so_far(degrees, shots):
+    angles = np.radians(np.repeat(degrees, 2))
+    chunks = chunks_of(unit(np.stack([np.cos(angles), np.sin(angles)], axis=1)), gap_ms=100)
+    at = [7 + 200 * number for number in range(1, len(degrees))]
+
+    found = merge_shots(changes_at(*at), chunks, start_ms=0, end_ms=200 * len(degrees))
+
+    assert [scene.shots for scene in found] == shots
+
+
 def test_shots_without_an_embedding_join_the_scene_before():
     found = merge_shots(changes_at(100, 200, 99_000, -5), chunks_of(scenes_of([4])), start_ms=0, end_ms=3_000)
 

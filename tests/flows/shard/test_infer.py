@@ -1,8 +1,13 @@
 """The groups of a shard on their way to the backend."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
@@ -15,6 +20,7 @@ from flows.shard.infer import (
     ShardOutcome,
     infer_views,
 )
+from flows.shard.tasks import extract_shard, infer_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
@@ -24,7 +30,9 @@ from reelabel.limits import Limits
 from reelabel.record import Merge, column
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Answer, Job, ModelIdentity, RunSpec, group_by_views
+from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
+from tasks.plans.lease import Lease
+from tasks.results.write import RunKey
 from tests.clips import make_clip
 
 __all__ = ["make_clip"]
@@ -136,6 +144,38 @@ def test_a_group_is_asked_about_in_batches_of_bounded_size(
     assert sum(asked for asked, _ in counting.batches) == count * permutations
     assert max(asked for asked, _ in counting.batches) <= most
     assert all(size <= MAX_TOKENS for asked, size in counting.batches if asked > 1)
+
+
+class RefusingOnce:
+    """Takes no rows the first time, and notes the milliseconds of wall time that shards tell of."""
+
+    engine, run = None, RunKey(run_id=None, dataset="d", spec_id="s", model="m", versions={}, host="h")
+
+    def __init__(self):
+        self.told_ms = []
+
+    def write(self, *_rows, report, **_options):
+        self.told_ms.append(sum(report["wall_ms"].values()))
+        if len(self.told_ms) == 1:
+            raise ValueError("refused")
+
+
+def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(extractor, make_clip):
+    engine, writer, ticks = Sure(), RefusingOnce(), count()
+    engine.wait_ready = lambda: None
+    engine.times = SimpleNamespace(busy_ms=1.0, starved_ms=0.0, restart_ms=0.0)
+    ledger = WallClockProfile(clock_s=lambda: float(next(ticks)))
+    context = replace(context_of(extractor, engine), writer=writer, ledger=ledger)
+    shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES),))
+    stream, lease = ViewStream(), Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=1)
+    extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)
+
+    with pytest.raises(ValueError, match="refused"):
+        infer_shard.fn(0, shard, stream, lease, context)
+    infer_shard.fn(0, shard, stream, lease, context)
+
+    refused_ms, written_ms = writer.told_ms
+    assert written_ms > 1.5 * refused_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

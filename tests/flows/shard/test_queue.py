@@ -100,6 +100,21 @@ def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(db, planned,
     assert plan_state(db, plan.plan_id).failed <= 1
 
 
+def test_shards_that_fail_while_others_end_do_not_end_the_run(db, planned, source_of):
+    count, failed = 2 * MAX_ATTEMPTS, set()
+    plan = planned(count)
+    source = source_of(plan)
+    for leased in source:
+        if leased.shard.index in failed:
+            assert source.run_or_release(leased, lambda: "done") == "done"
+            finish_alone(db, leased.lease, state="done")
+        else:
+            failed.add(leased.shard.index)
+            assert source.run_or_release(leased, away) is None
+
+    assert plan_state(db, plan.plan_id).done == count == len(failed)
+
+
 def test_a_full_disk_ends_the_run_and_no_shard_is_given_up(db, planned, source_of):
     plan = planned(2)
     source = source_of(plan)

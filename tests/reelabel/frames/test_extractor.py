@@ -12,6 +12,7 @@ from infra.settings import StoreSettings, WebSettings
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import (
     DiskUnavailableError,
+    ObjectMissingError,
     TransientError,
     VideoEmptyError,
     VideoMissingError,
@@ -99,6 +100,21 @@ def fault_of(preparer, path):
     with pytest.raises((VideoUnreadableError, RuntimeError)) as raised:
         preparer.prepare(str(path))
     return raised.value
+
+
+def test_frame_files_stay_in_memory_until_they_are_read_the_newest_that_fit(preparer, make_clip, tmp_path):
+    uris = [str(make_clip(f"{name}.mp4")) for name in "ab"]
+    files = [preparer.cache.find(preparer.prepare(uri).identity) for uri in uris]
+    cache = FrameCache(preparer.objects, f"file://{tmp_path}/cache", keep_bytes=len(files[0].data) * 3 // 2)
+    first, second = (replace(preparer, cache=cache).prepare(uri).identity for uri in uris)
+    cache.write(second, files[1])
+    for each in (first, second):
+        preparer.objects.remove(cache.uri_of(each.key))
+
+    assert cache.read(second).images.tobytes() == files[1].images.tobytes()
+    for each in (first, second):
+        with pytest.raises(ObjectMissingError):
+            cache.read(each)
 
 
 def test_coverage_follows_the_thresholds_whatever_is_cached(preparer, make_clip):

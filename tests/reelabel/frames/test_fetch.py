@@ -127,6 +127,18 @@ def test_a_second_sampler_does_not_read_the_header_again(fetcher, put, clip):
     assert again.bytes_fetched < first.bytes_fetched
 
 
+def test_the_index_of_an_earlier_version_of_a_video_is_not_used(fetcher, put, clip, make_clip):
+    fetcher.fetch(put(clip))
+    replaced = make_clip(size=(160, 120), frames=264, gop=24, b_frames=2, qp="2")
+
+    got = fetcher.fetch(put(replaced))
+
+    assert (replaced, got.keyframes.method) == (clip, "index")
+    local = extract_keyframes(replaced, sampling=fetcher.sampling, limits=Limits())
+    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    assert got.bytes_fetched < replaced.stat().st_size / 2
+
+
 def test_a_damaged_index_file_is_replaced(fetcher, put, clip, objects):
     info = put(clip)
     first = fetcher.fetch(info)

@@ -12,6 +12,7 @@ from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError, VideoTooLargeError
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.pixels import ExactEncoding, LosslessEncoding
+from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK
 from tests.reelabel.frames.rewrite import rewrite
@@ -100,6 +101,25 @@ def test_one_flipped_bit_anywhere_is_noticed_before_arrow_reads_it(data, at, bit
 
     with pytest.raises(FrameFileError):
         decode_frame_file(bytes(damaged))
+
+
+@pytest.mark.parametrize("find", [bytes.find, bytes.rfind], ids=["header", "footer"])
+def test_the_checksum_must_be_the_same_in_both_places(data, find):
+    damaged = bytearray(data)
+    damaged[find(data, BLANK[:8]) + len(BLANK) - 1] ^= 1
+
+    with pytest.raises(FrameFileError):
+        decode_frame_file(bytes(damaged))
+
+
+def test_what_is_unknown_is_null_to_any_arrow_reader(keyframes):
+    timeless = replace(keyframes, pts=np.array([0, NO_PTS, -1]))
+
+    table = pa.ipc.open_file(encode(timeless)).read_all()
+
+    assert table["pts"].to_pylist() == [0, None, -1]
+    assert table["frame_index"].to_pylist() == [0, 12, None]
+    assert decode_frame_file(encode(timeless)).pts.tolist() == [0, NO_PTS, -1]
 
 
 def test_pixels_that_look_like_a_seal_stay_pixels(keyframes):

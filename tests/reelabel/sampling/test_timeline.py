@@ -46,6 +46,21 @@ def test_a_middle_between_two_frames_is_that_of_the_earlier_one_whatever_is_roun
     assert choose_indices(Sampling(sampler="middles", num_frames=3), facts_at(times_s)).tolist() == [2, 7, 12]
 
 
+def test_no_instant_is_lost_to_rounding():
+    assert choose_indices(Sampling(sampler="fps", fps=25), facts_at(np.arange(30) / 25)).tolist() == [*range(30)]
+
+
+def test_every_frame_is_taken_in_the_order_of_time_and_no_more_than_the_most():
+    swapped, timeless = facts_at([0.0, 2.0, 1.0, 1.0]), VideoProperties(total_frames=9, fps=0.0, duration_s=0.0)
+
+    for sampling in (Sampling(sampler="num_frames", num_frames=-1), Sampling(sampler="fps", fps=-1)):
+        assert choose_indices(sampling, swapped).tolist() == [0, 2, 3, 1]
+        assert choose_indices(sampling, timeless).tolist() == [*range(9)]
+    most = Sampling(sampler="fps", fps=-1, max_frames=3)
+    assert choose_indices(most, facts_at(np.arange(9) ** 2)).tolist() == [0, 6, 8]
+    assert choose_indices(most, timeless).tolist() == [0, 4, 8]
+
+
 def test_instants_count_from_the_first_frame():
     late = facts_at(PAUSED_S + 100)
 
