@@ -8,6 +8,7 @@ from sqlalchemy import text, update
 
 from infra.errors import PlanLostError
 from tasks.database.tables import PLAN
+from tasks.database.tables import SPEC as SPEC_TABLE
 from tasks.plans.lease import Work, claim, finish
 from tasks.plans.plan import close_plan, find_shared_plan, open_plans, plan_state, planning_lock, sum_shard_reports
 from tests.results.rows import SCOPE
@@ -49,12 +50,15 @@ def test_a_plan_is_valid_if_the_session_that_held_the_lock_was_lost(db, make_pla
 
 
 def test_open_plans_are_listed_oldest_first(db, make_plan):
-    newer, older = make_plan(), make_plan()
     with db.begin() as connection:
-        a_day_before = {"created_at": PLAN.c.created_at - timedelta(days=1)}
-        connection.execute(update(PLAN).where(PLAN.c.plan_id == older.plan_id).values(a_day_before))
+        connection.execute(SPEC_TABLE.insert().values(spec_id="0", body={}))
+    newest, first, second = make_plan(spec_id="0"), make_plan(), make_plan(spec_id="0")
+    with db.begin() as connection:
+        for days, plan in ((2, first), (1, second)):
+            before = {"created_at": PLAN.c.created_at - timedelta(days=days)}
+            connection.execute(update(PLAN).where(PLAN.c.plan_id == plan.plan_id).values(before))
 
-    assert open_plans(db) == [older, newer]
+    assert open_plans(db) == [first, second, newest]
 
 
 def test_the_reports_of_done_shards_are_summed_and_each_engine_counts_once(db, make_plan):
