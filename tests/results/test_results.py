@@ -57,13 +57,17 @@ def test_earlier_rows_stay_if_a_run_is_restarted_under_another_spec(db, run):
 def test_rows_under_another_spec_count_for_nothing(db, run):
     jobs, other = [job(name) for name in "abcde"], RunSpec(model=ModelIdentity(name="another"))
     open_run(db, run_id=run.run_id, spec=other, facts=FACTS)
-    elsewhere = {"results": [result(jobs[0]), result(jobs[3])], "failures": [failure(jobs[1]), failure(jobs[4])]}
-    ShardWriter(db, replace(run, spec_id=other.spec_id)).write(**elsewhere)
+    labelled, failed = [result(jobs[number]) for number in (0, 2, 3)], [failure(jobs[1]), failure(jobs[4])]
+    ShardWriter(db, replace(run, spec_id=other.spec_id)).write(results=labelled, failures=failed)
 
-    ShardWriter(db, run).write(results=[result(jobs[2])], failures=[failure(jobs[0]), failure(jobs[1])])
+    for _ in range(2):
+        ShardWriter(db, run).write(results=[result(jobs[2])], failures=[failure(jobs[0]), failure(jobs[1])])
 
     failed = read_failures(db, SCOPE)
-    assert failed.select("job_id", "attempts").rows() == [("a", 1), ("b", 1)]
+    assert failed.select("job_id", "attempts").rows() == [("a", 2), ("b", 2)]
+    theirs = replace(SCOPE, spec_id=other.spec_id)
+    rows = [read(db, theirs)["job_id"].to_list() for read in (read_results, read_failures)]
+    assert rows == [["a", "c", "d"], ["b", "e"]]
     now = {"a.mp4": None, "b.mp4": None, "c.mp4": "e1", "d.mp4": "e1", "e.mp4": None}
     assert pending_ids(db, jobs, now) == ["d", "e"]
     report = audit_jobs(db, SCOPE, jobs=jobs)

@@ -46,6 +46,16 @@ def test_a_middle_between_two_frames_is_that_of_the_earlier_one_whatever_is_roun
     assert choose_indices(Sampling(sampler="middles", num_frames=3), facts_at(times_s)).tolist() == [2, 7, 12]
 
 
+def test_as_many_instants_as_max_frames_stay_at_their_rate():
+    chosen = choose_indices(Sampling(sampler="fps", fps=1, max_frames=4), facts_at(PAUSED_S))
+
+    assert chosen.tolist() == [0, 9, 10, 10]
+
+
+def test_of_two_frames_as_near_the_earlier_one_is_taken():
+    assert choose_indices(Sampling(sampler="fps", fps=2), facts_at([0.0, 1.0, 2.0])).tolist() == [0, 0, 1, 1, 2]
+
+
 def test_no_instant_is_lost_to_rounding():
     assert choose_indices(Sampling(sampler="fps", fps=25), facts_at(np.arange(30) / 25)).tolist() == [*range(30)]
 
