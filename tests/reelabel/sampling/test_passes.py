@@ -29,11 +29,13 @@ def test_each_pass_equals_its_sampler_alone():
         motion_tasks=("a",),
         still_tasks=("b",),
         escalate_below=0.5,
+        frame_recovery=False,
     )
 
-    by_fps = Sampling(sampler="fps", fps=3, num_frames=8).model_dump()
+    by_fps = Sampling(sampler="fps", fps=3, num_frames=8, frame_recovery=False).model_dump()
     assert dense_pass(auto).model_dump() == resolve_auto(auto, is_good=False).model_dump() == by_fps
     assert sampling_of_pass(auto, "dense").model_dump() == by_fps
+    assert sampling_of_pass(auto, "image").model_dump() == Sampling(num_frames=1).model_dump()
     assert (
         resolve_auto(auto, is_good=True).model_dump()
         == sampling_of_pass(auto, "keyframes").model_dump()
