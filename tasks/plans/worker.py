@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 from infra.database.connect import database_errors
 from infra.embedded import uninterrupted
 from infra.process_identity import has_ended, own_process
-from reelabel.errors import TransientError
+from reelabel.errors import ReelabelError
 from tasks.database.tables import WORKER
 from tasks.domain import ModelIdentity
 from tasks.plans.lease import Work
@@ -86,7 +86,7 @@ def alive(
 
     def beat() -> None:
         while not ended.wait(beat_s):
-            with suppress(TransientError):
+            with suppress(ReelabelError):  # a login may be refused for a moment, too, as during a failover
                 _record(engine, row)
 
     _forget_dead(engine)
@@ -96,7 +96,7 @@ def alive(
     try:
         yield
     finally:
-        with uninterrupted(), suppress(TransientError):
+        with uninterrupted(), suppress(ReelabelError):
             ended.set()
             thread.join()
             _forget(engine, WORKER.c.worker_id == row["worker_id"])

@@ -1,8 +1,11 @@
+import threading
+import time
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import event, func, select, text, update
 
+from infra.database.connect import connected
 from tasks.database.tables import WORKER
 from tasks.domain import ModelIdentity
 from tasks.plans.lease import Work
@@ -56,6 +59,23 @@ def test_a_worker_that_was_forgotten_is_listed_again_at_its_next_heartbeat(db):
             connection.execute(WORKER.delete())
         while not live_workers(db):
             pass
+
+
+def test_a_worker_whose_login_was_refused_for_a_moment_is_listed_again(db, database):
+    refused, deadline = threading.Event(), time.monotonic() + 30
+
+    def execute(*statements):
+        with db.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+
+    with connected(database) as own, alive(own, Work.EXTRACT, beat_s=0.01):
+        event.listen(own, "handle_error", lambda _: refused.set())
+        execute("REVOKE INSERT, UPDATE ON reelabel.worker FROM reelabel_writer", "DELETE FROM reelabel.worker")
+        assert refused.wait(30)
+        execute("GRANT INSERT, UPDATE ON reelabel.worker TO reelabel_writer")
+        while not live_workers(db):
+            assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize(
