@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, func, select, text, update
+from sqlalchemy import bindparam, func, select, text, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 
@@ -28,6 +28,9 @@ _SHARDS = text(
     "SELECT :plan_id, number - 1, jobs FROM unnest(CAST(:jobs AS integer [])) WITH ORDINALITY AS planned (jobs, number)"
 ).bindparams(bindparam("jobs"))
 _SUMS = text(read_query("plan_sums"))
+_LIMITS = ("idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout")
+_NOTHING = text("SELECT")
+_UNLIMITED = select(*(func.set_config(name, "0", true()) for name in _LIMITS))
 _UNDONE = ("planned", "extracted")
 
 
@@ -89,14 +92,17 @@ def planning_lock(engine: Engine, scope: Scope) -> Iterator[None]:
         DatabaseUnavailableError: Postgres is unavailable.
     """
     key = func.hashtextextended(f"plan/{scope.dataset}/{scope.spec_id}", 0)
-    # A session lock: a transaction as long as planning would keep Postgres from vacuuming.
-    with database_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(select(func.pg_advisory_lock(key)))
+    # A lock of the transaction, since a pooler may give a session to others after each. Once another query has followed
+    # that of the lock, it has neither a snapshot nor an id, which would keep Postgres from vacuuming.
+    with database_errors(), engine.connect() as connection:
+        connection.execute(_UNLIMITED)
+        connection.execute(select(func.pg_advisory_xact_lock(key)))
+        connection.execute(_NOTHING)
         try:
             yield
         finally:
-            with suppress(DBAPIError):  # the idle session may have been closed during planning, and the lock with it
-                connection.execute(select(func.pg_advisory_unlock(key)))
+            with suppress(DBAPIError):  # the session may have been lost during planning, and the lock with it
+                connection.rollback()
 
 
 def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:

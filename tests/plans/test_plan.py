@@ -1,4 +1,5 @@
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -77,6 +78,40 @@ def test_the_reports_of_done_shards_are_summed_and_each_engine_counts_once(db, m
     assert (whole["prompt_tokens"], whole["videos_extracted"], whole["stage_ms"]) == (21, 0, {"decode": 4.5})
     assert whole["coverage"] == {"videos": 9, "long_gap": 3}
     assert (later["shards_done"], later["jobs_labelled"], later["engines"], later["gpus"]) == (2, 180, 2, 4)
+
+
+def test_the_lock_ends_with_a_transaction_that_postgres_may_vacuum_behind(db):
+    locks = (
+        "SELECT state, backend_xid IS NULL AND backend_xmin IS NULL FROM pg_stat_activity JOIN pg_locks USING (pid) "
+        "WHERE locktype = 'advisory' AND granted AND datname = current_database()"
+    )
+    with planning_lock(db, SCOPE), db.connect() as connection:
+        held = connection.execute(text(locks)).all()
+    with db.connect() as connection:
+        left = connection.execute(text(locks)).all()
+
+    assert (held, left) == ([("idle in transaction", True)], [])
+
+
+@pytest.mark.parametrize("limit", ["idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout"])
+def test_the_limits_of_a_login_end_neither_planning_nor_the_wait_for_it(db, limit):
+    with db.begin() as connection:
+        connection.execute(text(f"ALTER DATABASE {db.url.database} SET {limit} = '50ms'"))
+    db.dispose()
+    begun = threading.Event()
+
+    def plan_as_well():
+        begun.set()
+        with planning_lock(db, SCOPE):
+            return True
+
+    with ThreadPoolExecutor(1) as threads:
+        with planning_lock(db, SCOPE):
+            other = threads.submit(plan_as_well)
+            assert begun.wait(30)
+            time.sleep(0.3)
+            assert not other.done()
+        assert other.result()
 
 
 def test_only_one_planner_holds_the_lock(db):
