@@ -21,6 +21,13 @@ _FOLDER = Path(__file__).parent / "migrations"
 # Key of the advisory lock that serializes concurrent upgrades; any constant of our own.
 _LOCK = 0x7265656C
 
+VERSION_TABLE = "reelabel_version"
+# `sql/roles.sql` creates it in `public`.
+_VERSION_SCHEMA = sqlalchemy.text(
+    "SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+    "WHERE relname = :name AND relkind = 'r' ORDER BY nspname <> 'public', nspname LIMIT 1"
+)
+
 # Create objects as the owner role, so that they belong to it and get its default privileges.
 _AS_OWNER = sqlalchemy.text(
     "SELECT set_config('role', pg_get_userbyid(nspowner), true) FROM pg_namespace "
@@ -54,7 +61,14 @@ def revisions() -> frozenset[str]:
 
 def current(connection: sqlalchemy.Connection) -> str | None:
     """Return a database's revision; None if it was never migrated."""
-    return MigrationContext.configure(connection, opts={"version_table": "reelabel_version"}).get_current_revision()
+    opts = {"version_table": VERSION_TABLE, "version_table_schema": version_schema(connection)}
+    return MigrationContext.configure(connection, opts=opts).get_current_revision()
+
+
+def version_schema(connection: sqlalchemy.Connection) -> str | None:
+    """Return the schema of the table that holds a database's revision, to which a search path may not lead."""
+    schema: str | None = connection.scalar(_VERSION_SCHEMA, {"name": VERSION_TABLE})
+    return schema
 
 
 def execute_file(name: str) -> None:

@@ -2,7 +2,14 @@
 
 from alembic import context
 
+from sql.migrate import VERSION_TABLE, version_schema
+
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, version_table="reelabel_version", transaction_per_migration=False)
+context.configure(
+    connection=connection,
+    version_table=VERSION_TABLE,
+    version_table_schema=version_schema(connection),
+    transaction_per_migration=False,
+)
 with context.begin_transaction():
     context.run_migrations()

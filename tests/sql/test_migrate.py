@@ -74,6 +74,17 @@ def test_the_first_migration_is_reverted_and_repeated_on_a_database_with_rows(da
     assert read_results(db, SCOPE)["job_id"].to_list() == ["a"]
 
 
+def test_the_version_is_found_whatever_the_search_path_of_a_login(database_url, db):
+    with db.begin() as connection:
+        connection.execute(sqlalchemy.text(f"ALTER DATABASE {db.url.database} SET search_path = reelabel"))
+
+    for change in (upgrade, downgrade, upgrade):
+        change(database_url)
+        with connected(DatabaseSettings(url=database_url)) as other, other.connect() as connection:
+            assert current(connection) == (None if change is downgrade else head())
+    assert tables(database_url) == TABLES
+
+
 def test_concurrent_upgrades_create_one_schema(database_url):
     downgrade(database_url)
 
