@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
@@ -38,11 +39,13 @@ _PASSING = (
 )
 # Guesses about the cause that libpq appends; our message gives its own advice.
 _GUESSES = (" Is the server running", " This probably means the server terminated")
-_SIGNS = {
+_SIGNS = {  # regular expressions
     "password authentication failed": _REFUSALS["28P01"],
     "no password supplied": _REFUSALS["28P01"],
     "no pg_hba.conf entry": _REFUSALS["28000"],
-    'database "': _REFUSALS["3D000"],
+    'role "[^"]*" does not exist': _REFUSALS["28000"],
+    'database "[^"]*" does not exist': _REFUSALS["3D000"],
+    "permission denied for database": _REFUSALS["42501"],
     "certificate verify failed": "presents a certificate that database.ca_file did not sign",
     "does not match host name": "presents a certificate for a host name other than the one in database.url",
     "server does not support SSL": "does not support encryption, which database.ca_file requires",
@@ -79,9 +82,11 @@ def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalche
         max_overflow=0,
         pool_timeout=settings.connect_timeout_s,
         pool_pre_ping=True,
+        isolation_level="READ COMMITTED",
         connect_args={"connect_timeout": settings.connect_timeout_s}
         | {name: value for name, value in _KEEPALIVE.items() if name not in url.query},
     )
+    sqlalchemy.event.listen(engine, "connect", _write_dates_alike)
     sqlalchemy.event.listen(engine, "handle_error", _leave_a_standby)
     return engine
 
@@ -94,6 +99,14 @@ def connected(settings: DatabaseSettings, login: Login = Login.WRITER) -> Iterat
         yield engine
     finally:
         engine.dispose()
+
+
+def _write_dates_alike(connection: psycopg.Connection, _record: object) -> None:
+    """Have the server write dates as the driver reads them, where the database or the login sets another style."""
+    style = connection.info.parameter_status("DateStyle")
+    if style and not style.startswith("ISO"):
+        connection.execute("SET DateStyle = ISO")
+        connection.commit()
 
 
 def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
@@ -180,7 +193,8 @@ def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:
         raise ConfigurationError(
             f"{name} begins with {url.drivername}://, but only Postgres is supported; write postgresql://."
         )
-    return url.set(drivername=_DRIVER).update_query_dict(_encryption(settings))
+    # The encoding, since the environment, the login or the database may set another.
+    return url.set(drivername=_DRIVER).update_query_dict({"client_encoding": "utf8"} | _encryption(settings))
 
 
 def _encryption(settings: DatabaseSettings) -> dict[str, str]:
@@ -213,4 +227,4 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
 def _refusal_in(detail: str) -> str | None:
     # An error while connecting has no SQLSTATE, only the server's message.
     opening = "connection failed" in detail
-    return next((fault for sign, fault in _SIGNS.items() if opening and sign in detail), None)
+    return next((fault for sign, fault in _SIGNS.items() if opening and re.search(sign, detail)), None)

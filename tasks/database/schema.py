@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.exc import ProgrammingError
@@ -24,7 +24,8 @@ def prepare_database(settings: DatabaseSettings) -> None:
     """Upgrade a database with the owner's login, and check that the writer's login finds the new schema.
 
     Raises:
-        ConfigurationError: The database has a revision unknown to this version, or the login lacks the rights.
+        ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
+            login lacks the rights.
         DatabaseUnavailableError: Postgres is unavailable.
     """
     with connected(settings, Login.OWNER) as owner, connected(settings) as writer:
@@ -36,7 +37,8 @@ def upgrade_schema(engine: Engine) -> None:
     """Upgrade a database to this version's schema; safe to call repeatedly and from many processes at once.
 
     Raises:
-        ConfigurationError: The database has a revision unknown to this version, or the login lacks the rights.
+        ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
+            login lacks the rights.
         DatabaseUnavailableError: Postgres is unavailable.
     """
     found = _revision(engine)
@@ -64,7 +66,8 @@ def check_schema(engine: Engine) -> None:
     """Check that a database has exactly this version's schema, without changing anything.
 
     Raises:
-        ConfigurationError: The schema is older, missing, or of a revision unknown to this version.
+        ConfigurationError: The schema is older, missing, or of a revision unknown to this version; or the database has
+            another encoding than UTF-8.
         DatabaseUnavailableError: Postgres is unavailable.
     """
     found = _revision(engine)
@@ -82,6 +85,13 @@ def _described(revision: str | None) -> str:
 
 def _revision(engine: Engine) -> str | None:
     with database_errors(), engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        encoding = driver.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise ConfigurationError(
+                f"The database {engine.url.database} has the encoding {encoding}, which cannot hold every text; create "
+                "one with the encoding UTF8, and name it in database.url."
+            )
         return current(connection)
 
 

@@ -67,8 +67,9 @@ ASKED = Table(
 )
 # The columns that identify a job, enough for comparing.
 KEYS = (ROW, "job_id", "job_digest")
-# Enough to hash millions of ids in memory; with the default, Postgres would sort them on disk.
-_MEMORY = text("SET LOCAL work_mem = '256MB'")
+# Enough to hash millions of ids in memory; with the default, Postgres would sort them on disk. And as much time as
+# they take, whatever limit a login has for the statements of others.
+_LIMITS = text("SELECT set_config('work_mem', '256MB', true), set_config('statement_timeout', '0', true)")
 
 
 def has_rows(engine: Engine, scope: Scope) -> bool:
@@ -91,10 +92,19 @@ def temp_job_table(
         DatabaseUnavailableError: Postgres is unavailable, here or in the body.
     """
     with database_errors(), engine.begin() as connection:
-        connection.execute(_MEMORY)
+        _begin_writable(connection)
+        connection.execute(_LIMITS)
         ASKED.create(connection)
         copy_data_frames(connection, ASKED, to_data_frames(jobs), columns=columns)
         yield connection
+
+
+def _begin_writable(connection: Connection) -> None:
+    """Have a transaction make temporary tables, also if those of its login begin read-only."""
+    psycopg: Any = connection.connection.driver_connection
+    says = psycopg.info.parameter_status
+    if says("default_transaction_read_only") == "on" and says("in_hot_standby") != "on":
+        connection.execute(text("SET TRANSACTION READ WRITE"))
 
 
 def copy_data_frames(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import or_, update
 
+from infra.database.connect import require_writes
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT
 from tasks.database.temp_table import ASKED, has_rows, temp_job_table
 
@@ -26,6 +27,7 @@ def refresh_annotations(engine: Engine, scope: Scope, *, jobs: JobTable) -> None
     """
     if not has_rows(engine, scope):
         return
+    require_writes(engine)
     with temp_job_table(engine, jobs.parts()) as connection:
         for table in (RESULT, DESCRIPTION, FAILURE):
             names = [name for name in _ANNOTATIONS if name in table.c]

@@ -38,6 +38,20 @@ def test_a_wrong_password_is_explained(database_url):
         upgrade_schema(db)
 
 
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_hold_every_text_is_refused(db, encoding):
+    name = f"{db.url.database}_{encoding.lower()}"
+    with db.connect().execution_options(isolation_level="AUTOCOMMIT") as administrator:
+        made = f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+        administrator.execute(sqlalchemy.text(made))
+        url = db.url.set(database=name).render_as_string(hide_password=False)
+        with connected(DatabaseSettings(url=url)) as other:
+            for use in (check_schema, upgrade_schema):
+                with pytest.raises(ConfigurationError, match=f"{name} has the encoding {encoding}.* encoding UTF8"):
+                    use(other)
+        administrator.execute(sqlalchemy.text(f"DROP DATABASE {name}"))
+
+
 def test_the_tables_match_the_migrations(db):
     for table in METADATA.tables.values():
         found = sqlalchemy.inspect(db).get_columns(table.name, schema="reelabel")

@@ -6,7 +6,7 @@ import sqlalchemy
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import check_database, connect, database_errors, require_writes
+from infra.database.connect import Login, check_database, connect, connected, database_errors, require_writes
 from infra.embedded.processes import free_port
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
@@ -37,6 +37,30 @@ def test_a_wrong_password_is_a_configuration_error_and_never_printed(url):
 def test_a_missing_database_is_a_configuration_error(url):
     with pytest.raises(ConfigurationError, match=r'no such database.*"nowhere"'):
         check_database(_connect(url.set(database="nowhere")))
+
+
+def test_a_database_with_too_many_connections_is_unavailable(db, database):
+    def execute(statement):
+        with db.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(sqlalchemy.text(statement))
+
+    execute(f"ALTER DATABASE {db.url.database} CONNECTION LIMIT 2")  # this administrator has one
+    with connected(database) as first, connected(database) as second, first.connect():
+        with pytest.raises(DatabaseUnavailableError, match="too many connections for database"):
+            check_database(second)
+        execute(f"ALTER DATABASE {db.url.database} CONNECTION LIMIT -1")
+        assert check_database(second)
+
+
+def test_a_database_that_a_login_may_not_connect_to_is_a_configuration_error(db, database):
+    name = db.url.database
+    with db.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for role in ("PUBLIC", "reelabel_reader"):
+            connection.execute(sqlalchemy.text(f"REVOKE CONNECT ON DATABASE {name} FROM {role}"))
+
+    refused = pytest.raises(ConfigurationError, match=r"denies the user the required privileges: .*permission denied")
+    with connected(database, Login.READER) as reader, refused:
+        check_database(reader)
 
 
 def test_a_server_that_does_not_answer_is_unavailable(url):

@@ -1,3 +1,4 @@
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import log
@@ -8,7 +9,10 @@ import pytest
 from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import text
 
-from reelabel.errors import ConfigurationError, VideoUnavailableError
+from infra.database.connect import connected
+from infra.settings import DatabaseSettings
+from reelabel.errors import ConfigurationError, TransientError, VideoUnavailableError
+from sql.queries import read_query
 from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage
 from tasks.domain.media import join_fingerprints
 from tasks.manifest.digests import jobs_to_rows
@@ -95,6 +99,77 @@ def test_times_are_utc_whatever_the_database_s_time_zone(db, run):
     assert created.dtype == pl.Datetime("us", "UTC")
     with db.connect() as connection:
         assert abs((connection.scalar(text("SELECT now()")) - created[0]).total_seconds()) < 60
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("DateStyle", "'German'"),
+        ("DateStyle", "'SQL, DMY'"),
+        ("client_encoding", "'LATIN1'"),
+    ],
+)
+def test_what_a_database_sets_otherwise_changes_no_row(db, run, setting, value):
+    with db.begin() as connection:
+        connection.execute(text(f"ALTER DATABASE {db.url.database} SET {setting} = {value}"))
+    db.dispose()
+    ShardWriter(db, run).write(results=[result(job("日本"))], failures=[failure(job("b"))])
+    ShardWriter(db, run).write(results=[], failures=[failure(job("日本"))])
+
+    rows = read_results(db, SCOPE)
+
+    assert rows["job_id"].to_list() == ["日本"]
+    with db.connect() as connection:
+        assert abs((connection.scalar(text("SELECT now()")) - rows["created_at"][0]).total_seconds()) < 60
+
+
+def test_a_job_has_one_row_whatever_isolation_is_the_default_of_the_database(db, run):
+    with db.begin() as connection:
+        connection.execute(
+            text(f"ALTER DATABASE {db.url.database} SET default_transaction_isolation = 'repeatable read'")
+        )
+    db.dispose()
+    key = {"dataset": "d", "spec_id": SPEC.spec_id}
+    lock = text(read_query("lock_jobs"))
+    waits = text(
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()"
+    )
+    with ThreadPoolExecutor(2) as threads:
+        with db.begin() as connection:
+            connection.execute(lock, key | {"job_ids": ["a"]})
+            label = threads.submit(ShardWriter(db, run).write, results=[result(job("a"))], failures=[])
+            failed = threads.submit(ShardWriter(db, run).write, results=[], failures=[failure(job("a"))])
+            url = db.url.render_as_string(hide_password=False)
+            with connected(DatabaseSettings(url=url)) as another, another.connect() as other:
+                while other.scalar(waits) < 2:
+                    other.rollback()
+        for each in (label, failed):
+            each.result()
+
+    assert (len(read_results(db, SCOPE)), len(read_failures(db, SCOPE))) == (1, 0)
+
+
+def test_an_audit_takes_as_long_as_it_needs_whatever_limit_a_login_has(db):
+    with db.begin() as connection:
+        connection.execute(text(f"ALTER DATABASE {db.url.database} SET statement_timeout = '50ms'"))
+    db.dispose()
+
+    def slowly():
+        for name in "ab":
+            time.sleep(0.2)
+            yield jobs_to_rows([job(name)])
+
+    assert audit_jobs(db, SCOPE, jobs=slowly()).missing == 2
+
+
+def test_a_login_whose_transactions_begin_read_only_can_compare_a_manifest_and_changes_nothing(db, run):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
+    url = db.url.update_query_dict({"options": "-c default_transaction_read_only=on"})
+    with connected(DatabaseSettings(url=url.render_as_string(hide_password=False))) as reader:
+        assert audit_jobs(reader, SCOPE, jobs=[job("a"), job("b")]).missing == 1
+        with pytest.raises(TransientError, match="is read-only"):
+            refresh_annotations(reader, SCOPE, jobs=job_table([job("a", task="colour")]))
 
 
 def test_columns_have_the_same_types_with_rows_and_without(db, run):
