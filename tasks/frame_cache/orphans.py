@@ -14,6 +14,7 @@ from tasks.frame_cache.eviction import EvictionResult, remove_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
@@ -34,7 +35,8 @@ def remove_orphans(
     """Remove frame files and embedding files whose video no longer exists or has another fingerprint.
 
     Reads the schema of each, and queries the store once per video. Kept are those of videos that are on the web or to
-    which the store denies access, and files of other kinds, which do not name their video. With `dry_run`, only count.
+    which the store denies access, those of local videos whose folder is missing or empty, as on another machine or
+    without its disk, and files of other kinds, which do not name their video. With `dry_run`, only count.
     """
     fingerprint_of = lru_cache(_MAX_CACHED_FINGERPRINTS)(lambda uri: _fingerprint(videos, uri))
     return remove_files(objects, root_uri, lambda info: _is_orphan(objects, info, fingerprint_of), dry_run=dry_run)
@@ -68,6 +70,11 @@ def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
     try:
         return objects.stat(uri).fingerprint
     except ObjectMissingError:
-        return None
+        return _UNKNOWN if _is_out_of_sight(objects.local_path(uri)) else None
     except (ConfigurationError, VideoError):  # access is denied, or its archive damaged, so the video may still exist
         return _UNKNOWN
+
+
+def _is_out_of_sight(path: Path | None) -> bool:
+    """Return whether a missing local file may be there, only not here or now."""
+    return path is not None and not (path.parent.is_dir() and any(path.parent.iterdir()))

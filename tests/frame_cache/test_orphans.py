@@ -78,6 +78,20 @@ def test_frame_files_stay_if_the_store_denies_access_to_their_video(objects, sto
     assert (room.kept, room.removed) == (1, 1)
 
 
+@pytest.mark.parametrize("is_empty", [True, False], ids=["not mounted", "on another machine"])
+def test_frame_files_of_local_videos_stay_where_their_folder_cannot_be_seen(tmp_path, keyframes, is_empty):
+    root, disk = f"file://{tmp_path}/cache", tmp_path / "disk"
+    if is_empty:
+        disk.mkdir()
+    made_of = {"source_uri": str(disk / "clip.mp4"), "fingerprint": "f", "sampling": Sampling()}
+    STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+
+    assert remove_orphans(STORE, root, videos=STORE).removed == 0
+    disk.mkdir(exist_ok=True)
+    (disk / "another.mp4").touch()
+    assert remove_orphans(STORE, root, videos=STORE).removed == 1
+
+
 def test_frame_files_of_members_are_removed_if_their_archive_has_none_and_stay_if_it_is_damaged(tmp_path, keyframes):
     root, archive = f"file://{tmp_path}/cache", tmp_path / "a.tar"
     (tmp_path / "v.mp4").write_bytes(b"a video")
