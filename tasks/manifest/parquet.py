@@ -51,12 +51,14 @@ class ManifestFiles:
         """Read the rows in order, or only those that are wanted; all batches have the same columns.
 
         Raises:
-            ManifestError: A file is damaged.
+            ManifestError: A file is damaged, or was replaced by one with other rows.
         """
         gathered, start = [self.empty], 0
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri):
                 for batch in prefetch(file.iter_batches(_BATCH_ROWS, columns=_columns(file))):
+                    if start + len(batch) > self.rows:
+                        raise _replaced(self.uri)
                     # Filter before converting; gather the wanted rows of several batches.
                     wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
                     start += len(batch)
@@ -64,6 +66,8 @@ class ManifestFiles:
                     if start == self.rows or sum(map(len, gathered)) >= _BATCH_ROWS / 2:
                         yield pl.concat(gathered, how="diagonal_relaxed")
                         gathered = [self.empty]
+        if start < self.rows:
+            raise _replaced(self.uri)
 
     def ids(self) -> Iterator[pl.DataFrame]:
         """Read only the rows' ids, in larger batches; null where a file has no ids.
@@ -76,6 +80,10 @@ class ManifestFiles:
                 for batch in prefetch(file.iter_batches(_IDS_AT_ONCE, columns=["job_id"])):
                     nulls = pl.repeat(None, len(batch), dtype=pl.String, eager=True)
                     yield _frame(batch) if batch.num_columns else nulls.to_frame("job_id")
+
+
+def _replaced(uri: str) -> ManifestError:
+    return ManifestError(f"{uri} was replaced while it was being read; run again once it is complete.")
 
 
 @contextmanager

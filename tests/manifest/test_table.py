@@ -91,6 +91,18 @@ def test_jobs_are_read_completely_and_grouped_by_video(tmp_path, objects):
     assert [job.job_id for job in read_jobs(f"{tmp_path}/*.parquet", objects)] == frame["job_id"].to_list()
 
 
+@pytest.mark.parametrize("rows", [3, 12])
+@pytest.mark.parametrize("only", [None, np.ones(10, np.bool_)])
+def test_a_manifest_that_is_replaced_while_it_is_read_loses_no_row(tmp_path, objects, rows, only):
+    path = tmp_path / "m.parquet"
+    manifest(10).write_parquet(path)
+    with open_manifest(str(path), objects) as files:
+        manifest(rows).write_parquet(path)
+
+        with pytest.raises(ManifestError, match="was replaced while it was being read; run again"):
+            list(files.batches(only=only))
+
+
 def test_videos_with_similar_names_are_read_together(tmp_path, objects, monkeypatch):
     monkeypatch.setattr(parquet, "_BATCH_ROWS", 200)
     monkeypatch.setattr(table, "_ROWS_PER_PART", 1500)
