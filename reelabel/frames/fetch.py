@@ -71,8 +71,9 @@ class RemoteVideo:
             ObjectError: The object is missing or has changed, or its server ignores ranges.
             StoreUnavailableError: The store is unavailable.
             VideoRefusedError: Access to the object is denied.
+            VideoUnavailableError: It is on a web server, which is unavailable.
         """
-        with isolate_refusal():
+        with isolate_web_outage(self.info.uri), isolate_refusal():
             return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
 
 
@@ -154,7 +155,7 @@ class FrameFetcher:
             TransientError: The store is unavailable.
         """
         check_size(info, self.limits)
-        with isolate_web_outage(info.uri), as_video_errors():
+        with as_video_errors():
             if self.objects.local_path(info.uri) is None:
                 return self._fetch(info, RemoteVideo(self.objects, info))
             with isolate_refusal(), self.objects.open_local(info.uri, self.allow_roots) as file:
@@ -210,7 +211,8 @@ class FrameFetcher:
 
     def _fetch_whole(self, info: ObjectInfo, objects: Downloads, wasted_bytes: int) -> FetchedFrames:
         started = time.perf_counter()
-        with isolate_refusal(), self.copies.hold(objects, info, max_bytes=self.limits.max_video_bytes) as copy:
+        copied = self.copies.hold(objects, info, max_bytes=self.limits.max_video_bytes)
+        with isolate_web_outage(info.uri), isolate_refusal(), copied as copy:
             fetch_ms = (time.perf_counter() - started) * 1e3
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 
@@ -254,6 +256,8 @@ def _with_wasted_frames(fetched: FetchedFrames, frames: int) -> FetchedFrames:
 @contextmanager
 def isolate_web_outage(uri: str) -> Iterator[None]:
     """Make an unavailable web server fail its own videos only, not the run, unlike the object store.
+
+    The body only reads from that server: an outage of the store that holds the cache is none of the video's.
 
     Raises:
         VideoUnavailableError: Instead of a StoreUnavailableError, if `uri` is on the web.

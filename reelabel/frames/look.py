@@ -14,7 +14,6 @@ from reelabel.frames.fetch import (
     as_video_errors,
     check_size,
     isolate_refusal,
-    isolate_web_outage,
 )
 from reelabel.index_facts import IndexFacts, facts_of_table
 from reelabel.sources.object_info import INLINE_SCHEME, scheme_of
@@ -88,7 +87,7 @@ class IndexReader:
         """
         info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
         check_size(info, self.limits)
-        with isolate_web_outage(info.uri), as_video_errors(), isolate_refusal():
+        with as_video_errors(), isolate_refusal():
             if self.objects.local_path(info.uri) is None:
                 return self._look_at_remote(info, RemoteVideo(self.objects, info))
             with self.objects.open_local(info.uri, self.allow_roots) as file:

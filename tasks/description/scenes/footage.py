@@ -12,7 +12,7 @@ import numpy as np
 
 from reelabel.errors import SamplingRefusedError
 from reelabel.fast_path import FastPathUnavailableError
-from reelabel.frames.fetch import RemoteVideo, as_video_errors, isolate_refusal, isolate_web_outage
+from reelabel.frames.fetch import RemoteVideo, as_video_errors, isolate_refusal
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import Segment
@@ -189,7 +189,7 @@ def open_footage(
         VideoError: It cannot be read any more, here or in the body.
         TransientError: The store is unavailable.
     """
-    with isolate_web_outage(info.uri), as_video_errors(), isolate_refusal():
+    with as_video_errors(), isolate_refusal():
         if objects.local_path(info.uri) is None:
             yield PooledFootage(video=RemoteVideo(objects, info), pool=pool, limits=limits)
             return

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from infra.settings import StoreSettings, WebSettings
-from reelabel.errors import ConfigurationError, VideoChangedError, VideoRefusedError, VideoUnavailableError
+from reelabel.errors import (
+    ConfigurationError,
+    StoreUnavailableError,
+    VideoChangedError,
+    VideoRefusedError,
+    VideoUnavailableError,
+)
 from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import index_key
@@ -224,6 +230,23 @@ def test_an_inaccessible_cache_is_not_the_fault_of_a_video(behind, store_gate, p
         pytest.raises(ConfigurationError, match=r"/cache/.*AccessDenied"),
     ):
         behind.fetch(info)
+
+
+@pytest.mark.parametrize("verb", ["GET", "PUT"])
+def test_an_outage_of_the_cache_is_not_the_fault_of_a_web_server(store_gate, fetcher, clip, store_settings, verb):
+    there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
+    store = ObjectStore(store_settings.model_copy(update=there), WebSettings(allow_private=True))
+    behind = replace(fetcher, objects=store, cache=FrameCache(store, f"{store_settings.uri}/cache"))
+    with serving() as server:
+        info = store.stat(server.add("/clip", body=clip.read_bytes()))
+
+        with (
+            store_gate.refusing(f"{verb} {path_of(store_settings.uri)}/cache/", 503, "SlowDown"),
+            pytest.raises(StoreUnavailableError, match=r"/cache/.*SlowDown"),
+        ):
+            behind.fetch(info)
+
+        assert len(behind.fetch(info).keyframes.images) == 4
 
 
 def test_a_silent_server_is_blamed_instead_of_the_video(clip):
