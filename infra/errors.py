@@ -51,7 +51,8 @@ ReelabelError
 └── ConfigurationError              a setting, a service or a password is wrong
     ├── SandboxUnavailableError         this machine cannot lock decoding processes as required
     ├── PlanForeignError                a run's plan was sealed with another store.mac_key
-    └── ObjectRefusedError              access to one object is denied, though the login is valid
+    ├── ObjectRefusedError              access to one object is denied, though the login is valid
+    └── LoginRefusedError               the store refuses the login, which may have expired, or there is none
 
 Each can be pickled, and has a message without control characters and a `code` that never changes after release.
 """

@@ -239,6 +239,10 @@ class ObjectRefusedError(ConfigurationError):
     """The store accepts the login but denies access to this object."""
 
 
+class LoginRefusedError(ConfigurationError):
+    """The store refuses the login, whatever is asked for, or there is none: it has expired, perhaps."""
+
+
 class SandboxUnavailableError(ConfigurationError):
     """This machine does not offer the protections that decoding processes are required to have."""
 

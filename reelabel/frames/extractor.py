@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import (
     ConfigurationError,
+    LoginRefusedError,
     MemberMissingError,
     ObjectChangedError,
     ObjectMissingError,
@@ -352,6 +353,7 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         VideoUnavailableError: The web server does not serve it.
         ArchiveUnreadableError: Its archive is damaged, or it cannot be read from there.
         VideoChangedError: Its archive was replaced while its index was being read.
+        LoginRefusedError: The store refuses the login, so that no video can be read there.
     """
     try:
         if objects.local_path(uri) is not None:
@@ -371,6 +373,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
     except ObjectChangedError as error:
         raise VideoChangedError(error.message) from None
+    except LoginRefusedError:
+        raise
     except (ConfigurationError, ValueError) as error:
         # Caused by this video alone: access to the frame cache was checked before the run.
         told, shown = str(error), redact_uri(uri)

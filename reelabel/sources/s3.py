@@ -27,7 +27,7 @@ from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, check_range
 from reelabel.sources.s3_connections import endable, make_endable
-from reelabel.sources.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
+from reelabel.sources.s3_errors import BROKEN_OFF, is_denied, is_missing, s3_errors, status_code
 from reelabel.sources.s3_listing import FEWEST, list_neighbours
 
 if TYPE_CHECKING:
@@ -67,9 +67,12 @@ class S3:
             try:
                 return _describe(uri, client.head_object(Bucket=bucket, Key=key))
             except client.exceptions.ClientError as error:
+                # The response to HEAD has no body that says more: whether it is the login that is refused, or the
+                # bucket that is missing.
                 if not is_missing(error):
+                    if is_denied(error):
+                        client.list_objects_v2(Bucket=bucket, MaxKeys=1)
                     raise
-                # The response to HEAD has no body that distinguishes a missing object from a missing bucket.
                 client.head_bucket(Bucket=bucket)
                 raise ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.") from None
 

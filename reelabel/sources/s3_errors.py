@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    CredentialRetrievalError,
     HTTPClientError,
     IncompleteReadError,
     NoCredentialsError,
@@ -16,12 +17,15 @@ from botocore.exceptions import (
     ReadTimeoutError,
     ResponseStreamingError,
     SSLError,
+    SSOError,
+    TokenRetrievalError,
 )
 from botocore.exceptions import ConnectionError as NoConnectionError
 
 from reelabel.errors import (
     ConfigurationError,
     DiskFullError,
+    LoginRefusedError,
     ObjectMissingError,
     ObjectRefusedError,
     ReelabelError,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
 BROKEN_OFF = (IncompleteReadError, ResponseStreamingError)
 _NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, *BROKEN_OFF)
+_NO_LOGIN = (CredentialRetrievalError, SSOError, TokenRetrievalError)
 _RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _KEY_FAULT = "KMS."
 # Of MinIO and Ceph; others answer with the status alone.
@@ -43,6 +48,11 @@ _FULL = {"XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "QuotaExceeded",
 _LOGIN_REFUSED = {
     *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "RequestTimeTooSkewed"),
     *("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AccountProblem", "NotSignedUp"),
+}
+
+
+_NOT_NOW = dict.fromkeys(("ExpiredToken", "TokenRefreshRequired"), "the login has expired; log in again") | {
+    "RequestTimeTooSkewed": "the clock of this machine is wrong; set it"
 }
 
 
@@ -56,6 +66,11 @@ def is_missing(error: ClientError) -> bool:
     return status_code(error) == HTTPStatus.NOT_FOUND
 
 
+def is_denied(error: ClientError) -> bool:
+    """Return whether access may be denied: with 400, for a login that has expired."""
+    return status_code(error) in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+
+
 @contextmanager
 def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) -> Iterator[Any]:
     """Yield a client, and convert the errors that it raises to our own."""
@@ -65,8 +80,13 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
     except ClientError as error:
         raise _refusal(error, uri, where) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise ConfigurationError(
+        raise LoginRefusedError(
             f"{uri} needs credentials: set store.access_key_id and store.secret_access_key."
+        ) from error
+    except _NO_LOGIN as error:
+        raise LoginRefusedError(
+            f"{uri} needs credentials, which cannot be had: {_first_line(error)}; log in again, or set "
+            "store.access_key_id and store.secret_access_key."
         ) from error
     except SSLError as error:
         raise ConfigurationError(
@@ -94,7 +114,8 @@ def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
         return ConfigurationError(
             f"{where} has no bucket for {uri}; create it, or check the bucket's name and store.endpoint_url."
         )
-    if (status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and code not in _FULL) or code.startswith(_KEY_FAULT):
+    is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and code not in _FULL
+    if is_refused or code in _LOGIN_REFUSED or code.startswith(_KEY_FAULT):
         return _not_allowed(status, code, uri, where)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED or code in _FULL:
         return _unavailable(status, code, uri, where)
@@ -121,8 +142,10 @@ def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationE
         return ObjectRefusedError(f"{uri} is archived ({code}); restore it to a readable storage class.")
     if code.startswith(_KEY_FAULT):
         return ObjectRefusedError(f"{where} cannot use the encryption key of {uri} ({code}); check that key.")
+    if reason := _NOT_NOW.get(code):
+        return LoginRefusedError(f"{where} denies access to {uri} ({code}), as {reason}.")
     is_login = status == HTTPStatus.UNAUTHORIZED or code in _LOGIN_REFUSED
-    return (ConfigurationError if is_login else ObjectRefusedError)(
+    return (LoginRefusedError if is_login else ObjectRefusedError)(
         f"{where} denies access to {uri} ({code}); check store.access_key_id and "
         "store.secret_access_key (for videos, store.video_access_key_id if set), and their permissions."
     )

@@ -8,7 +8,7 @@ import pytest
 from flows.cli.inspect import fetch_frames
 from infra.embedded.processes import free_port
 from infra.settings import Settings, StoreSettings
-from reelabel.errors import ObjectRefusedError, VideoRefusedError
+from reelabel.errors import LoginRefusedError, ObjectRefusedError, VideoRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import ModelIdentity, RunSpec
@@ -90,6 +90,19 @@ def test_without_a_key_for_videos_the_stores_key_needs_both_rights(store, videos
     extractor = open_extractor(settings_of(store), pool, SPEC.sampling, keep_bytes=0)
 
     with pytest.raises(VideoRefusedError, match=r"denies access.*store\.access_key_id.*video_access_key_id"):
+        extractor.prepare(videos[0])
+
+
+@pytest.mark.parametrize(
+    ("key", "secret", "code"),
+    [("nobody", "a secret", "InvalidAccessKeyId"), ("videos", "an old secret", "SignatureDoesNotMatch")],
+)
+def test_a_login_that_is_refused_is_no_fault_of_a_video(store, videos, pool, key, secret, code):
+    settings = settings_of(store, video_access_key_id=key, video_secret_access_key=secret)
+    extractor = open_extractor(settings, pool, SPEC.sampling, keep_bytes=0)
+
+    assert extractor.stat_many(videos) == {}
+    with pytest.raises(LoginRefusedError, match=rf"denies access to s3://videos/.*\({code}\).*video_access_key_id"):
         extractor.prepare(videos[0])
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from reelabel.errors import DiskFullError, StoreUnavailableError
+from reelabel.errors import DiskFullError, LoginRefusedError, StoreUnavailableError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.options import S3Options
 
 DATA = bytes(range(256)) * 2000
 ATTEMPTS = 3
@@ -74,3 +75,29 @@ def test_a_full_store_is_reported(behind, store_gate, status, code):
     ):
         store.replace(uri, DATA)
     assert store.read(uri) == DATA
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [
+        (400, "ExpiredToken", "the login has expired; log in again"),
+        (403, "RequestTimeTooSkewed", "the clock of this machine is wrong; set it"),
+    ],
+)
+def test_a_login_that_is_not_valid_now_is_named(behind, store_gate, status, code, reason):
+    store, uri = behind
+
+    refused = pytest.raises(LoginRefusedError, match=rf"denies access to {uri} \({code}\), as {reason}")
+    with store_gate.refusing("GET /", status, code), refused:
+        store.read(uri)
+
+
+def test_credentials_that_cannot_be_had_are_named(monkeypatch, tmp_path):
+    (tmp_path / "config").write_text("[default]\ncredential_process = false\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+
+    with pytest.raises(LoginRefusedError, match=r"s3://b/a needs credentials, which cannot be had: .*; log in again"):
+        ObjectStore(S3Options(region="eu-north-1")).stat("s3://b/a")
