@@ -292,6 +292,14 @@ def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:
     return uri
 
 
+def split_ids(text: str) -> list[str]:
+    """Return the ids of a text, one per line, each once; spaces around them and empty lines are left out.
+
+    Only a newline ends a line: ids may contain other separators, such as U+2028.
+    """
+    return list(dict.fromkeys(job_id for line in text.split("\n") if (job_id := line.strip(" \t\r"))))
+
+
 def read_ids(uri: str, objects: ObjectStore) -> list[str]:
     """Read ids, one per line, skipping empty lines.
 
@@ -299,9 +307,8 @@ def read_ids(uri: str, objects: ObjectStore) -> list[str]:
         ConfigurationError: The file is missing, or not text.
     """
     try:
-        lines = objects.read(uri).decode("utf-8-sig").splitlines()
+        return split_ids(objects.read(uri).decode("utf-8-sig"))
     except ObjectError as error:
         raise ConfigurationError(f"Cannot read the job ids: {error.message}") from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"Cannot read the job ids: {uri} is not UTF-8 text.") from None
-    return list(dict.fromkeys(text for line in lines if (text := line.strip())))

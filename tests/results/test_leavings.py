@@ -3,7 +3,7 @@ from uuid import uuid4
 
 import pytest
 
-from flows.run.selection import store_ids
+from flows.run.selection import read_ids, split_ids, store_ids
 from tasks.report.addresses import page_uri
 from tasks.results.retention import PAGE, SELECTION, remove_old_files
 
@@ -32,6 +32,13 @@ def test_lists_of_selected_ids_are_removed(objects, root):
 
     assert remove_old_files(objects, f"{root}/selections", SELECTION, age=NOW) == 1
     assert ours not in {info.uri for info in objects.list(f"{root}/selections")}
+
+
+def test_selected_ids_are_read_as_they_were_listed(objects, root):
+    ids = ["a", "a\u2028b", "a\x85", "a\x0cb", "a b"]
+
+    assert read_ids(store_ids(ids, objects, root), objects) == ids
+    assert split_ids("a \r\n\n\tb\r\na") == ["a", "b"]
 
 
 def test_a_missing_folder_counts_as_empty(objects, root):

@@ -14,7 +14,7 @@ from flows.cli.context import open_database, prefect_ready, running_services
 from flows.cli.repeat import command
 from flows.cli.runs.run import require_deployment, run_locally, submit, submit_and_watch
 from flows.cli.runs.summary import print_summary
-from flows.run.selection import JobSelector, find_base_run, store_ids
+from flows.run.selection import JobSelector, find_base_run, split_ids, store_ids
 from infra.embedded import ServiceName, export, is_kept, missing_services
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
@@ -115,16 +115,16 @@ def _print(lines: Generator[str, None, Forecast]) -> Forecast:
 
 
 def _read_ids(options: BackfillOptions) -> list[str]:
-    lines: list[str] = []
+    listed = ""
     try:
         if options.ids_file == "-":
-            lines = sys.stdin.read().splitlines()
+            listed = sys.stdin.read()
         elif options.ids_file:
-            lines = Path(options.ids_file).read_text(encoding="utf-8-sig").splitlines()
+            listed = Path(options.ids_file).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"Cannot read {options.ids_file}: {why_unreadable(error)}.") from None
-    found = (text.strip() for text in (*options.ids.split(","), *lines))
-    named = list(dict.fromkeys(text for text in found if text))
+    given = filter(None, map(str.strip, options.ids.split(",")))
+    named = list(dict.fromkeys([*given, *split_ids(listed)]))
     if not named and options.selection.is_empty:
         raise ConfigurationError(
             "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --changed-video, --label, "
