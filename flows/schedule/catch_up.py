@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Literal
 from zoneinfo import ZoneInfo
 
@@ -79,7 +79,8 @@ def find_nights(
     flow_runs = _flow_runs(client, deployment, dates)
     nights = []
     for manifest, at in planned.items():
-        of_date = [run for run in flow_runs if run.expected_start_time == at]
+        # In UTC: a time in an hour that comes twice, as clocks are set back, equals none of another zone.
+        of_date = [run for run in flow_runs if run.expected_start_time == at.astimezone(UTC)]
         state = _state(engine, objects, manifest, at=at, flow_runs=of_date)
         ended = sum(run.state is not None and run.state.is_final() for run in of_date)
         keep_going = bool(deployment.parameters.get("keep_going"))

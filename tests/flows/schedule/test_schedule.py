@@ -230,6 +230,21 @@ def test_a_missed_night_is_not_started_again_before_its_run_has_ended(client, de
     client.delete_flow_run(other.id)
 
 
+@pytest.mark.usefixtures("idle_worker")
+def test_a_night_in_an_hour_that_comes_twice_is_not_started_again(client, deploy, engine, folder, prefect_services):
+    objects = ObjectStore(prefect_services.store)
+    day = date(2025, 10, 26)  # when clocks were set back from three to two
+    objects.replace(f"{folder}/{day}.parquet", b"a manifest")
+    deploy(manifest=folder + "/{scheduled_date}.parquet", timezone="Europe/Berlin")
+    [night] = find_nights(client, engine, objects, since=day, until=day)
+
+    first = start_night(client, night)
+    [again] = find_nights(client, engine, objects, since=day, until=day)
+
+    client.delete_flow_run(first.id)
+    assert (night.state, again.state) == ("missed", "waiting")
+
+
 @pytest.mark.system
 def test_one_command_catches_up(deploy, environment, folder, prefect_services):
     day = datetime.now(UTC).date() - timedelta(days=2)
