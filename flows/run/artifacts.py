@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import re
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Self
 
 import httpx
 from prefect import get_run_logger
@@ -23,29 +25,61 @@ from reelabel.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import TracebackType
     from uuid import UUID
 
     from tasks.results.audit import AuditReport
 
 
+_LAST_UPDATE_S = 5.0
+
+
 class ProgressArtifact:
-    """A progress bar of jobs."""
+    """A progress bar of jobs, moved by a thread of its own: the run does not wait for Prefect, which may be away."""
 
     def __init__(self, *, total: int) -> None:
-        """Create the bar at 0%."""
-        self._total = max(1, total)
+        """Start at 0%."""
+        self._total = total
+        self._done = 0
+        self._has_ended = False
+        self._changed = threading.Event()
         set_jobs_left(total)
-        self._id: UUID | None = None
-        with artifact_errors_logged():
-            self._id = create_progress_artifact(progress=0.0, description=f"{total:,} jobs to answer")  # type: ignore[assignment]
+        # Prefect's client finds its server and its flow run through the context.
+        target = contextvars.copy_context().run
+        self._thread = threading.Thread(target=target, args=(self._move,), name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Show what was done last, unless the run has failed or Prefect does not answer."""
+        self._has_ended = True
+        self._changed.set()
+        if kind is None:
+            self._thread.join(_LAST_UPDATE_S)
 
     def update(self, done: int) -> None:
-        """Update the bar."""
+        """Move the bar."""
         set_jobs_left(max(0, self._total - done))
-        share = min(100.0, 100.0 * done / self._total)
-        with artifact_errors_logged():
-            if self._id is not None:
-                update_progress_artifact(artifact_id=self._id, progress=share)
+        self._done = done
+        self._changed.set()
+
+    def _move(self) -> None:
+        artifact_id: UUID | None = None
+        is_last = False
+        while not is_last:
+            is_last = self._has_ended
+            with suppress(RuntimeError), artifact_errors_logged():  # the flow's client may have been closed
+                artifact_id = artifact_id or create_progress_artifact(  # type: ignore[assignment]
+                    progress=0.0, description=f"{self._total:,} jobs to answer"
+                )
+                share = min(100.0, 100.0 * self._done / max(1, self._total))
+                update_progress_artifact(artifact_id=artifact_id, progress=share)  # type: ignore[arg-type]
+            if not is_last:
+                self._changed.wait()
+                self._changed.clear()
 
 
 def publish_results(

@@ -113,7 +113,7 @@ def describe_locally(
             ledger=ledger,
             gpus=lambda: towers.gpus,
         )
-        artifact = ProgressArtifact(total=plan.jobs)
+        artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
         reports = _describe_shards(
             chain(first, leasing), source, describing, max_concurrent=settings.describe.concurrent_shards
         )

@@ -128,7 +128,7 @@ def execute_locally(
         context = make_inference_context(extractor, backend, run=run, spec=spec, settings=settings, database=database)
         context = replace(context, ledger=ledger)
         max_concurrent = settings.model.max_concurrent_shards * backend.engines
-        artifact = ProgressArtifact(total=plan.jobs)
+        artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
         # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
         versions = run.versions | ({"engine settings": info.tuning} if info.tuning else {})
         reports = infer_shards(

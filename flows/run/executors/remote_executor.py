@@ -19,7 +19,7 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 
 from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.live_workers import Roster
-from flows.shard.retry import retry_outage
+from flows.shard.retry import IS_OUTAGE, retry_outage
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from prefect.client.schemas.objects import State
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun, State
 
     from flows.run.context import RunContext
     from flows.run.progress import Progress
@@ -74,14 +75,14 @@ def execute_remotely(plan: Plan, progress: Progress, context: RunContext, *, don
         retry_outage(partial(update_run, database, run_id, **progress.columns()))
         artifact.update(progress.jobs_ended)
 
-    with progress.ledger.doing(RunPhase.ELSEWHERE):
+    with progress.ledger.doing(RunPhase.ELSEWHERE), artifact:
         extract_flows.start()
         infer_flows.start()  # at the same time, since the model takes a while to load
         while not (state := retry_outage(partial(plan_state, database, plan.plan_id))).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
             for flows, shards in ((extract_flows, state.planned), (infer_flows, state.extracted)):
-                if shards and flows.have_ended():
-                    flows.start()
+                if shards:
+                    flows.start_again()
             roster.look(state)
             show()
             time.sleep(_POLL_S)
@@ -113,18 +114,33 @@ class _Flows:
         if self._ids:
             get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
+    def start_again(self) -> None:
+        """Start flow runs in place of those that have ended, if all have; later, while Prefect does not answer.
+
+        Raises:
+            ConfigurationError: All of them failed.
+        """
+        try:
+            if self.have_ended():
+                self.start()
+        except httpx.HTTPError as error:  # workers need Prefect only to start
+            get_run_logger().warning(
+                "Prefect did not answer (%s); the plan goes on.", type(error).__name__, extra={IS_OUTAGE: True}
+            )
+
     def have_ended(self) -> bool:
-        """Return whether none is running or about to be restarted.
+        """Return whether none is running or about to be restarted; those that were deleted are not.
 
         Raises:
             ConfigurationError: All of them failed.
         """
         with get_client(sync_client=True) as client:
-            states = [client.read_flow_run(flow_run_id).state for flow_run_id in self._ids]
+            runs = [_find(client, flow_run_id) for flow_run_id in self._ids]
+        states = [run.state for run in runs if run]
         if not all(state and _has_ended(state) for state in states):
             return False
         failed = [state for state in states if state and not state.is_completed()]
-        if failed and len(failed) == len(states):
+        if failed and len(failed) == len(runs):
             raise ConfigurationError(
                 f"All flow runs of {self.deployment} ended as {failed[0].name}: {failed[0].message} "
                 "See their logs in Prefect; run the same command again to continue."
@@ -166,6 +182,13 @@ class _Flows:
                 f"Deployment {self.deployment} does not exist; create it with `reelabel deploy`, "
                 "or set run.executor to local."
             ) from None
+
+
+def _find(client: SyncPrefectClient, flow_run_id: UUID) -> FlowRun | None:
+    try:
+        return client.read_flow_run(flow_run_id)
+    except ObjectNotFound:  # deleted in Prefect
+        return None
 
 
 def _has_ended(state: State) -> bool:

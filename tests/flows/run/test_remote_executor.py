@@ -8,11 +8,13 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.logging import disable_run_logger
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, Running
 
 from flows.run.executors import remote_executor
 from flows.run.executors.remote_executor import _Flows
 from flows.schedule.deploy import deploy_flows
+from infra.embedded.processes import free_port
 from infra.settings import RunSettings
 from reelabel.errors import ConfigurationError
 
@@ -76,6 +78,36 @@ def test_a_crashed_flow_run_has_not_ended_while_it_may_restart(client, prefect_s
     with pytest.raises(ConfigurationError, match="All flow runs of extract/cpu ended as Crashed: Its process ended"):
         flows.have_ended()
     client.delete_flow_run(flow_run_id)
+
+
+def test_flow_runs_that_were_deleted_are_started_again(client, prefect_services):
+    deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
+    flows = _Flows(deployment="extract/cpu", count=2, parameters={"plan": None}, key=str(uuid4()))
+    flows.start()
+    first, kept = flows._ids
+    client.delete_flow_run(first)
+    flows.start_again()
+    assert flows._ids == [first, kept]
+
+    client.delete_flow_run(kept)
+    flows.start_again()
+
+    assert not {*flows._ids} & {first, kept}
+    for flow_run_id in flows._ids:
+        client.delete_flow_run(flow_run_id)
+
+
+def test_a_run_goes_on_while_prefect_does_not_answer(client, prefect_services):
+    deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
+    flows = _Flows(deployment="extract/cpu", count=1, parameters={"plan": None}, key=str(uuid4()))
+    flows.start()
+    [before] = flows._ids
+
+    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
+        flows.start_again()
+
+    assert flows._ids == [before]
+    client.delete_flow_run(before)
 
 
 def test_what_the_flow_runs_of_a_run_wait_for_is_described(client, prefect_services):
