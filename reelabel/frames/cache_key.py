@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
 
 SCHEMA_VERSION = 4
+# Raised by every change of ours that gives a video other frames, pixels or times, so that files from before are made
+# again: those of frames, and of all that is derived from them.
+_FRAMES_VERSION = "2"
 _TABLE_VERSION = 4
 _ARCHIVE_INDEX_VERSION = 1
 _SAMPLINGS = 64  # a run has a few
 
 
 def decoder_versions() -> dict[str, str]:
-    """Return the versions that determine pixels: those of PyAV and FFmpeg's libraries."""
+    """Return the versions that determine frames: those of PyAV, of FFmpeg's libraries, and of what we do with them."""
     libraries = {name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()}
-    return {"av": _version("av"), **libraries}
+    return {"av": _version("av"), **libraries, "frames": _FRAMES_VERSION}
 
 
 @cache

@@ -9,6 +9,7 @@ import pytest
 
 from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError
+from reelabel.frames import cache_key
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.segment import Segment
@@ -122,6 +123,14 @@ def test_embeddings_of_something_else_have_another_key_and_are_refused_under_thi
     data = encode_embeddings(make_embeddings(), other, SEAL)
     with pytest.raises(FrameFileError, match="does not match its seal"):
         decode_embeddings(data, IDENTITY, SEAL)
+
+
+def test_embeddings_of_frames_that_an_earlier_version_has_decoded_are_not_found(cache, monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(cache_key, "_FRAMES_VERSION", "1")
+        cache.write(replace(IDENTITY), make_embeddings())
+
+    assert cache.find(replace(IDENTITY)) is None
 
 
 def test_a_sealed_file_that_lies_about_its_model_is_refused(monkeypatch):

@@ -21,6 +21,7 @@ from reelabel.errors import (
     VideoUnavailableError,
     VideoUnreadableError,
 )
+from reelabel.frames import cache_key
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import FrameExtractor, Turns
@@ -154,6 +155,18 @@ def test_a_replaced_video_is_extracted_again(preparer, make_clip):
 
     assert second.identity != first.identity
     assert not second.was_cached
+
+
+def test_frames_that_an_earlier_version_has_decoded_are_extracted_again(preparer, make_clip, monkeypatch):
+    uri = str(make_clip())
+    with monkeypatch.context() as earlier:
+        earlier.setattr(cache_key, "_FRAMES_VERSION", "1")
+        before = preparer.prepare(uri)
+
+    now = preparer.prepare(uri)
+
+    assert (before.was_cached, now.was_cached) == (False, False)
+    assert now.identity.key != before.identity.key
 
 
 def test_a_damaged_frame_file_is_made_again(preparer, make_clip):
