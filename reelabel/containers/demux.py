@@ -27,7 +27,7 @@ from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.video_file import Seekable, VideoFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from av.container import InputContainer
     from av.packet import Packet
@@ -57,6 +57,8 @@ _FILE_BUFFER_BYTES, _RANGES_BUFFER_BYTES = 32 * 1024, 8 * 1024
 _HEAD_BYTES = 1024
 _WEBP_ANIMATION = 0x02
 SILENT_CONCEALERS = frozenset({"ffv1"})
+_MP4 = "mov,mp4,m4a,3gp,3g2,mj2"
+_FOR_SOME = Disposition.hearing_impaired | Disposition.visual_impaired  # such as with a sign language interpreter
 _QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
 
 
@@ -68,7 +70,7 @@ def open_video(
     quickly: bool = False,
     strictly: bool = False,
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open a file and its first video stream, ignoring cover art.
+    """Open a file and its video stream, ignoring cover art; of several, the one that FFmpeg's tools show.
 
     Args:
         source: The file.
@@ -245,6 +247,24 @@ def _video_stream(container: InputContainer) -> VideoStream:
             f"The picture is stored in {tiles} tiles, as in many HEIC photographs, which are not joined; convert it to "
             "JPEG or PNG."
         )
-    if streams[0].codec_context is None:
+    stream = _shown(container, streams)
+    if stream.codec_context is None:
         raise VideoUnreadableError("This FFmpeg build has no decoder for the video's codec; transcode it to H.264.")
-    return streams[0]
+    return stream
+
+
+def _shown(container: InputContainer, streams: Sequence[VideoStream]) -> VideoStream:
+    """Return the stream of several that FFmpeg's tools show, as `av_find_best_stream` decides.
+
+    That compares how many frames have been read of each, which are none where only the header has been. So in an MP4,
+    whose header is enough, what it says is compared.
+    """
+    if container.format.name == _MP4:
+        return max(streams, key=_rank)  # the first of equals
+    best = container.streams.best("video")
+    return next((stream for stream in streams if stream is best), streams[0])
+
+
+def _rank(stream: VideoStream) -> tuple[int, bool]:
+    is_for_all = not stream.disposition & _FOR_SOME
+    return is_for_all + bool(stream.disposition & Disposition.default), stream.frames != 1
