@@ -15,11 +15,12 @@ from reelabel.containers.container_index import (
     demux_only,
     list_keyframes,
     read_first_packet,
+    read_up_to,
     require_sought,
     seek_packet,
 )
 from reelabel.containers.demux import check_frame_count, read_packets
-from reelabel.containers.packet_info import packet_info
+from reelabel.containers.packet_info import MAX_REORDERED, packet_info
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
@@ -39,9 +40,6 @@ _LATEST = 2**62
 _GUESSED_BYTES = 64 * 1024  # of a keyframe; the cues list no sizes
 # Other decoders, such as MPEG-4's, also depend on packets before the keyframe.
 _CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mpeg2video"})
-# H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames). So a frame that is presented before a
-# keyframe, and stored after it, is followed by no more frames than these that are presented before the keyframe.
-_MAX_REORDERED = 16
 
 
 def _probe(file: BinaryFile, _size_bytes: int) -> bool:
@@ -49,6 +47,7 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 
 
 def _read_index(video: OpenVideo) -> KeyframeIndex:
+    _require_single_segment(video)
     demux_only(video.container, video.stream)
     first = read_first_packet(video.container.demux(video.stream))
     _load_cues(video)
@@ -69,6 +68,20 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
         first_packet=first,
         first_pts=int(pts[0]) if first.is_keyframe else None,
     )
+
+
+def _require_single_segment(video: OpenVideo) -> None:
+    """Check that no other file has been appended, whose frames FFmpeg also shows, but whose cues it does not read.
+
+    Where the first file has been streamed, it does not say where it ends; one appended to it goes unnoticed.
+    """
+    video.file.seek(0)
+    end = _segment_end(read_up_to(video.file, _HEAD_BYTES))
+    if not 0 < end < video.size_bytes:
+        return
+    video.file.seek(end)
+    if read_up_to(video.file, len(_EBML)) == _EBML:
+        raise FastPathUnavailableError("another file has been appended")
 
 
 def _load_cues(video: OpenVideo) -> None:
@@ -114,7 +127,7 @@ def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
 
 def _list_packets(video: OpenVideo, start_pts: int, end_pts: float) -> Iterator[PacketInfo]:
     """List packets from a keyframe on, until no more can be presented before the end of the segment."""
-    allowed = _MAX_REORDERED if video.stream.codec_context.codec.reorder else 0
+    allowed = MAX_REORDERED if video.stream.codec_context.codec.reorder else 0
     try:
         video.container.seek(start_pts, stream=video.stream)
         for number, packet in enumerate(read_packets(video.container, video.stream)):

@@ -20,6 +20,7 @@ from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange, SparseFile
+from reelabel.strategies.seek import require_forward
 from reelabel.strategies.timeline import choose_positions
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def presentation_order(index: FrameIndex) -> tuple[npt.NDArray[np.int64], list[i
 
     Raises:
         NoFrameIndexError: The index does not determine the order.
+        FastPathUnavailableError: Timestamps jump back.
     """
     shown = np.flatnonzero(index.is_shown)
     numbers = shown[np.argsort(index.pts[shown], kind="stable")]
@@ -148,6 +150,9 @@ def presentation_order(index: FrameIndex) -> tuple[npt.NDArray[np.int64], list[i
         raise NoFrameIndexError("packets share a PTS")
     if not index.is_keyframe[0] or pts[0] < (index.pts[0] if index.is_whole else index.first_pts):
         raise NoFrameIndexError("frames precede the first keyframe")
+    positions = np.empty(len(index.pts), np.int64)
+    positions[numbers] = np.arange(len(numbers))
+    require_forward(positions[shown], index.is_keyframe[shown])
     if not index.is_whole:  # the leading frames of its first keyframe are those of an earlier GOP
         numbers = numbers[pts >= index.pts[0]]
     keyframes = np.flatnonzero(index.is_keyframe[numbers]).tolist()

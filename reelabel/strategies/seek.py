@@ -6,9 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import av.error
+import numpy as np
 
 from reelabel.containers.demux import check_frame_count, open_video, read_packets
-from reelabel.containers.packet_info import packet_info
+from reelabel.containers.packet_info import MAX_REORDERED, packet_info
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.interlacing import require_own_flag
@@ -18,6 +19,7 @@ from reelabel.fast_path import FastPathUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
     from av.container import InputContainer
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
@@ -99,7 +101,26 @@ def presentation_order(listed: list[PacketInfo]) -> tuple[list[int], list[int]]:
     # A decoder does not output frames it cannot decode, so positions would be wrong.
     if not listed[0].is_keyframe or times[0] < listed[0].pts:
         raise FastPathUnavailableError("frames precede the first keyframe")
+    shown = [packet for packet in listed if packet.is_shown]
+    require_forward(
+        np.array([position_of[packet.pts] for packet in shown]), np.array([packet.is_keyframe for packet in shown])
+    )
     return times, keyframes
+
+
+def require_forward(positions: npt.NDArray[np.int64], is_keyframe: npt.NDArray[np.bool_]) -> None:
+    """Check that time runs forward, as a decoder shows frames in their own order whatever their timestamps say.
+
+    Args:
+        positions: Position of each frame in order of time, in decode order; shape (N,).
+        is_keyframe: Whether each is a keyframe, before which all frames that are decoded earlier are shown; shape (N,).
+
+    Raises:
+        FastPathUnavailableError: It does not.
+    """
+    latest = np.maximum.accumulate(positions)
+    if (positions < latest)[is_keyframe].any() or (np.arange(len(positions)) - positions > MAX_REORDERED).any():
+        raise FastPathUnavailableError("timestamps jump back")
 
 
 def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, stats: DecodeStats) -> VideoFrame:

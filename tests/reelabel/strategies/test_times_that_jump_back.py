@@ -1,8 +1,12 @@
 """Recordings joined end to end: the timestamps of the second start again, and the header knows only the first."""
 
+import struct
+
 import numpy as np
 import pytest
 
+from benchmarks.exactness.conformance import check_file
+from benchmarks.exactness.linear import decode_linearly, digest_pixels
 from benchmarks.media.matrix import Cell
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.vllm.video_input import video_input
@@ -10,6 +14,7 @@ from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 
 JOINED = [Cell("ts", "h264"), Cell("ps", "mpeg2", "b-frames"), Cell("ps", "mpeg4", "b-frames"), Cell("ogg", "vp8")]
+CLUSTER, TIMESTAMP = b"\x1f\x43\xb6\x75", b"\xe7"  # elements of Matroska
 SAMPLERS = ["keyframes", "uniform", "fps", "num_frames", "qwen2_vl"]
 
 
@@ -53,3 +58,44 @@ def test_a_frame_without_a_timestamp_is_timed_by_the_frame_rate(tmp_path):
     assert NO_PTS in got.pts
     assert got.frame_index.tolist() == [0, 10, 20, 30]
     assert np.diff(got.time_s) == pytest.approx([0.4, 0.4, 0.4])
+
+
+@pytest.mark.parametrize("structure", ["plain", "b-frames-h264"])
+def test_fragments_whose_times_jump_back_are_shown_in_full(tmp_path, structure):
+    """They begin again a fifth of a second later, so that no two frames share a time."""
+    data = Cell("fmp4", "h264", structure).make()
+    data = data[: data.index(b"mfra") - 4]
+    again = bytearray(data[data.index(b"moof") - 4 :])
+    at = again.find(b"tfdt")
+    while at >= 0:
+        (time,) = struct.unpack_from(">Q", again, at + 8)
+        struct.pack_into(">Q", again, at + 8, time + 512 * 5 + 7)
+        at = again.find(b"tfdt", at + 1)
+
+    assert_all_are_shown(tmp_path, data + again)
+
+
+def test_clusters_whose_times_jump_back_are_shown_in_full(tmp_path):
+    data = Cell("webm", "vp9", "no-index").make()
+    again = bytearray(data[data.index(CLUSTER) :])
+    at = again.find(CLUSTER)
+    while at >= 0:
+        length = again[again.index(TIMESTAMP, at) + 1] & 0x7F
+        again[again.index(TIMESTAMP, at) + 1 + length] += 47
+        at = again.find(CLUSTER, at + 1)
+
+    assert_all_are_shown(tmp_path, data + again)
+
+
+def assert_all_are_shown(tmp_path, data):
+    path = tmp_path / "clip"
+    path.write_bytes(data)
+
+    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
+    linear = decode_linearly(path).frames
+
+    assert check_file(path).faults == ()
+    assert len(got.images) == len(linear) > 40
+    for row, index in enumerate(got.frame_index):
+        assert digest_pixels(got.images[row]) == linear[index].digest
+    assert (np.diff(got.time_s) >= 0).all()
