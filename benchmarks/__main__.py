@@ -20,6 +20,7 @@ from benchmarks.serve import command as serve
 from benchmarks.torchcodec import command as torchcodec
 from benchmarks.trade import command as trade
 from flows.cli.command_group import ReelabelGroup
+from infra.proxies import go_around_proxies
 
 app = typer.Typer(
     name="python -m benchmarks",
@@ -52,6 +53,7 @@ for part in (
 
 def main() -> None:
     """Run a benchmark."""
+    go_around_proxies()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     app()
 

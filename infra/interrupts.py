@@ -1,10 +1,11 @@
-"""Ctrl-C and SIGTERM: a process has a few seconds to end in order; a second Ctrl-C ends it at once."""
+"""Ctrl-C, SIGTERM, a closed terminal: a process has a few seconds to end in order; a second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
@@ -37,6 +38,25 @@ def end_within(grace_s: float, exit_code: int) -> None:
     forced = threading.Timer(grace_s, _end_by_force, [exit_code])
     forced.daemon = True
     forced.start()
+
+
+def end_at_hangup() -> None:
+    """Have a closed terminal end this process as SIGTERM does, unless `nohup` has it go on.
+
+    What is printed from then on goes nowhere: to write to a terminal that is gone fails.
+    """
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _hang_up)
+
+
+def _hang_up(_number: int, _frame: object) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        with suppress(OSError):  # it may be closed
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

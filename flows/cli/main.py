@@ -19,6 +19,8 @@ from flows.cli.options import Dataset, example, with_describing, with_overrides,
 from flows.cli.rows.commands import inspect_app
 from flows.cli.set_up.commands import set_up_app
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
+from infra.interrupts import end_at_hangup
+from infra.proxies import go_around_proxies
 from infra.settings.describe import DescribeOptions  # noqa: TC001 - defines a command's options
 from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
@@ -41,6 +43,8 @@ app.add_typer(manifest_app, name="manifest", rich_help_panel=_SET_UP)
 def main() -> None:
     """Run a command."""
     watch_interrupts()
+    end_at_hangup()
+    go_around_proxies()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
     app()

@@ -1,6 +1,7 @@
 """A process ends soon after one Ctrl-C and at once after two, whatever it is doing, and leaves nothing running."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -80,6 +81,21 @@ except KeyboardInterrupt:
     sys.exit(3)
 """
 
+_AT_A_TERMINAL = """
+import signal, sys, time
+from infra.interrupts import end_at_hangup
+def leave(*_):
+    raise SystemExit(3)
+signal.signal(signal.SIGTERM, leave)
+end_at_hangup()
+try:
+    print("begins", flush=True)
+    while True:
+        time.sleep(0.05)
+finally:
+    print("ends", flush=True)
+"""
+
 
 @pytest.fixture
 def begin():
@@ -155,3 +171,23 @@ def test_a_signal_reaches_a_main_thread(begin, body, number, noticing):
     process.send_signal(number)
 
     assert process.wait(timeout=60) == 3
+
+
+@pytest.mark.parametrize("is_under_nohup", [False, True])
+def test_a_closed_terminal_ends_a_process_as_sigterm_does(is_under_nohup):
+    process, terminal = pty.fork()
+    if not process:
+        if is_under_nohup:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.execv(sys.executable, [sys.executable, "-P", "-c", _AT_A_TERMINAL])
+    said = b""
+    while not said.endswith(b"\n"):
+        said += os.read(terminal, 100)
+
+    os.close(terminal)
+    if is_under_nohup:
+        time.sleep(0.3)
+        assert is_alive(process)
+        os.kill(process, signal.SIGKILL)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == (-signal.SIGKILL if is_under_nohup else 3)

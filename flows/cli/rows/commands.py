@@ -121,7 +121,7 @@ def frames(  # noqa: PLR0913 - a command's options
     *,
     start_s: Annotated[float, typer.Option(min=0, help="Start of the segment, in seconds.")] = 0.0,
     end_s: Annotated[
-        float | None, typer.Option(help="End of the segment, in seconds. Default: the video's end.")
+        float | None, typer.Option(min=0, help="End of the segment, in seconds. Default: the video's end.")
     ] = None,
     sampling: SamplingOptions,
     every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
