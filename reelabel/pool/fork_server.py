@@ -75,10 +75,12 @@ class ForkServer:
             errors: What its standard error is until it is ready.
 
         Raises:
-            NotBegunError: This process was lost.
+            NotBegunError: This process was lost, or retired meanwhile by another thread.
             OSError: The kernel refuses another process.
         """
         with self._lock:
+            if self._is_retired:
+                raise NotBegunError
             try:
                 socket.send_fds(self._socket, [FORK], [connection, errors])
                 (pid,) = NUMBER.unpack(self._socket.recv(NUMBER.size))

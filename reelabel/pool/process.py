@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _START_S = 120.0  # imports on a busy machine
 _BEGIN_S = 20.0
 _SOONEST_S, _LATEST_S = 0.02, 5.0
+_STOPPED_S = 1.0  # by which this process is late if it was stopped, as by Ctrl-Z, and not merely busy
 _NOTICE_S = 0.5  # until a process that dies while the pool reads for it is noticed
 
 
@@ -267,14 +268,18 @@ def _until(deadline_s: float) -> Callable[[], float]:
 
 
 class _Watch:
-    """Watches the time that a process takes for one video, by clocks that it cannot change."""
+    """Watches the time that a process takes for one video, by clocks that it cannot change.
+
+    Time in which this process was stopped does not count: it could not see what the other had sent.
+    """
 
     def __init__(self, pid: int, limits: TimeLimits) -> None:
         """Start watching."""
         self._clock = ~pid << 3 | 2  # the CPU time of another process: see clock_getcpuclockid(3)
         self._limits = limits
         self._cores = len(os.sched_getaffinity(0))
-        self._deadline_s = time.monotonic() + limits.timeout_s + limits.reading_s
+        self._looked_s = self._due_s = time.monotonic()
+        self._deadline_s = self._looked_s + limits.timeout_s + limits.reading_s
         self._paused_s = math.inf
         self._spent_s = self._spent()
 
@@ -284,7 +289,8 @@ class _Watch:
 
     def resume(self) -> None:
         """Go on after a pause."""
-        self._deadline_s += time.monotonic() - self._paused_s
+        self._looked_s = self._due_s = time.monotonic()
+        self._deadline_s += self._looked_s - self._paused_s
 
     def __call__(self) -> float:
         """Return when to look again: no limit can be reached sooner.
@@ -292,7 +298,10 @@ class _Watch:
         Raises:
             DecoderTimeoutError: A limit is exceeded.
         """
-        left_s = self._deadline_s - time.monotonic()
+        now_s = time.monotonic()
+        if now_s - self._due_s > _STOPPED_S:
+            self._deadline_s += now_s - self._looked_s
+        left_s = self._deadline_s - now_s
         if left_s <= 0:
             raise DecoderTimeoutError(
                 f"Decoding took longer than {self._limits.timeout_s:g} s; "
@@ -304,7 +313,9 @@ class _Watch:
                 f"Decoding took more than {self._limits.cpu_s:g} s of CPU time; "
                 "raise extract.max_cpu_s if the video is valid."
             )
-        return max(_SOONEST_S, min(left_s, cpu_left_s / self._cores, _LATEST_S))
+        wait_s = max(_SOONEST_S, min(left_s, cpu_left_s / self._cores, _LATEST_S))
+        self._looked_s, self._due_s = now_s, now_s + wait_s
+        return wait_s
 
     def _spent(self) -> float:
         try:

@@ -297,6 +297,37 @@ def test_children_are_gone_when_their_parent_is_killed(make_clip, state):
     assert not _is_running(child)
 
 
+_STOPPED = """
+import sys
+from pathlib import Path
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+
+wanted = {"sampling": Sampling(num_frames=4), "limits": Limits()}
+with DecodePool(processes=1, timeout_s=4, memory_mib=2048) as pool:
+    pool.extract(Path(sys.argv[1]), **wanted)
+    print("begins", flush=True)
+    for _ in range(100):
+        images = pool.extract(Path(sys.argv[1]), **wanted).images
+    print(len(images), flush=True)
+"""
+
+
+@pytest.mark.system
+def test_time_in_which_the_owner_was_stopped_does_not_count(make_clip):
+    command = [sys.executable, "-c", _STOPPED, str(make_clip(**LONG))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout.readline() == "begins\n"
+        time.sleep(0.2)
+        owner.send_signal(signal.SIGSTOP)
+        time.sleep(7)
+        owner.send_signal(signal.SIGCONT)
+        said, errors = owner.communicate(timeout=60)
+
+    assert said == "4\n", errors
+
+
 def test_a_closed_pool_releases_its_threads_and_starts_nothing():
     pool = DecodePool(processes=1, timeout_s=60, memory_mib=2048)
     children, ended = set(pool.process_ids), []

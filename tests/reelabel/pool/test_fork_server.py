@@ -11,6 +11,8 @@ from reelabel.errors import DecoderCrashedError, DecodersLostError
 from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.pool.faults import NotBegunError
+from reelabel.pool.messages import Setup
 from reelabel.sampling.options import Sampling
 from tests.only_child import only_child
 from tests.reelabel.pool import bad_child
@@ -112,3 +114,11 @@ def test_what_keeps_processes_from_starting_is_said(make_clip, monkeypatch, modu
 
     with DecodePool(processes=1) as pool, pytest.raises(DecodersLostError, match=said):
         pool.extract(make_clip(), **WANTED)
+
+
+def test_a_server_that_another_thread_retires_says_that_nothing_was_begun():
+    server = fork_server.ForkServer(Setup(memory_bytes=2**30, threads=1, sandbox="off"))
+    server.retire()
+
+    with pytest.raises(NotBegunError):
+        server.fork(0, 2)
