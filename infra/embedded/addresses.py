@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.embedded.home import Home, ServiceName
-from infra.embedded.postgres import Postgres
+from infra.embedded.postgres import Postgres, forget_variables
 from infra.embedded.prefect_server import PrefectServer
 from infra.embedded.s3_server import S3Server
 
@@ -45,6 +45,8 @@ def with_running_services(settings: Settings) -> Settings:
     ports = {name: record.port for name, record in records.items() if record and record.process.is_alive()}
     if ports:
         home.require_private()
+    if ServiceName.POSTGRES in ports and settings.database.url is None:
+        forget_variables()
     return with_addresses(settings, home, ports)
 
 

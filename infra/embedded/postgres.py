@@ -101,6 +101,22 @@ class Postgres:
             environment=environment,
         )
 
+    def require_owner(self) -> None:
+        """Check that this user may start the server, before anything of another one is touched.
+
+        Raises:
+            ConfigurationError: The database belongs to another user, as under `sudo`.
+        """
+        data = self._home.path / self.name / "data"
+        if not data.exists():
+            return
+        owner, user = data.stat().st_uid, os.geteuid()
+        if owner != (user or _unprivileged().pw_uid):
+            raise ConfigurationError(
+                f"The database in {data} belongs to {_name_of(owner)}, and nobody else can start it; run this command "
+                "as that user, or set REELABEL_HOME to another folder."
+            )
+
     def is_ready(self, port: int) -> bool:
         """Connect; on the first start, create the database and the roles with their logins.
 
@@ -184,6 +200,12 @@ def _forget_zombie(pid_file: Path) -> None:
             pid_file.unlink()
 
 
+def forget_variables() -> None:
+    """Forget the user's PG* variables, which concern other servers: libpq takes from them what a URL leaves open."""
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]
+
+
 def postgres_folder() -> Path:
     """Return the folder of Postgres's executables.
 
@@ -197,6 +219,13 @@ def postgres_folder() -> Path:
             "database.url and prefect.api_url, because the embedded Prefect server needs it as well."
         )
     return Path(package.origin).parent / "pginstall" / "bin"
+
+
+def _name_of(user_id: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(user_id).pw_name}"
+    except KeyError:
+        return f"the user with the id {user_id}"
 
 
 def _unprivileged() -> pwd.struct_passwd:

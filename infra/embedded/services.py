@@ -21,7 +21,7 @@ from infra.embedded.addresses import missing_services, with_addresses
 from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.lifecycle import end_service, ensure_started
-from infra.embedded.postgres import Postgres
+from infra.embedded.postgres import Postgres, forget_variables
 from infra.embedded.prefect_server import PrefectServer
 from infra.embedded.processes import kill_children, uninterrupted
 from infra.embedded.s3_server import S3Server
@@ -80,7 +80,11 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
     ours = missing_services(settings, wanted)
     if ours:
         home.require_private()
+    if ServiceName.POSTGRES in ours and settings.database.url is None:
+        forget_variables()
     with home.starting():
+        if ServiceName.POSTGRES in ours and not _is_running(home, ServiceName.POSTGRES):
+            Postgres(home).require_owner()
         before = {name for name in ServiceName if _is_running(home, name)}
         cancelled = threading.Event()
         try:

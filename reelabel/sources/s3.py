@@ -292,7 +292,7 @@ def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its cla
 @lru_cache(maxsize=8)
 def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
     key, secret = settings.access_key_id, settings.secret_access_key
-    client = _session().client(
+    client = _session(settings).client(
         "s3",
         endpoint_url=settings.endpoint_url,
         region_name=settings.region,
@@ -315,8 +315,10 @@ def parse_time(text: str) -> datetime:
     return time
 
 
-def _session() -> boto3.session.Session:
-    core = botocore.session.get_session()
+def _session(settings: S3Options) -> boto3.session.Session:
+    # Nothing is left to the user's AWS profile where all is said; one that is missing would be an error.
+    is_said = settings.endpoint_url and settings.access_key_id and settings.ca_file
+    core = _without_profile() if is_said else botocore.session.get_session()
     core.register_component("data_loader", _loader())
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     return boto3.session.Session(botocore_session=core)
@@ -325,7 +327,15 @@ def _session() -> boto3.session.Session:
 @cache
 def _loader() -> Any:  # noqa: ANN401 - botocore has no types
     """Return botocore's descriptions of S3: reading them takes most of the time in which a client is created."""
-    return botocore.session.get_session().get_component("data_loader")
+    return _without_profile().get_component("data_loader")
+
+
+def _without_profile() -> botocore.session.Session:
+    """Return a session that reads no profile of the user."""
+    core = botocore.session.get_session()
+    for name in ("profile", "config_file", "credentials_file"):  # not by the session, to which None says nothing
+        core.get_component("config_store").set_config_variable(name, None)
+    return core
 
 
 def _authority(settings: S3Options) -> str | None:

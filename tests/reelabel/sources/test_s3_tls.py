@@ -1,12 +1,14 @@
 """S3 over TLS: a server is refused unless the configured CA signed its certificate for that host."""
 
 import json
+from functools import cache
 
 import pytest
 
 from infra.embedded.processes import free_port
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
+from reelabel.sources import s3
 from reelabel.sources.object_store import ObjectStore
 from tests.certificates import Authority
 from tests.weed import wait_until_stored, weed
@@ -48,6 +50,13 @@ def store(authority, tmp_path_factory):
 
 def test_the_configured_ca_is_trusted(store):
     assert ObjectStore(store).read(URI) == b"frames"
+
+
+def test_the_profile_of_the_user_is_not_for_a_server_of_which_all_is_said(store, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "nowhere")
+    monkeypatch.setattr(s3, "_loader", cache(s3._loader.__wrapped__))
+
+    assert ObjectStore(store.model_copy(update={"max_attempts": 2})).read(URI) == b"frames"
 
 
 def test_without_it_no_request_is_sent(store):

@@ -21,6 +21,17 @@ from tests.killed import folder_of_a_killed_run
 from tests.results.rows import SPEC
 
 _NOBODY = "http://127.0.0.1:1/api"
+# Of the user, for other programs.
+_FOREIGN = {
+    "HTTP_PROXY": "http://127.0.0.1:1",
+    "HTTPS_PROXY": "http://127.0.0.1:1",
+    "ALL_PROXY": "socks5://127.0.0.1:1",
+    "AWS_PROFILE": "nowhere",
+    "PGSERVICE": "nowhere",
+    "PGHOSTADDR": "127.0.0.2",
+    "PREFECT_PROFILE": "nowhere",
+    "PREFECT_API_KEY": "of another server",
+}
 
 
 def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, prefect_services):
@@ -103,7 +114,7 @@ def test_up_leaves_nothing_to_do_for_the_database(tmp_path):
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
     environment = inherited | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}
     try:
-        started = reelabel_process(environment, "up")
+        started = reelabel_process(environment | _FOREIGN, "up")
         shown = reelabel_process(environment, "status")
         [worker] = [each for each in status(tmp_path) if each.name == "worker"]
         os.kill(worker.pid, signal.SIGKILL)
