@@ -7,8 +7,9 @@ import json
 import os
 import secrets
 import stat
+import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+# What is left of a killed service takes a moment to end.
+_RELEASED_WITHIN_S, _POLL_S = 5.0, 0.05
 
 
 class ServiceName(StrEnum):
@@ -41,12 +44,14 @@ class Record:
         port: Its port on 127.0.0.1; 0 if it does not listen.
         label: Identifies its configuration; see `Service.label`.
         leaves_behind: Files to remove after it has ended.
+        folder: The home folder it was started for, by device and inode: a copy of the folder has a copy of this record.
     """
 
     process: Identity
     port: int
     label: str
     leaves_behind: Sequence[str] = ()
+    folder: Sequence[int] = ()
 
 
 class Home:
@@ -105,16 +110,17 @@ class Home:
         return self.path / f"{name}.secret"
 
     def record(self, service: ServiceName) -> Record | None:
-        """Return the record of a service's last start; None if there is none, or it is damaged."""
+        """Return the record of a service's last start; None if there is none, or it is damaged or of another folder."""
         try:
             fields = json.loads(self._record_path(service).read_text())
-            return Record(**{**fields, "process": Identity(**fields["process"])})
+            record = Record(**{**fields, "process": Identity(**fields["process"])})
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
+        return record if list(record.folder) in ([], self._identity) else None
 
     def write_record(self, service: ServiceName, record: Record) -> None:
         """Record the start of a service."""
-        write_privately(self._record_path(service), json.dumps(asdict(record)))
+        write_privately(self._record_path(service), json.dumps(asdict(replace(record, folder=self._identity))))
 
     @property
     def is_kept(self) -> bool:
@@ -139,9 +145,35 @@ class Home:
             finally:
                 fcntl.flock(file, fcntl.LOCK_UN)
 
+    @contextmanager
+    def holding(self, service: ServiceName) -> Iterator[int]:
+        """Hold the lock of a service, and yield its descriptor; the service inherits it, and holds it until it ends.
+
+        So nobody starts it a second time on the same data who does not see its process.
+
+        Raises:
+            ConfigurationError: It is running elsewhere.
+        """
+        with self._open_lock(f"run/{service}") as file:
+            deadline_s = time.monotonic() + _RELEASED_WITHIN_S
+            while not _is_locked_now(file):
+                if time.monotonic() > deadline_s:
+                    raise ConfigurationError(
+                        f"The embedded {service} of {self.path} is running where this process cannot see it, such as "
+                        "in another container or on another machine; stop it there with `reelabel down`, or set "
+                        "REELABEL_HOME to another folder."
+                    )
+                time.sleep(_POLL_S)
+            yield file.fileno()
+
     def open_in_use_lock(self) -> TextIO:
         """Open the file on which every command holds a shared lock while it uses the services."""
         return self._open_lock("in-use")
+
+    @property
+    def _identity(self) -> list[int]:
+        status = self.path.stat()
+        return [status.st_dev, status.st_ino]
 
     @property
     def _kept(self) -> Path:
@@ -153,6 +185,14 @@ class Home:
 
     def _record_path(self, service: ServiceName) -> Path:
         return self.path / "run" / f"{service}.json"
+
+
+def _is_locked_now(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write_privately(path: Path, text: str) -> None:

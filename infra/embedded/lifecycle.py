@@ -68,21 +68,23 @@ def end_service(name: ServiceName, home: Home, stop_signal: signal.Signals) -> N
 
 
 def _start(service: Service, home: Home, *, preferred_port: int, as_json: bool) -> Record:
-    port = free_port(preferred_port)
-    launch = service.launch(port)
-    try:
-        process = spawn(
-            launch.command,
-            environment=launch.environment,
-            log=home.log(service.name),
-            marker=_marker(service.name, home),
-            as_json=service.name if as_json else None,
-        )
-    except OSError as error:
-        raise ConfigurationError(
-            f"Cannot run the embedded {service.name} ({error.strerror}: {launch.command[0]}); "
-            "run pip install --force-reinstall 'reelabel-app[embedded]'."
-        ) from error
+    with home.holding(service.name) as lock:
+        port = free_port(preferred_port)
+        launch = service.launch(port)
+        try:
+            process = spawn(
+                launch.command,
+                environment=launch.environment,
+                log=home.log(service.name),
+                marker=_marker(service.name, home),
+                lock=lock,
+                as_json=service.name if as_json else None,
+            )
+        except OSError as error:
+            raise ConfigurationError(
+                f"Cannot run the embedded {service.name} ({error.strerror}: {launch.command[0]}); "
+                "run pip install --force-reinstall 'reelabel-app[embedded]'."
+            ) from error
     record = Record(process=process, port=port, label=service.label(), leaves_behind=launch.leaves_behind)
     home.write_record(service.name, record)
     return record

@@ -71,7 +71,13 @@ def is_supported() -> bool:
 
 
 def spawn(
-    command: Sequence[str], *, environment: Mapping[str, str], log: Path, marker: str, as_json: str | None = None
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    marker: str,
+    lock: int | None = None,
+    as_json: str | None = None,
 ) -> Identity:
     """Start a process in its own session, so that Ctrl-C in the terminal does not reach it.
 
@@ -80,6 +86,7 @@ def spawn(
         environment: All variables of the process.
         log: The file for its output, which is replaced.
         marker: Identifies it and its descendants for `end_marked`.
+        lock: A descriptor that it inherits, and with it the lock on that file.
         as_json: Name of the logger under which its lines are written as JSON; None leaves them as they are.
 
     Raises:
@@ -92,13 +99,14 @@ def spawn(
     nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     into_log = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     both = (os.POSIX_SPAWN_DUP2, 1, 2)
+    held = [] if lock is None else [(os.POSIX_SPAWN_DUP2, lock, lock)]  # onto itself: then it is inherited
     start = partial(_start, environment={**environment, _MARKER: marker})
     if as_json is None:
-        return start(command, [nothing, into_log, both])
+        return start(command, [*held, nothing, into_log, both])
     source, sink = os.pipe()
     try:
         start(filter_command(as_json), [(os.POSIX_SPAWN_DUP2, source, 0), into_log, both])
-        return start(command, [nothing, (os.POSIX_SPAWN_DUP2, sink, 1), both])
+        return start(command, [*held, nothing, (os.POSIX_SPAWN_DUP2, sink, 1), both])
     finally:
         os.close(source)
         os.close(sink)

@@ -278,6 +278,49 @@ def test_a_service_that_cannot_start_is_explained_with_its_log(settings, home):
     assert _processes_of(home) == []
 
 
+def test_a_copy_of_the_folder_has_no_services(settings, home, tmp_path):
+    start(settings, wanted=POSTGRES)
+    pids = _running_pids(home)
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "--archive", home, copy], check=True)
+
+    assert _running_pids(copy) == {}
+    with pytest.raises(ConfigurationError, match="another postmaster"):
+        start(Settings(home=copy), wanted=POSTGRES)
+    stop(copy)
+    home.rename(tmp_path / "moved")
+    assert _running_pids(tmp_path / "moved") == pids
+    stop(tmp_path / "moved")
+
+
+def test_a_service_that_runs_where_nobody_sees_it_is_not_started_again(settings, home, monkeypatch):
+    monkeypatch.setattr("infra.embedded.home._RELEASED_WITHIN_S", 0.0)
+    start(settings, wanted=POSTGRES)
+    elsewhere = {path: path.read_text() for path in (home / "run").glob("*.json")}
+    for path in elsewhere:  # in another container, its process id means nothing
+        path.write_text('{"process": {"pid": 0, "start_ticks": 1}, "port": 1, "label": ""}')
+    monkeypatch.setattr("infra.embedded.lifecycle.end_marked", lambda _marker: None)  # nor is it found
+
+    with pytest.raises(ConfigurationError, match=r"embedded postgres of .* is running where .* cannot see it"):
+        start(settings, wanted=POSTGRES)
+
+    for path, text in elsewhere.items():
+        path.write_text(text)
+    assert _query(start(settings, wanted=POSTGRES), "SELECT 1") == (1,)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to another user")
+def test_a_database_of_another_user_is_left_to_them(settings, home):
+    data = home / "postgres" / "data"
+    data.mkdir(parents=True)
+    os.chown(data, 12345, 12345)
+
+    with pytest.raises(ConfigurationError, match=r"belongs to the user with the id 12345, .* as that user"):
+        start(settings, wanted=BOTH)
+
+    assert not (home / "s3").exists()
+
+
 def test_an_existing_folder_keeps_its_permissions(home):
     home.mkdir(mode=0o755)
 
