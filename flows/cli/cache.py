@@ -48,8 +48,8 @@ def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: boo
     """
     if older_than is None and max_bytes is None:
         raise ConfigurationError("No limit given; use --older-than 30d, --max-bytes 100G, or both.")
-    before = datetime.now(UTC) - _age(older_than) if older_than else None
-    most = _size_bytes(max_bytes) if max_bytes else None
+    before = None if older_than is None else _before(older_than)
+    most = None if max_bytes is None else _size_bytes(max_bytes)
     with running_services(ServiceName.S3) as settings:
         assert settings.store.uri is not None
         objects = ObjectStore(settings.store, settings.web)
@@ -70,11 +70,15 @@ def _line(info: ObjectInfo, *, as_json: bool) -> str:
     return f"{written}  {info.size_bytes:>12,}  {printable(info.uri)}"
 
 
-def _age(text: str) -> timedelta:
-    found = re.fullmatch(r"(\d+)([mhdw])", text)
-    if not found:
-        raise ConfigurationError(f"--older-than {text} is not an age; use m, h, d or w, such as 12h, 30d or 8w.")
-    return timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
+def _before(age: str) -> datetime:
+    """Return the time that is so long ago."""
+    found = re.fullmatch(r"(\d+)([mhdw])", age)
+    try:
+        if found:
+            return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
+    except OverflowError:
+        pass
+    raise ConfigurationError(f"--older-than {age} is not an age; use m, h, d or w, such as 12h, 30d or 8w.")
 
 
 def _size_bytes(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import select
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,8 +66,12 @@ class ReelabelGroup(TyperGroup):
             print_error(error.code, error.message)
             sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # the reader of our output has closed it: Click exits quietly
+            if error.errno == errno.EPIPE and not _is_read():
+                raise  # Click exits quietly
+            if isinstance(error, ConnectionError):
+                fate = f"A process that this one was connected to has ended ({error.strerror or type(error).__name__})"
+                print_error("connection_lost", f"{fate}; run the same command again.")
+                sys.exit(1)
             if is_full(error) and (full := full_disk(_written_folders(), error)):
                 print_error(full.code, full.message)
                 sys.exit(1)
@@ -100,6 +105,14 @@ def _quoting(message: str) -> str:
     _, _, surplus = message.partition("Got unexpected extra argument")
     is_pattern = any(Path(word.strip("()")).exists() for word in surplus.split()[1:])
     return "; put a pattern in quotes, such as 'jobs/*.parquet'." if is_pattern else ""
+
+
+def _is_read() -> bool:
+    """Return whether somebody still reads our output, so that it was another pipe that broke."""
+    output = select.poll()
+    for descriptor in (1, 2):
+        output.register(descriptor, 0)
+    return not output.poll(0)
 
 
 def _written_folders() -> list[Path]:

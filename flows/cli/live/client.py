@@ -205,7 +205,10 @@ class _NotThereError(ConfigurationError):
 
 
 def _socket_url(url: str) -> str:
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+    except ValueError:  # such as of an address in half brackets
+        parts = urlsplit("")
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
     if scheme is None or not parts.netloc:
         raise ConfigurationError(

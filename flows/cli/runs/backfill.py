@@ -118,7 +118,7 @@ def _read_ids(options: BackfillOptions) -> list[str]:
     listed = ""
     try:
         if options.ids_file == "-":
-            listed = sys.stdin.read()
+            listed = sys.stdin.read() if sys.stdin else ""  # it may be closed
         elif options.ids_file:
             listed = Path(options.ids_file).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

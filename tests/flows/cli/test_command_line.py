@@ -1,5 +1,6 @@
 """Errors are one sentence with the right exit code, and never a traceback."""
 
+import errno
 import os
 import re
 import signal
@@ -11,9 +12,13 @@ from contextlib import nullcontext
 
 import polars as pl
 import pytest
+import typer
+from click.testing import CliRunner
 from prefect.client.orchestration import get_client
 from sqlalchemy import select
+from typer.main import get_command
 
+from flows.cli.command_group import ReelabelGroup
 from infra.database.connect import connected
 from infra.embedded import export
 from infra.embedded.processes import free_port
@@ -128,6 +133,8 @@ def test_a_wrong_password_is_explained(environment, manifest):
         (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),
         (["backfill"], 2, "No jobs selected"),
         (["cache", "gc"], 2, "No limit given"),
+        (["cache", "gc", "--older-than", ""], 2, "is not an age; use m, h, d or w"),
+        (["cache", "gc", "--older-than", "9999999d"], 2, "--older-than 9999999d is not an age"),
         (["down"], 2, "Another command is using the services"),
         (["nothing"], 2, "No such command"),
     ],
@@ -268,6 +275,29 @@ def start(environment, *arguments):
         text=True,
         start_new_session=True,
     )
+
+
+def test_a_pipe_that_breaks_within_a_command_is_told():
+    app = typer.Typer(cls=ReelabelGroup)
+
+    @app.command()
+    def lose():
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    app.command()(print)
+    ended = CliRunner().invoke(get_command(app), ["lose"])
+
+    assert ended.exit_code == 1
+    assert ended.stderr.startswith("connection_lost: A process that this one was connected to has ended (Broken pipe);")
+
+
+@pytest.mark.system
+def test_output_that_nobody_reads_ends_a_command_silently(environment):
+    process = start(environment, "config")
+    process.stdout.close()
+
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 1
 
 
 def test_help_and_version_are_printed(environment):

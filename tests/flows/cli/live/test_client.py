@@ -416,6 +416,8 @@ def test_a_server_that_is_not_there_or_something_else_is_told_in_a_sentence(vide
         run_live(options(video, url))
     with pytest.raises(ConfigurationError, match="nonsense:// is not the address of a server"):
         run_live(options(video, "nonsense://"))
+    with pytest.raises(ConfigurationError, match=r"http://\[::1 is not the address of a server"):
+        run_live(options(video, "http://[::1"))
 
 
 def test_a_server_with_a_token_takes_who_has_it(monkeypatch, video):
