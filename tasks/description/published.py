@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tasks.description.embeddings import normalize
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -48,8 +50,7 @@ def describe_published(
     by_tag: defaultdict[int, list[float]] = defaultdict(list)
     best: tuple[int, float] | None = None
     for frames in vectors:
-        pooled = frames.mean(axis=0)
-        pooled = pooled / np.linalg.norm(pooled)
+        pooled = normalize(frames.mean(axis=0))
         scores = tags @ pooled
         for index in np.argsort(-scores, kind="stable")[:top_k].tolist():
             by_tag[index].append(float(scores[index]))

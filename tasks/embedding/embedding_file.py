@@ -206,7 +206,8 @@ def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArr
 def restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
     """Return stored vectors (N, D) at length 1, as rounding changes lengths in the fourth digit.
 
-    Stored again, they are not rounded again: their lengths change by far less than the distance of two numbers.
+    Stored again, hardly any is rounded again: lengths change by less than the distance of two numbers, unless one
+    component outweighs all others.
     """
     return normalize(stored.astype(np.float32))
 

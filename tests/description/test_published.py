@@ -6,6 +6,8 @@ import pytest
 from tasks.description.chunks import cut_chunks
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.description.pooling import EmbeddedBank
+from tasks.description.scenes.change import EmbeddedChunk
+from tasks.description.scenes.published import detect_published_chunk
 from tests.description.colours import describe
 
 FRAMES, CHUNK_S, BEST = 16, 10.0, 5
@@ -53,3 +55,18 @@ def test_tags_and_caption_are_those_of_the_formulas(seed):
         f"caption {caption}",
         pytest.approx(caption_score, abs=1e-6),
     )
+
+
+def test_frames_that_cancel_out_fit_nothing_and_are_no_nan():
+    """A score that is not a number cannot be written to Postgres."""
+    vectors = np.array([[1, 0], [-1, 0]], np.float32)
+    texts = EmbeddedBank(texts=("a", "b"), vectors=np.eye(2, dtype=np.float32))
+    chunks = cut_chunks(2, chunk_s=2)
+    embeddings = Embeddings(vectors=vectors, pts_ms=np.array([0, 1000]))
+
+    described = describe(embeddings, chunks, tags=texts, captions=texts, method="published")
+    blank = EmbeddedChunk(start_ms=0, duration_ms=2000, vectors=np.zeros((2, 2), np.float32), pts_ms=np.arange(2))
+    _, average = detect_published_chunk(blank, None)
+
+    assert [tag.score for tag in (*described.tags, described.caption)] == [0, 0, 0]
+    assert average.tolist() == [0, 0]

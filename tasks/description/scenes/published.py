@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from tasks.description.embeddings import normalize
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.description.scenes.detector import SceneDetector
 from tasks.description.scenes.ema import ALPHA, THRESHOLD, require_chunks
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from tasks.description.scenes.change import EmbeddedChunk, Evidence
@@ -36,8 +36,7 @@ def detect_published_chunk(
         if score >= threshold:
             at_ms = chunk.start_ms + number * gap_ms
             changes.append(SceneChange(pts_ms=round(at_ms), score=score, since_ms=round(at_ms - gap_ms)))
-        average = ALPHA * average + (1 - ALPHA) * vector
-        average = (average / np.linalg.norm(average)).astype(np.float32)
+        average = normalize(ALPHA * average + (1 - ALPHA) * vector)
     return changes, average
 
 
