@@ -1,16 +1,15 @@
 """The process of a decode pool that has one, and how it is locked."""
 
-import time
 from pathlib import Path
+
+from tests.wait import until
 
 LOCKS = {"CapEff": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
 
 
 def only_child(pool):
     """Return its id, once a thread of the pool has started it."""
-    deadline_s = time.monotonic() + 20
-    while len(pool.process_ids) != 1 and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+    until(lambda: len(pool.process_ids) == 1)
     [child] = pool.process_ids
     return child
 

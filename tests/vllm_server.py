@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,10 +15,12 @@ from pathlib import Path
 
 import httpx
 
+from infra.embedded.processes import free_port
 from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL
 from tasks.model.protocol import EngineConfig
 from tests.shared import shared
+from tests.wait import until
 
 KEY = "open-sesame"
 NAME = "shapes"
@@ -36,12 +37,13 @@ def serve_tiny_model(folder):
     """
 
     def start():
-        port, temporary = _free_port(), tempfile.mkdtemp(prefix="vllm-")  # a short path, for its sockets
+        port, temporary = free_port(), tempfile.mkdtemp(prefix="vllm-")  # a short path, for its sockets
         with (folder / "vllm.log").open("wb") as log:
             environment = engine_environment(EngineConfig(model=str(TINY_MODEL))) | {"TMPDIR": temporary}
             server = subprocess.Popen(_command(port), env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
-            _wait_healthy(server, f"http://127.0.0.1:{port}/health", folder / "vllm.log")
+            log_path, url = folder / "vllm.log", f"http://127.0.0.1:{port}/health"
+            until(lambda: _is_healthy(server, url, log_path), _START_TIMEOUT_S, said=log_path.read_text)
         except BaseException:
             server.kill()
             server.wait()
@@ -87,21 +89,11 @@ def _is_alive(pid):
         return False
 
 
-def _free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
-def _wait_healthy(server, url, log_path):
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        assert server.poll() is None, log_path.read_text()
-        try:
-            if httpx.get(url).is_success:
-                return
-        except httpx.TransportError:
-            time.sleep(0.2)
-    raise TimeoutError(log_path.read_text())
+def _is_healthy(server, url, log_path):
+    assert server.poll() is None, log_path.read_text()
+    with suppress(httpx.TransportError):
+        return httpx.get(url).is_success
+    return False
 
 
 def _ask(method, url, **request):

@@ -32,6 +32,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import ARRIVAL, DESCRIPTION
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
+from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -141,16 +142,13 @@ def test_a_scheduled_look_that_finds_nothing_leaves_no_flow_run(
     for name, value in export(prefect_services).items():
         monkeypatch.setenv(name, value)
     this = DeploymentFilter(id=DeploymentFilterId(any_=[looking]))
-    deadline = time.monotonic() + 60
-    while len(runs := client.read_flow_runs(deployment_filter=this)) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    until(lambda: len(client.read_flow_runs(deployment_filter=this)) >= 3, 60)
 
     def look(flow_run):
         client.set_flow_run_state(flow_run.id, Pending(), force=True)
         run_flow(watch, flow_run=flow_run, parameters={"manifests": f"{folder}/*.parquet"}, return_type="state")
 
-    skipped, nothing, something = runs[:3]
+    skipped, nothing, something = client.read_flow_runs(deployment_filter=this)[:3]
     client.set_flow_run_state(skipped.id, Cancelled(), force=True)
     look(nothing)
     objects.replace(f"{folder}/a.parquet", b"one")
@@ -250,12 +248,9 @@ def test_videos_without_a_question_are_described_when_their_manifest_arrives(cli
         sort=FlowRunSort.EXPECTED_START_TIME_DESC,
         limit=1,
     )
-    deadline = time.monotonic() + 300
-    while not (state := client.read_flow_run(started.id).state).is_final():
-        assert time.monotonic() < deadline
-        time.sleep(1)
+    until(lambda: client.read_flow_run(started.id).state.is_final(), 300)  # noqa: PLW0108 - of each state
     assert started.parameters["manifest"] == f"{folder}/arrived.parquet"
-    assert state.message == "Reconciled: 1 job = 1 description + 0 failures."
+    assert client.read_flow_run(started.id).state.message == "Reconciled: 1 job = 1 description + 0 failures."
     with engine.connect() as connection:
         query = select(DESCRIPTION.c.job_id, DESCRIPTION.c.frames_used).where(DESCRIPTION.c.dataset == dataset)
         assert connection.execute(query).all() == [("a", 16)]
@@ -269,10 +264,7 @@ def test_runs_on_this_machine_go_one_after_the_other(client, engine, objects, fo
 
     runs = start_new_runs(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
 
-    deadline = time.monotonic() + 300
-    while not all(client.read_flow_run(run.id).state.is_final() for run in runs):
-        assert time.monotonic() < deadline
-        time.sleep(1)
+    until(lambda: all(client.read_flow_run(run.id).state.is_final() for run in runs), 300)
     histories = [client.read_flow_run_states(run.id) for run in runs]
     first, second = sorted(histories, key=lambda states: max(state.timestamp for state in states))
     began = min(state.timestamp for state in second if state.is_running())

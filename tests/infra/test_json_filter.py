@@ -4,11 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from infra.json_filter import json_lines
+from tests.wait import until
 
 _FILTERED = [sys.executable, "-P", "-m", "infra.json_filter", sys.executable, "-c"]
 
@@ -63,8 +63,7 @@ def test_a_log_is_filtered_until_the_last_process_that_writes_to_it_has_ended(tm
             ["sh", "-c", "echo first; read line; echo last >&2"], stdin=subprocess.PIPE, stdout=output, stderr=output
         )
     child.communicate(b"go on\n")
-    while path.read_text().count("\n") < 2:
-        time.sleep(0.01)
+    until(lambda: path.read_text().count("\n") >= 2)
 
     assert [(line["logger"], line["message"]) for line in lines_of(path.read_text())] == [
         ("engine", "first"),

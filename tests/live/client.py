@@ -31,14 +31,6 @@ def config(**fields):
     return SessionConfig(type="session.config", **fields)
 
 
-def await_that(is_so):
-    """Wait until something is so."""
-    deadline_s = time.monotonic() + _WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.002)
-
-
 class Told:
     """The events of an outbox, in order."""
 

@@ -14,8 +14,9 @@ from reelabel.errors import DecodersLostError
 from tasks.live.frames import FrameReader
 from tasks.live.protocol import MessageRefusedError, SessionResume
 from tasks.live.setup import LiveLimits
-from tests.live.client import Told, ask, await_that, config, frame, picture, send_frames, start
+from tests.live.client import Told, ask, config, frame, picture, send_frames, start
 from tests.live.scripted_model import ScriptedModel
+from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("live_sessions")
 
@@ -288,7 +289,7 @@ def test_the_engine_is_lost_while_frames_are_read(begin):
     model.may_read.clear()
     told = start(begin, model)
     send_frames(told, SHADES[:2])
-    await_that(lambda: model.warmed)
+    until(lambda: model.warmed)
     model.lose()
     assert told.last("session.notice")["code"] == "engine_lost"
     assert told.last("session.notice")["code"] == "engine_back"

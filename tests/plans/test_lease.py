@@ -16,6 +16,7 @@ from tasks.plans.plan import close_plan, is_drained, plan_state
 from tasks.results.runs import close_lost_runs, open_run
 from tests.chaos.gate import Gate
 from tests.results.rows import FACTS, SPEC
+from tests.wait import until
 
 LONG_S = 600
 _DONE = "SELECT attempts, message FROM reelabel.shard WHERE state = 'done'"
@@ -214,20 +215,13 @@ def test_a_keeper_renews_again_after_its_login_was_refused(db, make_plan):
         held = keeper.claim(plan.plan_id, Work.BOTH)
         execute(f"ALTER ROLE {name} PASSWORD 'another'")
         execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{name}'")
-        wait_until(lambda: keeper._is_overdue)  # a refusal leaves no other trace
+        until(lambda: keeper._is_overdue)  # a refusal leaves no other trace
         execute(f"ALTER ROLE {name} PASSWORD 'first'")
-        wait_until(lambda: not keeper._is_overdue)
+        until(lambda: not keeper._is_overdue)
         finish_alone(db, held, state="done")
         keeper.forget(held)
     own.dispose()
     execute(f"DROP ROLE {name}")
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_closing_a_plan_revokes_its_leases(db, make_plan):

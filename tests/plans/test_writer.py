@@ -13,6 +13,7 @@ from tasks.plans.plan import plan_state
 from tasks.results.read import count_outcomes, read_failures, read_results
 from tasks.results.write import ShardWriter, _CurrentRows
 from tests.results.rows import SCOPE, SPEC, failure, job, result
+from tests.wait import until
 
 _TRANSACTIONS = text("SELECT count(DISTINCT xmin::text) FROM reelabel.result")
 _WAITING = text(
@@ -32,11 +33,9 @@ def write_at_once(db, run):
             with db.begin() as connection:
                 connection.execute(_HOLD, {"spec_id": SPEC.spec_id})
                 outcomes = [threads.submit(writer.write, [result(job("first"))], [])]
-                while not connection.execute(_WAITING).scalar_one():
-                    time.sleep(0.01)
+                until(lambda: connection.execute(_WAITING).scalar_one())
                 outcomes += [threads.submit(writer.write, *ended, **lease) for *ended, lease in shards]
-                while len(writer._gathered) < len(shards):
-                    time.sleep(0.01)
+                until(lambda: len(writer._gathered) == len(shards))
             return [outcome.exception() for outcome in outcomes]
 
     return write
@@ -119,8 +118,7 @@ def test_writers_of_a_whole_shard_and_of_one_of_its_jobs_wait_for_each_other(db,
         with db.begin() as connection:
             _CurrentRows.locked(connection, run, [each.job.job_id for each in shards[0]])
             other = threads.submit(ShardWriter(db, run).write, [], shards[1])
-            while not connection.execute(_WAITING).scalar_one():
-                time.sleep(0.01)
+            until(lambda: connection.execute(_WAITING).scalar_one())
             assert not other.done()
         other.result()
 

@@ -11,6 +11,7 @@ import pytest
 
 from infra.embedded.processes import free_port
 from tests.observed import dashboard_queries, write_observed_manifest
+from tests.wait import until
 
 
 @pytest.fixture
@@ -30,10 +31,7 @@ def prometheus(tmp_path, metrics_port):
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-        deadline_s = time.monotonic() + 30
-        while not _is_ready(client):
-            assert time.monotonic() < deadline_s, (tmp_path / "log").read_text()
-            time.sleep(0.2)
+        until(lambda: _is_ready(client), said=(tmp_path / "log").read_text)
         yield client
     server.terminate()
     server.wait(30)

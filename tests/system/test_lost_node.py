@@ -20,6 +20,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import make_demo
+from tests.wait import until
 
 RESUMED_WITHIN_S = 180
 TIMES = 10  # each question is asked, so that the run is far from done when its first answers are seen
@@ -67,16 +68,6 @@ def descendants(pid):
         if not more:
             return below
         below |= more
-
-
-def until(condition, deadline_s):
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"not within {deadline_s} s")
 
 
 @pytest.mark.timeout(900)

@@ -5,16 +5,10 @@ import time
 import pytest
 
 from tests.chaos.world import open_world
+from tests.wait import until
 
 CLIPS = 100
 AWAY_S = 75
-
-
-def until(condition, deadline_s):
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {deadline_s} s"
-        time.sleep(0.2)
 
 
 @pytest.mark.timeout(600)

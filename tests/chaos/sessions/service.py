@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sys
 import threading
 from contextlib import suppress
@@ -10,6 +9,7 @@ from contextlib import suppress
 import httpx
 import psutil
 
+from infra.embedded.processes import free_port
 from tests.chaos.world import ROOT, kill
 
 _WATCH_S = 0.25
@@ -30,8 +30,7 @@ class Service:
 
     def __init__(self, world, folder, *, engine):
         """Start it."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.echoes = engine == "live-stub"
         self.starts = 0
         self._world, self._log = world, (folder / "service.log").open("ab")

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import polars as pl
 import pytest
@@ -20,6 +19,7 @@ from tests.command_line import reelabel, reelabel_process
 from tests.flows.runs import count_labels, state_of
 from tests.held_writes import only_first_rows_of
 from tests.killed import folder_of_a_killed_run
+from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("classify")  # they share a run
 
@@ -126,9 +126,7 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 200
-        while count_labels(engine, "killed") == 0 and killed.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(lambda: count_labels(engine, "killed") or killed.poll() is not None, 200)
         os.kill(killed.pid, signal.SIGKILL)
         killed.wait()
     before = count_labels(engine, "killed")

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import nullcontext
 
 import polars as pl
@@ -24,6 +23,7 @@ from infra.embedded import export
 from infra.embedded.processes import free_port
 from tasks.database.tables import RUN
 from tests.command_line import reelabel, reelabel_process
+from tests.wait import until
 
 CLOSED = f"127.0.0.1:{free_port()}"
 
@@ -221,9 +221,7 @@ def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path,
     environment = os.environ | export(prefect_services) | SETTINGS | {"REELABEL_WEB_ALLOW_NETWORKS": '["127.0.0.1/32"]'}
     earlier = runs_of(prefect_services, dataset)
     process = start(environment | {"TMPDIR": str(tmp_path)}, *(each.format(manifest=manifest) for each in arguments))
-    deadline = time.monotonic() + 120
-    while not (begun := runs_of(prefect_services, dataset) - earlier) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    [run_id] = until(lambda: runs_of(prefect_services, dataset) - earlier, 120)
     with silent.accept()[0] if "{manifest}" in arguments else nullcontext():  # a thread waits for the video
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=300)
@@ -232,7 +230,6 @@ def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path,
     assert re.fullmatch(
         r"Stopped( with 0 of [\d,]+ jobs? done; r|\. R)un the same command again to continue\.", said.strip()
     )
-    [run_id] = begun
     with get_client(sync_client=True) as client:  # a process that is ended by force leaves it running
         assert client.read_flow_run(run_id).state.is_final()
     assert "This run is cancelled: Stopped by the user." in reelabel(environment, "results", str(run_id)).stdout

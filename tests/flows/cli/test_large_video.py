@@ -19,6 +19,7 @@ from tests.clips import make_clip
 from tests.command_line import reelabel_process
 from tests.stub_server import serve_stub
 from tests.vllm_server import KEY
+from tests.wait import until
 
 __all__ = ["make_clip"]
 
@@ -74,9 +75,7 @@ def begin_and_wait_for_rows(environment, manifest, dataset, db):
         text=True,
         start_new_session=True,
     )
-    until_s = time.monotonic() + 120
-    while not rows_of(db, dataset) and process.poll() is None and time.monotonic() < until_s:
-        time.sleep(0.1)
+    until(lambda: rows_of(db, dataset) or process.poll() is not None, 120)
     return process
 
 
@@ -112,10 +111,7 @@ def test_a_second_ctrl_c_ends_a_run_at_once(environment, manifest, db):
 
     assert process.returncode == 130
     assert time.monotonic() - began_s < 3
-    until_s = time.monotonic() + 5
-    while is_running(process.pid) and time.monotonic() < until_s:
-        time.sleep(0.1)  # those that were killed need a moment
-    assert not is_running(process.pid)
+    until(lambda: not is_running(process.pid))  # those that were killed need a moment
 
 
 def is_running(session):

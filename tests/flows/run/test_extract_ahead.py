@@ -1,7 +1,6 @@
 """How many shards an extract worker leases: no more than it has threads for, so that another one finds some, too."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from tasks.plans.lease import Work, claim, finish_alone
 from tasks.plans.plan import plan_state
 from tests.flows.shard.test_queue import planned, source_of
 from tests.plans.conftest import make_plan, run
+from tests.wait import until
 
 __all__ = ["make_plan", "planned", "run", "source_of"]
 
@@ -40,16 +40,10 @@ class Worker:
 
     def has_leased_only(self, count):
         """Wait until so many shards are leased, and it has looked twice for room for one more."""
-        until(lambda: len(self.streams) >= count)
+        until(lambda: len(self.streams) >= count, every_s=0)
         before = self.looks
-        until(lambda: self.looks > before + 2 * count)
+        until(lambda: self.looks > before + 2 * count, every_s=0)
         return len(self.streams) == count
-
-
-def until(condition):
-    deadline_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline_s
 
 
 @pytest.fixture

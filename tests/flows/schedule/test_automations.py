@@ -15,6 +15,7 @@ from flows.schedule import automations
 from flows.schedule.automations import apply_automations
 from infra.database.connect import connected
 from infra.settings.retention import NotifySettings
+from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -46,12 +47,7 @@ def engine(prefect_services):
 
 
 def wait_for(posted, text):
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if any(text in line for line in posted):
-            return True
-        time.sleep(0.1)
-    raise AssertionError(posted)
+    until(lambda: any(text in line for line in posted), said=lambda: posted)
 
 
 def test_trouble_is_reported_once_to_the_configured_address(client, told, engine, prefect_services):
@@ -95,12 +91,10 @@ def test_a_run_that_a_worker_claimed_but_never_began_is_ended(client, monkeypatc
         if run is begun:
             client.set_flow_run_state(begun.id, Running(), force=True)
 
-    deadline = time.monotonic() + 60
-    while not (state := client.read_flow_run(lost.id).state).is_crashed():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    until(lambda: client.read_flow_run(lost.id).state.is_crashed(), 60)  # noqa: PLW0108 - of each state
 
-    assert state.message == "Claimed by a worker, but not started within 10 seconds: the node was lost."
+    said = client.read_flow_run(lost.id).state.message
+    assert said == "Claimed by a worker, but not started within 10 seconds: the node was lost."
     # Were it ended, too, it would have been before, for it was taken before.
     assert client.read_flow_run(begun.id).state.is_running()
 
@@ -127,9 +121,7 @@ def test_a_crashed_run_is_restarted_once(client, deployment_id, begins, prefect_
         client.set_flow_run_state(run_id, Crashed(message="Its process ended."))
 
     def started_again(run_id):
-        deadline = time.monotonic() + 30
-        while client.read_flow_run(run_id).state.is_crashed() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(lambda: not client.read_flow_run(run_id).state.is_crashed())
         return client.read_flow_run(run_id)
 
     run_id, later_id = create(), create()

@@ -1,6 +1,5 @@
 import itertools
 import os
-import time
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -12,6 +11,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from infra.embedded import export
 from tasks.demo.clips import make_demo
 from tests.command_line import reelabel, reelabel_process
+from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -230,13 +230,8 @@ def test_every_deployment_of_one_machine_is_served(environment, client):
         client.delete_work_pool(pool)
     assert reelabel(environment, "deploy").returncode == 0
 
-    deadline = time.monotonic() + 30
-    while not_ready := {
-        *(each.name for each in client.read_deployments() if each.status != DeploymentStatus.READY),
-        *(pool.name for pool in client.read_work_pools() if pool.status != WorkPoolStatus.READY),
-    }:
-        assert time.monotonic() < deadline, not_ready
-        time.sleep(0.5)
+    until(lambda: all(each.status == DeploymentStatus.READY for each in client.read_deployments()))
+    until(lambda: all(pool.status == WorkPoolStatus.READY for pool in client.read_work_pools()))
 
 
 def test_every_command_has_help_with_an_example():

@@ -1,7 +1,6 @@
 import os
 import re
 import secrets
-import time
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
@@ -26,6 +25,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.results.runs import close_run, open_run
 from tests.command_line import reelabel
 from tests.results.rows import SPEC
+from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -60,16 +60,14 @@ def folder(prefect_services):
     return f"{prefect_services.store.uri}/nights/{secrets.token_hex(6)}"
 
 
-def completed(client, deadline_s=120):
+def completed(client):
     """Wait for the first flow run of the schedule that ends well; some are skipped while it runs."""
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
+
+    def over():
         runs = client.read_flow_runs(deployment_filter=NIGHTLY)
-        over = [run for run in runs if run.auto_scheduled and run.state.is_completed()]
-        if over:
-            return min(over, key=lambda run: run.expected_start_time)
-        time.sleep(0.5)
-    raise AssertionError(runs)
+        return [run for run in runs if run.auto_scheduled and run.state.is_completed()]
+
+    return min(until(over, 120), key=lambda run: run.expected_start_time)
 
 
 @pytest.mark.system

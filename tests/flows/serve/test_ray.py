@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import signal
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,12 +16,14 @@ from fastapi.testclient import TestClient
 from flows.serve.app import make_app
 from flows.serve.engines import open_engines
 from flows.serve.requests.service import open_service
+from infra.embedded.processes import free_port
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import make_demo
 from tests.reelabel.ray_data.conftest import starting_ray
+from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
 TOKEN = "a-token-of-the-service"
@@ -115,8 +116,7 @@ def deployed(expected):  # noqa: ARG001 - one service at a time
         with starting_ray(cpus=16):
             from ray import serve  # noqa: PLC0415 - takes seconds
 
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
+            port = free_port()
             serve.start(http_options={"host": "127.0.0.1", "port": port})
             deploy(target_ongoing_requests=4)
             yield f"http://127.0.0.1:{port}"
@@ -141,10 +141,7 @@ def deploy(**scaling):
     application = {"import_path": "flows.serve.ray:application", "args": {"gpus": False}, "deployments": deployments}
     file = {"applications": [{"name": "default", **application}]}
     serve.context._get_global_client().deploy_apps(ServeDeploySchema.model_validate(file))
-    until_s = time.monotonic() + START_S
-    while (found := serve.status().applications["default"]).status != "RUNNING" and time.monotonic() < until_s:
-        time.sleep(0.2)
-    assert found.status == "RUNNING", found
+    until(lambda: serve.status().applications["default"].status == "RUNNING", START_S, said=serve.status)
 
 
 def question_of(row):
@@ -215,8 +212,7 @@ def test_beyond_its_places_requests_are_refused_at_once(client, deployed, clips)
                 threads.submit(httpx.post, f"{deployed}/v1/classify", json=asked, headers=OURS, timeout=START_S)
                 for _ in range(PLACES)
             ]
-            while client.get("/health").json()["requests"] < PLACES:
-                time.sleep(0.1)
+            until(lambda: client.get("/health").json()["requests"] == PLACES)
             refused = client.post("/v1/classify", json=asked)
             os.kill(engine, signal.SIGCONT)
             answers = [each.result().status_code for each in waiting]
@@ -237,10 +233,7 @@ def test_a_client_that_goes_away_frees_its_place(client, deployed, clips):
     try:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{deployed}/v1/classify", json=asked, headers=OURS, timeout=2)
-        until_s = time.monotonic() + 20
-        while client.get("/health").json()["requests"] and time.monotonic() < until_s:
-            time.sleep(0.1)
-        assert client.get("/health").json()["requests"] == 0
+        until(lambda: client.get("/health").json()["requests"] == 0)
     finally:
         os.kill(engine, signal.SIGCONT)
 
@@ -253,8 +246,7 @@ def test_what_a_lost_replica_had_in_work_is_asked_of_another_one(client, deploye
     try:
         with ThreadPoolExecutor(1) as thread:
             asking = thread.submit(httpx.post, deployed + route, **body, headers=OURS, timeout=START_S)
-            while not client.get("/health").json()["requests"]:
-                time.sleep(0.1)
+            until(lambda: client.get("/health").json()["requests"])
             time.sleep(1)
             os.kill(decoder, signal.SIGKILL)
             os.kill(engine, signal.SIGCONT)
@@ -286,16 +278,14 @@ def test_ongoing_requests_start_a_second_decoder_and_encoder_and_both_of_each_an
             os.kill(model, signal.SIGSTOP)
         try:
             asking = [threads.submit(ask, each) for each in waiting]
-            until_s = time.monotonic() + START_S
-            while len([*calls_of("Decoder"), *calls_of("Encoder")]) < 4 and time.monotonic() < until_s:
-                time.sleep(0.2)
+            until(lambda: len([*calls_of("Decoder"), *calls_of("Encoder")]) >= 4, START_S)
         finally:
             for model in (engine, encoder):
                 os.kill(model, signal.SIGCONT)
         for each in asking:
             each.result()
         assert [len(replicas(name)) for name in ("Engine", "Decoder", "Encoder")] == [1, 2, 2]
-        frames = itertools.count(7)
+        frames, until_s = itertools.count(7), time.monotonic() + START_S
         while not all((*calls_of("Decoder").values(), *calls_of("Encoder").values())) and time.monotonic() < until_s:
             list(threads.map(ask, waiting))
             body = analyses[0][1]["json"] | {"num_frames": next(frames)}  # whose frames no encoder has seen

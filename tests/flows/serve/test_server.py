@@ -6,7 +6,6 @@ import select
 import signal
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ import httpx
 import pytest
 
 from tests.flows.serve.served import serving_slowly
+from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_server")]
 PLACES, IDLE_S = 4, 1
@@ -35,10 +35,7 @@ def client(served):
 
 def await_count(client, count):
     """Wait until so many requests are in progress."""
-    deadline_s = time.monotonic() + 10
-    while (found := client.get("/health").json()["requests"]) != count:
-        assert time.monotonic() < deadline_s, found
-        time.sleep(0.02)
+    until(lambda: client.get("/health").json()["requests"] == count)
 
 
 def connect(served):

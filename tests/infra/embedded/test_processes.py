@@ -3,11 +3,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from infra.embedded.processes import Identity, end, end_marked, free_port, spawn
+from tests.wait import until
 
 
 @pytest.fixture
@@ -24,10 +24,7 @@ def start(tmp_path):
 
 
 def _wait_for(log, text):
-    deadline_s = time.monotonic() + 10
-    while text not in log.read_text():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    until(lambda: text in log.read_text())
 
 
 def test_a_process_has_its_own_session_until_it_is_stopped(start):

@@ -14,6 +14,7 @@ from infra.embedded.home import Home
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from tests.wait import until
 
 WRITERS = "postgres-reelabel_writer"
 POSTGRES = frozenset({ServiceName.POSTGRES})
@@ -106,8 +107,7 @@ def test_the_pid_file_of_a_killed_server_that_nobody_reaps_is_no_obstacle(settin
     stop(home)
     owner = {"user": "nobody"} if os.geteuid() == 0 else {}  # Postgres minds only processes of its own user
     with subprocess.Popen(["true"], **owner) as zombie:
-        while Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            time.sleep(0.01)
+        until(lambda: Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
         (home / "postgres" / "data" / "postmaster.pid").write_text(f"{zombie.pid}\n")
 
         start(settings, wanted=POSTGRES)

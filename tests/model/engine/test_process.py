@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
@@ -26,6 +25,7 @@ from tasks.model.protocol import Batch, EngineConfig
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import LEFT_BY_ENGINE, Trigger, answer_to
+from tests.wait import until
 
 
 def test_every_answer_reaches_its_question_whatever_the_order_batches_or_renderers(make_engine):
@@ -256,9 +256,7 @@ def test_what_an_engine_prints_is_json_where_asked_up_to_its_last_words(tmp_path
     with pytest.raises(ModelError), EngineProcess(EngineConfig(model="any"), **options) as engine:
         engine.wait_ready()
 
-    deadline_s = time.monotonic() + 30
-    while log.read_text().count("\n") < 2 and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+    until(lambda: log.read_text().count("\n") >= 2)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert {(line["logger"], line["message"]) for line in lines} == {("engine", "Loading."), ("engine", "No weights.")}
 

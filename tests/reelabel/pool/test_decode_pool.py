@@ -23,6 +23,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import dense_samplers
 from reelabel.sources.object_store import ObjectStore
 from tests.only_child import LOCKS, locks_of, only_child
+from tests.wait import until
 
 WANTED = {"sampling": Sampling(num_frames=4), "limits": Limits()}
 # Enough bytes that ranges of it are worth reading.
@@ -291,10 +292,7 @@ def test_children_are_gone_when_their_parent_is_killed(make_clip, state):
     owner.wait()
     owner.stdout.close()
 
-    deadline = time.monotonic() + 10
-    while _is_running(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _is_running(child)
+    until(lambda: not _is_running(child))
 
 
 _STOPPED = """

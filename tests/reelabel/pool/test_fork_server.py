@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from reelabel.pool.messages import Setup
 from reelabel.sampling.options import Sampling
 from tests.only_child import only_child
 from tests.reelabel.pool import bad_child
+from tests.wait import until
 
 WANTED = {"sampling": Sampling(num_frames=4), "limits": Limits()}
 
@@ -56,8 +56,7 @@ def test_whatever_is_killed_is_replaced(make_clip, lost):
         server = parent_of(child)
 
         os.kill(server if lost == "server" else child, signal.SIGKILL)
-        while is_running(child):
-            time.sleep(0.01)
+        until(lambda: not is_running(child))
 
         assert len(pool.extract(make_clip(), **WANTED).images) == 4
         assert only_child(pool) != child

@@ -1,6 +1,5 @@
 """`PrepareVideo` on a real Ray on this machine."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from tests.reelabel.ray_data.conftest import WEB, starting_ray
 from tests.reelabel.ray_data.test_prepare import LOOK, WHOLE
+from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
 
@@ -74,17 +74,8 @@ def test_tasks_yield_images_and_their_decoding_processes_end_with_ray(ray, make_
     assert all(isinstance(image, Image) and image.size == (56, 56) for row in got for image in row["video"])
     assert len(children) <= 2  # one for each of Ray's processes, however many tasks
     ray.shutdown()
-    assert _all_end(children)
+    until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
 def _parts(path):
     return [("video_url", {"url": str(path)}), ("video", str(path)), ("video_url", {"url": "/gone.mp4"})]
-
-
-def _all_end(children):
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if not any(Path(f"/proc/{child}").exists() for child in children):
-            return True
-        time.sleep(0.05)
-    return False

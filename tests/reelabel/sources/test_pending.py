@@ -2,7 +2,6 @@
 
 import pickle
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from infra.settings import StoreSettings, WebSettings
 from reelabel.errors import ReadingEndedError
 from reelabel.sources.object_store import ObjectStore
 from tests.reelabel.sources.web_server import serving
+from tests.wait import until
 
 # Longer than any test waits for a read that has been ended.
 _LONG_S = 600
@@ -58,8 +58,7 @@ def full():
         connecting = f"0100007F:{port:04X} 02 "  # state 2: SYN_SENT
 
         def wait():
-            while connecting not in Path("/proc/net/tcp").read_text():
-                time.sleep(0.01)
+            until(lambda: connecting in Path("/proc/net/tcp").read_text())
 
         yield f"http://127.0.0.1:{port}/clip.mp4", wait
 
@@ -70,8 +69,7 @@ def page(**behaviour):
         uri = server.add("/clip.mp4", **behaviour)
 
         def wait():
-            while not server.requests("/clip.mp4"):
-                time.sleep(0.01)
+            until(lambda: server.requests("/clip.mp4"))
 
         yield uri, wait
 

@@ -1,18 +1,19 @@
 """Our loaders behind a real `vllm serve`."""
 
 import json
-import socket
 import subprocess
-import time
+from contextlib import suppress
 
 import pytest
 import urllib3
 
+from infra.embedded.processes import free_port
 from reelabel.integrations.vllm.decode import PROCESSES_VARIABLE
 from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL
 from tasks.model.protocol import EngineConfig
 from tests.reelabel.vllm.conftest import MEDIA, chat_about
+from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("loaders")]
 
@@ -20,9 +21,7 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("loaders")]
 @pytest.fixture(scope="module")
 def server(asked, vllm_python_with_arrow, tmp_path_factory):
     """URL of what `vllm serve` starts, decoding in processes of their own; the command itself needs a CUDA build."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [str(vllm_python_with_arrow), "-P", "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(TINY_MODEL)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny", "--enforce-eager"]
@@ -37,7 +36,7 @@ def server(asked, vllm_python_with_arrow, tmp_path_factory):
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
-        wait_until_healthy(url, process, log_path)
+        until(lambda: is_healthy(url, process, log_path), 600, said=log_path.read_text)
         yield url
     finally:
         process.terminate()
@@ -48,17 +47,11 @@ def server(asked, vllm_python_with_arrow, tmp_path_factory):
             process.wait()
 
 
-def wait_until_healthy(url, process, log_path):
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log_path.read_text()[-3000:]
-        try:
-            if urllib3.request("GET", f"{url}/health", retries=False, timeout=1).status == 200:
-                return
-        except urllib3.exceptions.HTTPError:
-            pass
-        time.sleep(0.2)
-    raise TimeoutError(log_path.read_text()[-3000:])
+def is_healthy(url, process, log_path):
+    assert process.poll() is None, log_path.read_text()
+    with suppress(urllib3.exceptions.HTTPError):
+        return urllib3.request("GET", f"{url}/health", retries=False, timeout=1).status == 200
+    return False
 
 
 def post(server, asked, form, **extra):

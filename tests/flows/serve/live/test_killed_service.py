@@ -14,7 +14,7 @@ from tasks.live.record.stored import LOST_AFTER_S
 from tests.command_line import reelabel
 from tests.flows.serve.live.client import TOKEN, Client, send_frames
 from tests.flows.serve.served import serving
-from tests.live.client import await_that
+from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_killed_service")]
 CHOICES = ["red", "green"]
@@ -32,7 +32,7 @@ def test_a_killed_service_leaves_what_it_acknowledged_and_refuses_to_resume(own_
         client = Client(served.url, {})
         send_frames(client, [0, 120])
         done = client.ask(choices=CHOICES)
-        await_that(lambda: sum(part["frames"] for part in rows(LIVE_FRAMES)) == 2)  # written every ten seconds
+        until(lambda: sum(part["frames"] for part in rows(LIVE_FRAMES)) == 2)  # written every ten seconds
         assert served.end(signal.SIGKILL) == -signal.SIGKILL
     session_id, token = client.created["session_id"], client.created["resume_token"]
     with serving(environment) as served, Client(served.url) as again:

@@ -14,7 +14,8 @@ from infra.database.connect import connect
 from tasks.database.tables import LIVE_QUERY, LIVE_SESSION
 from tests.flows.serve.live.client import TOKEN, Client, send_frames, send_nonsense
 from tests.flows.serve.served import serving
-from tests.live.client import await_that, picture
+from tests.live.client import picture
+from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_sessions")]
 CHOICES = ["red", "green", "blue", "yellow"]
@@ -121,7 +122,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(served, rows):
     client.send({"type": "video.query", "text": "What is there?", "choices": CHOICES})
     client.vanish()
     last_seq, created = client.events[-1]["seq"], client.created
-    await_that(lambda: rows(created["session_id"])[1])  # it is answered while nobody listens
+    until(lambda: rows(created["session_id"])[1])  # it is answered while nobody listens
     with Client(served.url) as again:
         again.send(
             {
@@ -177,7 +178,7 @@ def test_ten_thousand_mutated_messages_harm_nobody(served):
 
 
 def test_a_client_that_does_not_come_back_is_recorded_as_lost(lost, rows):
-    await_that(lambda: rows(lost)[0]["ended_at"])
+    until(lambda: rows(lost)[0]["ended_at"])
     assert rows(lost)[0]["reason"] == "client_lost"
 
 

@@ -19,6 +19,7 @@ from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import make_demo
 from tests.command_line import reelabel as run_command
 from tests.flows.serve.served import serving
+from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_requests")]
 CLIPS = 24
@@ -232,10 +233,7 @@ def test_a_service_that_is_killed_leaves_no_process(environment, jobs, described
                 asking.result()
 
     assert children
-    deadline_s = time.monotonic() + 60
-    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline_s:
-        time.sleep(0.1)
-    assert [child for child in children if Path(f"/proc/{child}").exists()] == []
+    until(lambda: not any(Path(f"/proc/{child}").exists() for child in children), 60)
 
 
 def children_of(pid):

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,6 +19,7 @@ from tasks.model.protocol import EngineConfig
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import Trigger, answer_to
+from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("live-stub")  # the tests share an engine
 CARD = read_model_card(str(TINY_MODEL))
@@ -238,8 +238,7 @@ def test_a_question_that_is_open_when_its_session_ends_is_refused_at_once(engine
     try:
         with ThreadPoolExecutor(1) as threads:
             asking = threads.submit(ask, model, "one", stream(1))
-            while not model._of["one"]._sessions["one"].asking:
-                time.sleep(0.01)
+            until(lambda: model._of["one"]._sessions["one"].asking)
             model.forget("one")
             with pytest.raises(InferenceError, match="has ended"):
                 asking.result(60)
