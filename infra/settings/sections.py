@@ -261,7 +261,7 @@ class Settings(BaseSettings):
     def _is_named(cls, home: object) -> object:
         if home == "":
             raise ValueError("must name a folder; leave it out for .reelabel")
-        return home
+        return os.path.expanduser(home) if isinstance(home, str) else home  # noqa: PTH111 - of nobody, as it is
 
     database: DatabaseSettings = DatabaseSettings()
     store: StoreSettings = StoreSettings()

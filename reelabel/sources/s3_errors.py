@@ -152,4 +152,5 @@ def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationE
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    first, *others = str(error).splitlines() or [type(error).__name__]
+    return f"{first} {others[0]}" if others and first.endswith(":") else first.rstrip(".")

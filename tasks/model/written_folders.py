@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ _CACHES = {
 
 def written_folders(environment: Mapping[str, str]) -> list[Path]:
     """Return the folders that an engine with these variables writes to; some may not exist."""
-    caches = Path(environment.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    # For a user without a home, it stays as it is, as with these libraries.
+    caches = Path(environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
     named = [Path(environment.get(variable) or caches / default) for variable, default in _CACHES.items()]
     return [*dict.fromkeys([temporary_root(), _SHARED_MEMORY, caches, *named])]

@@ -39,12 +39,12 @@ class ServerClient:
         """Create the client; nothing is sent yet.
 
         Raises:
-            ConfigurationError: No server is configured, or the client is not installed.
+            ConfigurationError: No server, or none with a valid address, is configured; or the client is not installed.
         """
         if settings.url is None:
             raise ConfigurationError("No server is configured; set server.url (REELABEL_SERVER_URL) to its API.")
         try:
-            import httpx  # noqa: PLC0415 - comes with it
+            import httpx2  # noqa: PLC0415 - comes with it
             import openai  # noqa: PLC0415 - an extra, which takes most of a second to import
         except ImportError:
             raise ConfigurationError("The OpenAI client is not installed; install 'reelabel-app[server]'.") from None
@@ -53,13 +53,15 @@ class ServerClient:
         self._max_attempts = settings.max_attempts
         self._known_good: dict[str, Any] | None = None
         self._openai = openai
-        self._lost = httpx.TransportError
-        self._client = openai.OpenAI(
-            base_url=self.url,
-            api_key=settings.api_key.get_secret_value() if settings.api_key else _NO_KEY,
-            timeout=openai.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
-            max_retries=settings.max_attempts - 1,
-        )
+        try:
+            self._client = openai.OpenAI(
+                base_url=self.url,
+                api_key=settings.api_key.get_secret_value() if settings.api_key else _NO_KEY,
+                timeout=openai.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
+                max_retries=settings.max_attempts - 1,
+            )
+        except httpx2.InvalidURL as error:
+            raise ConfigurationError(f"server.url {self.url} is not an address ({error}); correct it.") from None
 
     def find_model(self) -> ServedModel:
         """Find the model to ask: the configured one, or the only one.
@@ -127,7 +129,7 @@ class ServerClient:
                     yield CompletionChunk.model_validate(chunk)
         except self._openai.OpenAIError as error:
             raise self._explain(error) from None
-        except (self._lost, ValueError) as error:  # of the connection, or of what came over it
+        except ValueError as error:  # of what came over the connection
             raise InferenceError(f"The server at {self.url} broke off its answer ({type(error).__name__}).") from None
 
     def tokenize(self, text: str) -> list[int]:

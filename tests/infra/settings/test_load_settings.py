@@ -117,3 +117,10 @@ def test_a_model_folder_is_resolved_from_any_working_folder(monkeypatch, tmp_pat
     monkeypatch.setenv("REELABEL_MODEL_NAME", "mine")
 
     assert load_settings().model.name == str(tmp_path / "mine")
+
+
+def test_a_home_below_that_of_the_user_may_be_short(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("REELABEL_HOME", "~/reelabel")
+
+    assert load_settings().home == tmp_path / "reelabel"

@@ -167,6 +167,7 @@ def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make
     ("settings", "fault"),
     [
         pytest.param({"url": None}, "set server.url", id="no server"),
+        pytest.param({"url": "http://[::1/v1"}, r"server\.url http://\[::1/v1 is not an address", id="no address"),
         pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not respond.*Start the server", id="nobody listens"),
         pytest.param({"api_key": None}, "rejects the API key .* set server.api_key", id="no key"),
         pytest.param(

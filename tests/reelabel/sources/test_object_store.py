@@ -154,6 +154,11 @@ def test_a_uri_without_a_bucket_or_path_is_a_configuration_error(uri):
         ObjectStore(StoreSettings()).stat(uri)
 
 
+def test_a_bucket_that_has_an_impossible_name_is_named():
+    with pytest.raises(ConfigurationError, match=r'Invalid bucket name "No Bucket"'):
+        ObjectStore(StoreSettings(access_key_id="key", secret_access_key="secret")).stat("s3://No Bucket/clip")
+
+
 def test_a_wrong_secret_names_the_setting(store_settings):
     wrong = store_settings.model_copy(update={"secret_access_key": SecretStr("wrong")})
 
