@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
+_MOST_DIGITS = 38  # of a decimal that Polars can convert
+
+
 def conform_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
     """Convert a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
 
@@ -68,7 +71,7 @@ def _casts(found: pl.DataType, wanted: pl.DataType) -> bool:
     if found == wanted or found == pl.Null():
         return True
     if wanted == pl.Float64():
-        return found.is_numeric()
+        return found.is_numeric() and (getattr(found, "precision", None) or 0) <= _MOST_DIGITS
     if isinstance(wanted, pl.List):
         return isinstance(found, pl.List | pl.Array) and _casts(found.inner, wanted.inner)  # type: ignore[arg-type]
     return isinstance(found, pl.Categorical | pl.Enum) or (found.is_integer() and wanted == pl.String())

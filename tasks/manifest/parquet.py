@@ -62,7 +62,7 @@ class ManifestFiles:
                     # Filter before converting; gather the wanted rows of several batches.
                     wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
                     start += len(batch)
-                    gathered.append(_frame(wanted))
+                    gathered.append(_frame_of_text(uri, wanted))
                     if start == self.rows or sum(map(len, gathered)) >= _BATCH_ROWS / 2:
                         yield pl.concat(gathered, how="diagonal_relaxed")
                         gathered = [self.empty]
@@ -79,7 +79,7 @@ class ManifestFiles:
             with _opened(uri, path) as file, _reading(uri):
                 for batch in prefetch(file.iter_batches(_IDS_AT_ONCE, columns=["job_id"])):
                     nulls = pl.repeat(None, len(batch), dtype=pl.String, eager=True)
-                    yield _frame(batch) if batch.num_columns else nulls.to_frame("job_id")
+                    yield _frame_of_text(uri, batch) if batch.num_columns else nulls.to_frame("job_id")
 
 
 def _replaced(uri: str) -> ManifestError:
@@ -151,7 +151,7 @@ def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
     rows = file.schema_arrow.empty_table().select(names)
     try:
         return _frame(rows)
-    except pl.exceptions.PanicException:  # for example, of an unknown time zone
+    except (pl.exceptions.PanicException, pl.exceptions.ComputeError):  # for example, of an unknown time zone
         types = ", ".join(f"{field.name} ({field.type})" for field in rows.schema)
         raise ManifestError(f"{uri} has a column whose type cannot be read, one of: {types}.") from None
 
@@ -165,3 +165,19 @@ def _frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(rows)
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def _frame_of_text(uri: str, rows: pa.RecordBatch) -> pl.DataFrame:
+    """Convert rows.
+
+    Raises:
+        ManifestError: They hold bytes in place of a text, which some programs write unchecked.
+    """
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            raise ManifestError(
+                f"{uri} has a text that is not UTF-8 in its column {name}; write the file again with texts in UTF-8."
+            ) from None
+    return _frame(rows)

@@ -1,4 +1,5 @@
 import json
+from decimal import Decimal
 from itertools import pairwise
 
 import numpy as np
@@ -89,6 +90,33 @@ def test_jobs_are_read_completely_and_grouped_by_video(tmp_path, objects):
     orders = [part["neighbourhood"] for part in parts]
     assert all(one.max() < other.min() for one, other in pairwise(orders))
     assert [job.job_id for job in read_jobs(f"{tmp_path}/*.parquet", objects)] == frame["job_id"].to_list()
+
+
+TWO = {"job_id": ["a", "b"], "video_uri": ["/a.mp4", "/b.mp4"], "prompt": ["?"] * 2, "choices": [["yes", "no"]] * 2}
+NO_TEXT = pa.Array.from_buffers(
+    pa.string(), 2, [None, pa.array([0, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfea")]
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "said"),
+    [
+        ("job_id", NO_TEXT, "has a text that is not UTF-8 in its column job_id; write the file again"),
+        ("prompt", NO_TEXT, "has a text that is not UTF-8 in its column prompt; write the file again"),
+        (
+            "choices",
+            pa.array(TWO["choices"], pa.list_view(pa.string())),
+            "whose type cannot be read, one of: .*list_view",
+        ),
+        ("start_s", pa.array([Decimal(1), Decimal(2)], pa.decimal256(50, 3)), "start_s has type Decimal.precision=50"),
+    ],
+)
+@pytest.mark.parametrize("only", [None, pl.Series(["a"])])
+def test_columns_that_no_reader_can_convert_are_refused_in_a_sentence(tmp_path, objects, name, column, said, only):
+    pq.write_table(pa.table(TWO | {name: column}), tmp_path / "m.parquet")
+
+    with pytest.raises(ManifestError, match=said), open_jobs(str(tmp_path / "m.parquet"), objects, only=only):
+        pass
 
 
 @pytest.mark.parametrize("rows", [3, 12])
