@@ -71,18 +71,6 @@ class IndexFacts:
         """Number of keyframes; None if unknown."""
         return None if self.times_ms is None else len(self.times_ms)
 
-    @property
-    def length_s(self) -> float:
-        """Seconds from the first frame to the end; 0.0 if unknown.
-
-        Matroska states when the video ends, also if it begins late, as where a recorder cuts a stream into files;
-        but some muxers state how long it is.
-        """
-        if self.container != "matroska" or self.times_ms is None or not self.times_ms.size or not self.first_ms:
-            return self.duration_s
-        length_s, shown_s = self.duration_s - self.first_ms / 1e3, float(self.times_ms[-1] - self.first_ms) / 1e3
-        return length_s if shown_s < length_s < self.duration_s else self.duration_s
-
     def coverage(self, thresholds: CoverageThresholds, segment: Segment = WHOLE) -> KeyframeCoverage:
         """Measure how well the keyframes cover the video, or a segment of it, as a run does."""
         return measure_coverage(

@@ -63,9 +63,22 @@ class StreamProperties:
         return cls(
             time_base=time_base,
             fps=frame_rate(stream),
-            duration_s=float((stream.duration or 0) * time_base) or (container.duration or 0) / av.time_base,
+            duration_s=float((stream.duration or 0) * time_base) or _stated_s(container),
             pixel_aspect=float(aspect or 1),
         )
+
+
+def _stated_s(container: InputContainer) -> float:
+    """Return the duration that a container states.
+
+    In Matroska, FFmpeg states when the video ends; if it begins late, as the files do into which a recording is cut, it
+    is shorter. Other muxers state how long it is.
+    """
+    stated, before = container.duration or 0, max(0, container.start_time or 0)
+    muxers = (text for name, text in container.metadata.items() if name.lower() == "encoder")
+    if container.format.name.startswith("matroska") and next(muxers, "").startswith("Lavf"):
+        stated = max(0, stated - before) or stated
+    return stated / av.time_base
 
 
 def frame_rate(stream: VideoStream) -> float:

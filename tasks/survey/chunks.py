@@ -34,7 +34,7 @@ def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
         VideoUnreadableError: It tells neither.
     """
     facts = seen.facts
-    length_s = facts.length_s
+    length_s = facts.duration_s
     if length_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
         length_s = float(facts.times_ms[-1] - (facts.first_ms or 0)) / 1e3
     check_duration(length_s, limits)

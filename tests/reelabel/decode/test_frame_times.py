@@ -4,6 +4,7 @@ import struct
 from contextlib import suppress
 from dataclasses import replace
 
+import av
 import numpy as np
 import pytest
 
@@ -118,3 +119,21 @@ def test_random_timestamps_are_shown_or_refused_with_a_reason(write, sampler):
             assert np.ptp(frames.time_s) <= Limits().max_duration_s, seed
             assert min(shown["frames_indices"]) >= 0, seed
             assert shown["duration"] <= Limits().max_duration_s + 1, seed
+
+
+@pytest.mark.parametrize("late_s", [0, 3, 100_000])
+def test_a_file_of_a_recording_is_as_long_as_its_frames_whenever_it_begins(make_clip, tmp_path, late_s):
+    """FFmpeg cuts a camera's stream into files whose times go on, for days; in Matroska it states when they end."""
+    with av.open(str(make_clip("clip.mkv"))) as source, av.open(str(tmp_path / "late.mkv"), "w") as target:
+        [stream] = source.streams
+        copy = target.add_stream_from_template(stream)
+        for packet in source.demux(stream):
+            if packet.size:
+                late = round(late_s / packet.time_base)
+                packet.pts, packet.dts, packet.stream = packet.pts + late, packet.dts + late, copy
+                target.mux(packet)
+
+    found = extract_keyframes(tmp_path / "late.mkv", sampling=Sampling(sampler="auto", num_frames=8))
+
+    assert found.duration_s == pytest.approx(4, abs=0.1)
+    assert (found.time_s[0], found.method) == (late_s, "index")
