@@ -6,7 +6,7 @@ import re
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import sqlalchemy
@@ -88,7 +88,6 @@ def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalche
     )
     sqlalchemy.event.listen(engine, "connect", _write_dates_alike)
     sqlalchemy.event.listen(engine, "handle_error", _leave_a_standby)
-    sqlalchemy.event.listen(engine, "connect", _have_readable_times)
     return engine
 
 
@@ -114,14 +113,6 @@ def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
     """Drop the connection if the server has become read-only: after a failover, its name leads to another server."""
     if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
         context.is_disconnect = True
-
-
-def _have_readable_times(connection: psycopg.Connection[Any], _record: object) -> None:
-    """Have times written in the one style that psycopg reads, where the server, the role or PGDATESTYLE has another."""
-    style = connection.pgconn.parameter_status(b"DateStyle")
-    if style and not style.startswith(b"ISO"):
-        connection.execute("SET datestyle = ISO")
-        connection.commit()
 
 
 def check_database(engine: sqlalchemy.Engine) -> str:

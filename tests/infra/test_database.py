@@ -34,11 +34,6 @@ def test_a_wrong_password_is_a_configuration_error_and_never_printed(url):
     assert "hunter2" not in str(caught.value)
 
 
-def test_times_are_read_in_whatever_style_the_server_would_write_them(url):
-    with _connect(url.update_query_dict({"options": "-c datestyle=German"})).connect() as connection:
-        assert connection.execute(sqlalchemy.text("SELECT timestamptz '2026-11-01 02:00+00'")).scalar().day == 1
-
-
 def test_a_missing_database_is_a_configuration_error(url):
     with pytest.raises(ConfigurationError, match=r'no such database.*"nowhere"'):
         check_database(_connect(url.set(database="nowhere")))
