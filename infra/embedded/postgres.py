@@ -185,6 +185,11 @@ class Postgres:
             check=False,
             start_new_session=True,
         )
+        if "could not look up effective user ID" in done.stderr:
+            raise ConfigurationError(
+                f"The embedded Postgres cannot run as the user id {os.geteuid()}, which has no name on this machine; "
+                "run this command as a user of /etc/passwd, or set database.url and prefect.api_url."
+            )
         if done.returncode:
             raise ConfigurationError(f"initdb failed in {data.parent}: {' '.join(done.stderr.split())[-300:]}")
         unfinished.rename(data)

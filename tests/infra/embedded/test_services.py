@@ -14,6 +14,7 @@ from infra.embedded.home import Home
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from tests.other_user import STRANGER
 from tests.wait import until
 
 WRITERS = "postgres-reelabel_writer"
@@ -307,6 +308,19 @@ def test_a_service_that_runs_where_nobody_sees_it_is_not_started_again(settings,
     for path, text in elsewhere.items():
         path.write_text(text)
     assert _query(start(settings, wanted=POSTGRES), "SELECT 1") == (1,)
+
+
+@pytest.mark.system
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_user_without_a_name_is_told_that_postgres_needs_one(tmp_path):
+    os.chown(tmp_path, STRANGER, STRANGER)
+    reads_all = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]  # Python may be in another's folder
+    stranger = ["setpriv", f"--reuid={STRANGER}", "--clear-groups", *reads_all]
+    command = [*stranger, sys.executable, "-c", COMMAND, str(tmp_path / "home"), "postgres"]
+
+    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
+
+    assert f"cannot run as the user id {STRANGER}, which has no name on this machine; run this command as" in said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to another user")
