@@ -50,7 +50,7 @@ class FileStore:
         """
         if not uri.startswith(_SCHEME):
             return Path(unescape_name(uri))
-        path = Path(unquote(uri.removeprefix(_SCHEME)))
+        path = Path(unquote(uri.removeprefix(_SCHEME), errors="surrogateescape"))  # as `list` has quoted its bytes
         if not path.is_absolute():
             raise ConfigurationError(f"{uri} is not an absolute path; write file:///folder/file, with three slashes.")
         return path

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reelabel.errors import ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
+from reelabel.errors import ConfigurationError, ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
 from reelabel.sources.archives.member_uri import split_member
 
 if TYPE_CHECKING:
@@ -50,11 +50,27 @@ def path_advice(path: str) -> str:
     return ""
 
 
+def require_unicode(uri: str) -> None:
+    """Check that a path can be written in a manifest, a database and a message.
+
+    Raises:
+        ConfigurationError: It has bytes that are not UTF-8.
+    """
+    try:
+        uri.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"The name {uri} is not UTF-8; rename it.") from None
+
+
 def absolute_uri(uri: str) -> str:
     """Make a local path absolute; return a URI unchanged.
 
     Manifests are stored with runs, and read by workers and later commands in other folders.
+
+    Raises:
+        ConfigurationError: A path is not UTF-8.
     """
+    require_unicode(uri)
     if scheme_of(uri):
         return uri
     path, member = split_member(uri) or (uri, None)

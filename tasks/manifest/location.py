@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from infra.errors import ManifestMissingError
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectMissingError
+from reelabel.sources.object_info import require_unicode
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -74,13 +75,17 @@ def resolve_manifest_files(uri: str, objects: ObjectStore) -> list[str]:
 
     Raises:
         ManifestMissingError: No file matches the glob.
+        ConfigurationError: The name of a file is not UTF-8.
     """
+    require_unicode(uri)
     if not _is_glob(uri):
         return [uri]
     pattern = objects.local_path(uri)
     found = sorted(_matching_files(pattern) if pattern else (info.uri for info in _matching_objects(uri, objects)))
     if not found:
         raise ManifestMissingError(f"No file matches {uri}.")
+    for each in found:
+        require_unicode(each)
     return found
 
 

@@ -12,6 +12,7 @@ from pyarrow import parquet as pq
 
 from infra.errors import ManifestError
 from infra.settings import StoreSettings
+from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Job
 from tasks.manifest import parquet, table
@@ -117,6 +118,15 @@ def test_columns_that_no_reader_can_convert_are_refused_in_a_sentence(tmp_path, 
 
     with pytest.raises(ManifestError, match=said), open_jobs(str(tmp_path / "m.parquet"), objects, only=only):
         pass
+
+
+@pytest.mark.parametrize("name", ["bad-\udcff.parquet", "*.parquet"])
+def test_a_manifest_whose_name_is_not_utf_8_is_refused_in_a_sentence(tmp_path, objects, name):
+    manifest(2).write_parquet(tmp_path / "m.parquet")
+    (tmp_path / "m.parquet").rename(tmp_path / "bad-\udcff.parquet")
+
+    with pytest.raises(ConfigurationError, match=r"bad-<U\+DCFF>\.parquet is not UTF-8; rename it"):
+        read_jobs(f"{tmp_path}/{name}", objects)
 
 
 @pytest.mark.parametrize("rows", [3, 12])

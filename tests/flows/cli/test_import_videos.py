@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -101,6 +102,19 @@ def test_episodes_are_segments_that_show_nothing_of_their_neighbours(pool):
     assert [job["task"] for job in jobs] == [f"Pick up the {colour} cube" for colour in ("red", "green", "blue")]
     assert [colours(job, ObjectStore(), pool) for job in jobs] == [{"red"}, {"green"}, {"blue"}]
     assert len(rows(LAYOUTS / "lerobot", "lerobot")) == 6  # two cameras
+
+
+def test_a_video_whose_name_is_not_utf_8_is_named_and_can_be_left_out(tmp_path, objects):
+    for name in (b"caf\xe9.mp4", "caf\u00e9 \n#?%.mp4".encode()):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(b"a video")
+
+    found = read_source(str(tmp_path), ImportOptions(layout="folder", **QUESTION), objects)
+
+    with pytest.raises(ManifestError, match=r"the name is not UTF-8; rename it\. 1 row, first caf<U\+DCE9>\.mp4"):
+        found.valid()
+    good, bad = found.divided()
+    assert good["video_uri"].to_list() == [f"{tmp_path}/caf\u00e9 \n#?%.mp4"]
+    assert bad["place"].to_list() == ["caf<U+DCE9>.mp4"]
 
 
 def test_every_video_of_a_folder_or_prefix_is_a_job(tmp_path, objects, store_settings):

@@ -1,6 +1,7 @@
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -128,6 +129,16 @@ def test_a_store_survives_pickling(store, root):
     store.replace(f"{root}/clip", b"same")
 
     assert pickle.loads(pickle.dumps(store)).read(f"{root}/clip") == b"same"
+
+
+def test_a_file_is_read_as_it_was_listed_whatever_its_name(tmp_path):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 #?%41.mp4")).write_bytes(b"a video")
+    store = ObjectStore()
+
+    [info] = store.list(tmp_path.as_uri())
+
+    assert info.uri.endswith("/caf%E9%20%23%3F%2541.mp4")
+    assert store.read(info.uri) == b"a video"
 
 
 def test_plain_paths_and_file_uris_name_files(tmp_path):
