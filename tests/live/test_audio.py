@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.live.arrivals import Arrivals, Audio, Frame
+from tasks.live.arrivals import Arrivals, Audio, Frame, ReadAgain
 from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem, Spans
 from tasks.live.outbox import Outbox
 from tasks.live.protocol import AudioChunk, MessageRefusedError, SpeechDelta, VideoFrame
@@ -143,6 +143,16 @@ def test_audio_without_times_ends_as_it_arrives_and_goes_on(hear):
     assert [each for each in shown(model) if each[0] == "audio"] == [("audio", 0, 2), ("audio", 2, 2.5)]
 
 
+def test_audio_from_before_the_first_frame_is_not_heard_but_counts_for_the_order(hear):
+    told, model = hear()
+    send_frames(told, [0], first_s=10)
+    told.send(chunk(2.0, time_s=9.0))
+    told.send(chunk(1.0, time_s=10.25))
+    assert "begins at 0.2 seconds, before the end of the last at 1.0" in told.last("error")["message"]
+    assert ask(told)["audio_s"] == 1
+    assert ("audio", 0, 1) in shown(model)
+
+
 def test_audio_can_be_left_out(hear):
     told, model = hear(use_audio_in_video=False)
     send_stream(told, 3)
@@ -217,7 +227,7 @@ def test_audio_alone_cannot_fill_the_memory(hear):
 def test_of_a_scene_that_does_not_change_a_frame_stays_while_audio_goes_on(hear, rule):
     told, model = hear(**rule)
     for at in range(80):
-        acks = send_frames(told, [60], first_s=at)
+        acks = send_frames(told, [60 if at else 0], first_s=at)  # the first pair leaves the window
         told.send(chunk(1.0, time_s=at))
         if at % 7 == 0:
             assert ask(told)["frames_used"] >= 1
@@ -296,6 +306,8 @@ def test_a_newer_frame_replaces_one_that_waits_before_audio_but_none_before_a_qu
     assert arrivals.put(frames[1]) is frames[0]
     assert arrivals.next(is_behind=lambda: True) is audio
     assert arrivals.left() == [frames[1]]
+    arrivals.put(ReadAgain())
+    assert arrivals.next(is_behind=lambda: False) == ReadAgain(), "before the frames that wait for the model"
     assert AudioChunk(type="audio.chunk").data is None
 
 

@@ -34,9 +34,15 @@ def test_each_frame_is_acknowledged_once_and_in_order(begin):
     assert acks[-1]["buffered_frames"] == 3
 
 
+def test_frames_are_compared_with_the_last_kept_one_so_that_a_slow_change_is_seen(begin):
+    told = start(begin)
+    assert [ack["status"] for ack in send_frames(told, [0, 8, 16, 24, 32])] == ["kept", "similar"] * 2 + ["kept"]
+
+
 def test_without_a_filter_similar_frames_are_kept(begin):
-    told = start(begin, enable_frame_filter=False)
-    assert [ack["status"] for ack in send_frames(told, [0, 0, 0])] == ["kept"] * 3
+    for chosen in ({"enable_frame_filter": False}, {"frame_filter_threshold": 1.0}):  # nothing is more than the same
+        told = start(begin, **chosen)
+        assert [ack["status"] for ack in send_frames(told, [0, 0, 0])] == ["kept"] * 3
 
 
 def test_a_query_sees_the_frames_before_it_and_is_answered_in_pieces(begin):
@@ -136,6 +142,15 @@ def test_a_frame_that_was_announced_and_did_not_follow_is_told(begin):
     told.send({"type": "session.stats"})  # says nothing about the frame
     told.session.receive_data(picture(60))
     assert told.last("video.frame.ack")["frame_id"] == "c"
+
+
+def test_what_a_lost_connection_announced_is_not_awaited_from_the_next(begin):
+    told = start(begin)
+    told.session.connect()
+    told.send({"type": "video.frame", "frame_id": "a"})
+    told.session.connect()
+    told.session.receive_data(picture(0))
+    assert told.last("frame.ack").get("frame_id") is None
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "GIF"])
@@ -257,6 +272,13 @@ def test_the_window_is_evicted_in_halves_and_the_sink_stays(begin):
     following = [prefix for prefix, is_following in model.warmed if is_following]
     assert following
     assert told.exchange({"type": "session.stats"}, "session.stats")["left_window"] == 8
+
+
+def test_only_for_audio_a_question_sees_no_frame_after_the_sink(begin):
+    told = start(begin, window=8, sink=4)
+    send_frames(told, SHADES[:4])
+    done = ask(told)
+    assert (done["sink_frames"], done["first_frame_s"], done["last_frame_s"]) == (4, 2, 3)
 
 
 def test_at_most_max_frames_are_seen_as_published(begin):
@@ -468,6 +490,18 @@ def test_more_sessions_than_allowed_are_refused_until_one_ends(begin):
     assert sessions.open(config())
 
 
+def test_a_session_that_is_being_opened_counts_as_one(begin):
+    class Records(dict):
+        def setdefault(self, session, record):
+            with pytest.raises(MessageRefusedError, match="There are 1 sessions already"):
+                sessions.open(config())
+            return super().setdefault(session, record)
+
+    records = Records()
+    sessions = begin(None, None, 1, records)
+    assert sessions.open(config()).session_id in records
+
+
 def test_a_lost_client_has_time_to_come_back(begin):
     sessions = begin(None, LiveLimits(resume_s=3600))
     session = sessions.open(config())
@@ -482,6 +516,15 @@ def test_a_lost_client_has_time_to_come_back(begin):
     with pytest.raises(MessageRefusedError) as refused:
         sessions.resume(resume)
     assert refused.value.code == "resume_refused"
+
+
+def test_the_end_of_a_connection_that_was_replaced_loses_no_client(begin):
+    told = start(begin, None, LiveLimits(resume_s=0))
+    replaced = told.session.connect()
+    told.session.connect()
+    told.session.disconnect(replaced)
+    told.session.check_time()
+    assert told.exchange(frame(0), "frame.ack")["status"] == "kept"
 
 
 def test_events_that_a_client_missed_are_still_there(begin):

@@ -58,6 +58,13 @@ def test_a_keyframe_after_the_stated_end_counts():
     assert (coverage.longest_gap_s, coverage.cover) == (3, pytest.approx(12 / 13))
 
 
+def test_a_video_begins_with_its_first_keyframe_at_the_latest():
+    times_ms = np.array([1000, 3000, 8000])
+    given = {"keyframes": 3, "duration_s": 12.0, "thresholds": THRESHOLDS}
+
+    assert measure_coverage(times_ms, first_ms=2000, **given) == measure_coverage(times_ms, **given)
+
+
 def test_one_keyframe_is_enough_for_a_video_as_short_as_it_represents():
     assert judged([0], duration_s=0.9).is_good
 

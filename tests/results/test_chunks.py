@@ -14,6 +14,7 @@ from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.manifest.table import open_jobs
 from tasks.results.audit import audit_jobs
 from tasks.results.chunks import ChunksOfJob, EarlierChunks, read_earlier_chunks, standing_chunks
+from tasks.results.read import read_chunks
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.results.rows import FACTS, failure, job, result
@@ -114,6 +115,8 @@ def test_a_named_chunk_alone_is_replaced_and_the_row_follows_from_all(db, run):
         ("film", 1, pytest.approx(0.8)),
         ("film", 2, None),
     ]
+    names = pl.concat(read_chunks(db, SCOPE))["chunk_id"].to_list()
+    assert names == [f"{name}#{number}" for name in ("film", "other") for number in range(3)]
     assert counts(db, RESULT) == [(3, 3), (3, 2)]
     assert counts(db, FAILURE) == []
 

@@ -20,7 +20,7 @@ from tasks.results import read
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
-from tasks.results.read import read_failures, read_outcomes, read_results
+from tasks.results.read import failures_of_run, read_failures, read_outcomes, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.write import ShardWriter
 from tests.job_table import job_table
@@ -421,6 +421,14 @@ def test_failures_reconcile_and_are_counted_by_code(db, run):
 
     assert report.is_reconciled
     assert (report.labels, report.failures, report.codes) == (1, 2, {"no_frames": 1, "video_missing": 1})
+
+
+def test_of_the_failures_of_a_run_the_first_ones_are_read(db, run):
+    for name in "cba":
+        ShardWriter(db, run).write(results=[], failures=[failure(job(name))])
+
+    assert [failed["job_id"] for failed in failures_of_run(db, run.run_id, limit=2)] == ["a", "b"]
+    assert failures_of_run(db, uuid4(), limit=2) == []
 
 
 def test_a_run_is_found_by_id_by_prefix_and_as_last(db, run):
