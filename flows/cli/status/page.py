@@ -68,6 +68,10 @@ def show_status(settings: Settings, *, watch: bool) -> None:
     if not watch:
         OUT.print(_overview(settings, repairs), crop=False)  # a command is complete however narrow the terminal is
         return
+    if not OUT.is_terminal:  # where nothing can be written over, one page follows the other
+        while True:
+            OUT.print(_overview(settings, repairs), crop=False)
+            time.sleep(_EVERY_S)
     with Live(_overview(settings, repairs), console=OUT, auto_refresh=False) as live:
         while True:
             time.sleep(_EVERY_S)

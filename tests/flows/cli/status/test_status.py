@@ -154,9 +154,10 @@ def test_up_says_whose_login_the_database_waits_for(services, database, tmp_path
 
 
 @pytest.mark.system
-def test_status_refreshes_until_it_is_stopped(tmp_path):
+@pytest.mark.parametrize("terminal", [{"TERM": "xterm", "FORCE_COLOR": "1"}, {}], ids=["terminal", "pipe"])
+def test_status_refreshes_until_it_is_stopped(tmp_path, terminal):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
-    environment |= {"REELABEL_HOME": str(tmp_path), "TERM": "xterm", "FORCE_COLOR": "1"}
+    environment |= {"REELABEL_HOME": str(tmp_path), **terminal}
     # Where the tests themselves run in the background, a shell has them ignore it.
     hearing = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command = hearing + "runpy.run_module('flows.cli.main', run_name='__main__')"
