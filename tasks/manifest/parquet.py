@@ -162,9 +162,15 @@ def _columns(file: parquet.ParquetFile) -> list[str]:
 
 
 def _frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
+    if any(isinstance(field.type, pa.BaseExtensionType) for field in rows.schema):  # as of JSON, which is a text
+        rows = rows.cast(pa.schema([(field.name, _storage(field.type)) for field in rows.schema]))
     frame = pl.from_arrow(rows)
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def _storage(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def _frame_of_text(uri: str, rows: pa.RecordBatch) -> pl.DataFrame:

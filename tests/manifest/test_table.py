@@ -120,6 +120,15 @@ def test_columns_that_no_reader_can_convert_are_refused_in_a_sentence(tmp_path, 
         pass
 
 
+def test_messages_of_the_type_json_are_texts(tmp_path, objects):
+    asked = [{"type": "video_url", "video_url": {"url": "/a.mp4"}}, {"type": "text", "text": "?"}]
+    texts = pa.array([json.dumps([{"role": "user", "content": asked}])] * 2)
+    table = pa.table({name: TWO[name] for name in ("job_id", "choices")} | {"messages": texts.cast(pa.json_())})
+    pq.write_table(table, tmp_path / "m.parquet")
+
+    assert [job.video_uri for job in read_jobs(str(tmp_path / "m.parquet"), objects)] == ["/a.mp4"] * 2
+
+
 @pytest.mark.parametrize("name", ["bad-\udcff.parquet", "*.parquet"])
 def test_a_manifest_whose_name_is_not_utf_8_is_refused_in_a_sentence(tmp_path, objects, name):
     manifest(2).write_parquet(tmp_path / "m.parquet")
