@@ -71,6 +71,8 @@ def test_many_vectors_are_grouped_and_few_lists_are_enough(world):
 
     for scene in scenes:
         assert same(world.search(scene, top=3), world.search(scene, top=3, exact=True))
+    with OpenedIndex(world.store(), world.table()["key"]) as index:
+        assert len(index.search(normalize(scenes[0].astype(np.float32)), limit=1, rows_compared=1).scores), "one list"
 
 
 def test_new_videos_are_added_and_nothing_is_read_twice(world, monkeypatch):

@@ -10,6 +10,7 @@ from PIL import Image
 
 from reelabel.errors import ConfigurationError
 from tasks.description.embeddings import Embeddings
+from tasks.description.pooling import EmbeddedBank
 from tasks.embedding.bank_file import BankFiles
 from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_image, vector_at
 
@@ -65,6 +66,13 @@ def test_a_kept_vector_that_was_altered_is_made_again(embedder, towers, world):
     assert towers.asked == 2
 
 
+def test_a_kept_vector_of_another_size_is_made_again(embedder, world):
+    kept = EmbeddedBank(texts=("a red square",), vectors=np.ones((1, 16), np.float32))
+    embedder.kept.keep_vectors(kept, world.space.model)
+
+    assert embedder.embed_text("a red square").tolist() == [0.5] * 32
+
+
 def test_a_picture_is_embedded_once(embedder, towers, tmp_path):
     for name, shade in (("a.png", 60), ("b.png", 60), ("c.png", 61)):
         Image.new("RGB", (4, 4), (shade,) * 3).save(tmp_path / name)
@@ -118,6 +126,7 @@ def test_the_vector_of_a_moment_is_that_of_the_nearest_frame(world):
     vector, time_ms = vector_at(world.cache, key, 2.4)
 
     assert (vector.argmax(), time_ms) == (2, 2000)
+    assert vector_at(world.cache, key, 2.6)[1] == 3000
     with pytest.raises(ConfigurationError, match="Describe it again"):
         vector_at(world.cache, "v1/00/" + 32 * "0" + ".arrow", 0)
 
@@ -148,6 +157,15 @@ def test_a_moment_after_the_end_is_refused(world, seconds):
     assert vector_at(world.cache, key, 4.5)[1] == 3000
     with pytest.raises(ConfigurationError, match="no frames after 3 s"):
         vector_at(world.cache, key, seconds)
+
+
+def test_a_frame_is_near_any_time_that_it_stands_for(world):
+    vectors = np.eye(32)[:2].astype(np.float32)
+    key = world.write("a.mp4", Embeddings(vectors=vectors, pts_ms=np.array([0, 20_000]), duration_s=40.0))
+
+    assert vector_at(world.cache, key, 39)[1] == 20_000
+    with pytest.raises(ConfigurationError, match="no frames after 20 s"):
+        vector_at(world.cache, key, 41)
 
 
 def test_a_moment_before_a_segment_is_refused(world):
