@@ -141,6 +141,8 @@ def _run(client: LiveClient, source: Source, told: _Told, *, hears: bool) -> Non
             told.send_audio(client, part)
             continue
         told.send(client, part.jpeg, part.time_s)
+        if options.limit_s is not None and told.sent == 1:
+            _stop_after(source, options.limit_s)
         if next_s is not None and part.time_s >= next_s:
             next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
             told.ask(client)
@@ -148,6 +150,13 @@ def _run(client: LiveClient, source: Source, told: _Told, *, hears: bool) -> Non
         raise ConfigurationError("The source has no frame that could be sent; name another one.")
     if every_s is None or not told.asked:
         told.ask(client)
+
+
+def _stop_after(source: Source, seconds: float) -> None:
+    """End a source after some time, also while it holds a picture for longer."""
+    ending = threading.Timer(seconds, source.stop)
+    ending.daemon = True
+    ending.start()
 
 
 def _url_of(settings: Settings) -> str:

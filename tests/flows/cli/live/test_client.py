@@ -111,6 +111,21 @@ def test_recordings_that_were_joined_are_played_one_after_the_other(tmp_path):
     assert times_s[-1] - times_s[0] == pytest.approx(2, abs=0.2)
 
 
+def test_the_time_of_a_session_ends_while_a_picture_is_held(server, tmp_path, capsys):
+    with av.open(str(tmp_path / "held.mkv"), "w") as container:
+        stream = container.add_stream("libx264", rate=FPS)
+        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
+        for number in (0, 1, 2, 3600 * FPS):
+            frame = av.VideoFrame.from_ndarray(np.full((96, 128, 3), number % 256, np.uint8), format="rgb24")
+            frame.pts = number
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+
+    assert run_live(options(tmp_path / "held.mkv", server.url, limit_s=1.0)) == 0
+
+    assert "1 of 1 question answered" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("rotation_deg", [0, 90, 180, 270])
 def test_the_frames_of_a_phone_are_sent_upright(tmp_path, rotation_deg):
     path = write_clip(tmp_path / "phone.mp4", frames=2, size=(112, 56), rotation_deg=rotation_deg)
