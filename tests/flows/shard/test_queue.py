@@ -4,12 +4,14 @@ import json
 import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy
 from prefect.logging import disable_run_logger
 
-from flows.shard import retry
+from flows.shard import queue, retry
 from flows.shard.queue import MAX_ATTEMPTS, ShardQueue
 from flows.shard.served_plans import ServedPlans
 from infra.database.connect import connect
@@ -228,6 +230,22 @@ def test_extraction_pauses_while_enough_waits_and_goes_on_after(db, planned, sou
     finish_alone(db, lease, state="done")
 
     assert next(shards).shard.index == 2
+
+
+def test_a_paused_queue_is_not_idle(db, planned, source_of, monkeypatch):
+    clock, idle_s, source = count(), [], source_of(planned(2), Work.EXTRACT, max_pending=1)
+    source.has_ended = idle_s.append
+    monkeypatch.setattr(queue, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+    shards = iter(source)
+    finish_alone(db, next(shards).lease, state="extracted")
+
+    assert [next(shards) for _ in range(3)] == [None] * 3
+    assert idle_s == [1, 1, 1]
+
+    source.max_pending = None
+    source.keeper.claim = lambda *_: None
+    assert [next(shards) for _ in range(3)] == [None] * 3
+    assert idle_s == [1, 1, 1, 2, 3, 4]
 
 
 def test_a_plan_whose_files_are_gone_is_dropped_for_the_next_run_to_plan_anew(db, make_plan, source_of, tmp_path):
