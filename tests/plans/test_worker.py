@@ -1,5 +1,4 @@
 import threading
-import time
 from uuid import uuid4
 
 import pytest
@@ -10,6 +9,7 @@ from tasks.database.tables import WORKER
 from tasks.domain import ModelIdentity
 from tasks.plans.lease import Work
 from tasks.plans.worker import alive, live_workers
+from tests.wait import until
 
 MODEL = ModelIdentity(name="one")
 
@@ -62,7 +62,7 @@ def test_a_worker_that_was_forgotten_is_listed_again_at_its_next_heartbeat(db):
 
 
 def test_a_worker_whose_login_was_refused_for_a_moment_is_listed_again(db, database):
-    refused, deadline = threading.Event(), time.monotonic() + 30
+    refused = threading.Event()
 
     def execute(*statements):
         with db.begin() as connection:
@@ -74,8 +74,7 @@ def test_a_worker_whose_login_was_refused_for_a_moment_is_listed_again(db, datab
         execute("REVOKE INSERT, UPDATE ON reelabel.worker FROM reelabel_writer", "DELETE FROM reelabel.worker")
         assert refused.wait(30)
         execute("GRANT INSERT, UPDATE ON reelabel.worker TO reelabel_writer")
-        while not live_workers(db):
-            assert time.monotonic() < deadline
+        until(lambda: live_workers(db))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """What a run shows in the Prefect UI."""
 
-import time
 from urllib.parse import urlsplit
 
 from prefect import flow
@@ -10,19 +9,18 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.run.artifacts import ProgressArtifact
 from tests.chaos.gate import Gate
+from tests.wait import until
 
 
 def test_a_run_does_not_wait_for_prefect_to_show_its_progress(client, prefect_api):
-    gate, deadline = Gate(urlsplit(prefect_api).port), time.monotonic() + 30
+    gate = Gate(urlsplit(prefect_api).port)
 
     def progress():
         mine = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run.id]))
         return [artifact.data for artifact in client.read_artifacts(artifact_filter=mine)]
 
     def wait_for(share):
-        while progress() != [share]:
-            assert time.monotonic() < deadline, progress()
-            time.sleep(0.05)
+        until(lambda: progress() == [share], said=progress)
 
     @flow
     def run():
