@@ -44,16 +44,20 @@ def shard_of(tmp_path, **films):
 
 
 def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
-    shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)], gone=[], white=[("white", 1)])
+    shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)], gone=[], odd=[], white=[("white", 1)])
+    (tmp_path / "odd.mp4").write_bytes(b"no video")
 
     report = describe_shard(shard, None, context)
 
-    assert (report.labels, report.failures, report.videos_extracted, report.videos_cached) == (2, 2, 2, 0)
+    assert (report.labels, report.failures, report.videos_extracted, report.videos_cached) == (2, 3, 2, 0)
     assert read_descriptions(db, SCOPE)["job_id"].to_list() == ["a", "b"]
-    assert read_failures(db, SCOPE).select("job_id", "code", "stage").rows() == [
+    failures = read_failures(db, SCOPE)
+    assert failures.select("job_id", "code", "stage").rows() == [
         ("gone", "video_missing", "fetch"),
+        ("odd", "video_unreadable", "decode"),
         ("white", "inference_failed", "inference"),
     ]
+    assert failures["source_fingerprint"].is_not_null().to_list() == [False, True, False]
     assert report.stage_ms["database"] > 0
     assert context.ledger.spent_ms[RunPhase.DATABASE] > 0
 
