@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from flows.schedule.catch_up import Night
     from infra.settings import Settings
 
+_FIRST_YEAR = 1970
+
 
 def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
     """Create or update the deployments on the user's Prefect server, or on the embedded one, and print what changes.
@@ -140,9 +142,12 @@ def _print_nights(nights: Sequence[Night]) -> None:
 
 def _day(option: str, text: str) -> date:
     try:
-        return date.fromisoformat(text)
+        day = date.fromisoformat(text)
     except ValueError:
-        raise ConfigurationError(f"{option} {text} is not a date; write it as 2026-11-01.") from None
+        day = date.min
+    if not _FIRST_YEAR <= day.year < date.max.year:  # in another time zone, the first and last of all days do not exist
+        raise ConfigurationError(f"{option} {text} is not a date since {_FIRST_YEAR}; write it as 2026-11-01.")
+    return day
 
 
 def maintain(*, dry_run: bool) -> None:

@@ -132,6 +132,8 @@ def test_a_wrong_password_is_explained(environment, manifest):
         (["calibrate", "{manifest}"], 2, "m.parquet has been started; start one with `reelabel classify`"),
         (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),
         (["backfill"], 2, "No jobs selected"),
+        (["catch-up", "--since", "0001-01-01"], 2, "--since 0001-01-01 is not a date since 1970; write it as"),
+        (["catch-up", "--since", "2026-11-01", "--until", "tomorrow"], 2, "--until tomorrow is not a date since 1970"),
         (["cache", "gc"], 2, "No limit given"),
         (["cache", "gc", "--older-than", ""], 2, "is not an age; use m, h, d or w"),
         (["cache", "gc", "--older-than", "9999999d"], 2, "--older-than 9999999d is not an age"),
