@@ -32,6 +32,7 @@ class LeafFilter:
 
     Attributes:
         has_left_out: Whether packets have been left out whose absence the decoder would notice in a stream that lies.
+        is_skipping: Whether the decoder may skip the packet that was admitted last.
     """
 
     def __init__(self, codec: VideoCodecContext) -> None:
@@ -41,16 +42,17 @@ class LeafFilter:
         self._hevc_length_bytes = hevc_length_bytes(codec.extradata) if name == "hevc" else None
         # The number of sub-layers (ISO/IEC 14496-15, 8.3.2.1) is 0 where it is unknown.
         self._highest = max(0, ((codec.extradata or b"")[21] >> 3 & 7) - 1) if self._hevc_length_bytes else 0
-        self.has_left_out = False
+        self.has_left_out = self.is_skipping = False
 
     def admits(self, packet: Packet[VideoStream], *, is_wanted: bool) -> bool:
         """Return whether to give a packet to the decoder, which has been told what to skip of it."""
         if any(packet.iter_sidedata()):  # it may bring another configuration
             self._h264_length_bytes = self._hevc_length_bytes = None
             self._codec.skip_frame = "DEFAULT"
+            self.is_skipping = False
         if self._h264_length_bytes:
-            is_leaf = not is_wanted and _is_safe_to_skip(packet, self._h264_length_bytes)
-            self._codec.skip_frame = "NONREF" if is_leaf else "DEFAULT"
+            self.is_skipping = not is_wanted and _is_safe_to_skip(packet, self._h264_length_bytes)
+            self._codec.skip_frame = "NONREF" if self.is_skipping else "DEFAULT"
             return True
         is_leaf = not is_wanted and self._is_hevc_leaf(packet)
         self.has_left_out |= is_leaf

@@ -14,6 +14,7 @@ import av
 from reelabel.containers.stream_properties import decoder_limit_options
 from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import decode_single_packet
+from reelabel.decode.parameter_sets import require_own_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,12 +94,21 @@ class CodecParameters:
 def decode_packets_independently(
     packets: Sequence[Packet[VideoStream]],
     codecs: Sequence[VideoCodecContext],
+    *,
+    others_bring_parameters: bool,
 ) -> Iterator[VideoFrame]:
     """Decode keyframe packets independently, in order, with one thread per decoder.
 
+    Args:
+        packets: The packets, whose parameter sets are checked first; see `require_own_parameters`.
+        codecs: The decoders.
+        others_bring_parameters: Whether other packets bring parameter sets.
+
     Raises:
-        FastPathUnavailableError: As `decode_single_packet` and `require_own_flag` do.
+        FastPathUnavailableError: As `decode_single_packet`, `require_own_parameters` and `require_own_flag` do.
     """
+    for packet in packets:
+        require_own_parameters(packet, codecs[0], others_bring_them=others_bring_parameters)
     if len(codecs) == 1:
         yield from (_decode(codecs[0], packet) for packet in packets)
         return

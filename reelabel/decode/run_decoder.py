@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
@@ -12,8 +11,9 @@ import av.error
 
 from reelabel.containers.demux import read_packets
 from reelabel.decode.interlacing import require_own_flag
-from reelabel.decode.keyframe_check import require_keyframe
+from reelabel.decode.keyframe_check import begins_splice, require_keyframe
 from reelabel.decode.leaf_filter import LeafFilter
+from reelabel.decode.parameter_sets import ColoursChangeError, brings_parameters, require_own_parameters
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class RunDecoder:
     threads: int = 1
     roughly: bool = False
     stopped: Event = field(default_factory=Event)
+    _brings_parameters: bool | None = None
 
     def __post_init__(self) -> None:
         """Allow the decoder its threads, and what it may leave out."""
@@ -92,11 +93,14 @@ class RunDecoder:
     ) -> Iterator[tuple[int, VideoFrame]]:
         """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
         times = self.times
+        if self._brings_parameters is None:
+            self._brings_parameters = self._look_for_parameters()
         self.container.seek(times[start], stream=self.stream, backward=True)
         begun = False
+        given: set[int] = set()
         packets: dict[int | None, Packet[VideoStream] | None] = dict.fromkeys(info.pts for info in wanted)
         try:
-            for frame in self._frames_from(times[start], packets, leaves):
+            for frame in self._frames_from(times[start], packets, leaves, given):
                 position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
                 if not begun and position < start:
                     continue  # a leading frame, which belongs to the previous GOP
@@ -104,9 +108,8 @@ class RunDecoder:
                     raise FastPathUnavailableError("a frame is damaged, or its PTS matches no packet")
                 if not begun and position > start:
                     raise FastPathUnavailableError("a seek missed its target")
-                if not begun:
-                    require_keyframe(frame)
                 begun = True
+                self._require_next(frame, position, given)
                 if frame.pts in packets and (start or leaves):  # else the decoder has seen what a linear decode sees
                     require_own_flag(frame, packets[frame.pts], self.stream.codec_context)
                 yield position, frame
@@ -115,12 +118,34 @@ class RunDecoder:
         except av.error.FFmpegError:
             raise FastPathUnavailableError("a GOP cannot be decoded") from None
 
+    def _require_next(self, frame: VideoFrame, position: int, given: set[int]) -> None:
+        """Check that a frame is the next of those given to the decoder, and is a keyframe if its packet says so."""
+        given.discard(self.times[position])
+        if given and min(given) < self.times[position]:
+            raise FastPathUnavailableError("a frame is left out, or shown in another order than that of time")
+        number = bisect_left(self.keyframes, position)
+        if number < len(self.keyframes) and self.keyframes[number] == position:
+            require_keyframe(frame)
+
+    def _look_for_parameters(self) -> bool:
+        """Return whether the first packet of the video brings parameter sets."""
+        if self.stream.codec_context.codec.canonical_name != "h264":
+            return False
+        self.container.seek(self.times[0], stream=self.stream, backward=True)
+        first = next(read_packets(self.container, self.stream), None)
+        return first is not None and brings_parameters(first, self.stream.codec_context)
+
     def _frames_from(
-        self, start_pts: int, packets: dict[int | None, Packet[VideoStream] | None], leaves: LeafFilter | None
+        self,
+        start_pts: int,
+        packets: dict[int | None, Packet[VideoStream] | None],
+        leaves: LeafFilter | None,
+        given: set[int],
     ) -> Iterator[VideoFrame]:
         """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
 
-        The packets of wanted frames are noted down by their PTS, the keys of `packets`.
+        The packets of wanted frames are noted down by their PTS, the keys of `packets`; and the PTS of all frames that
+        the decoder is to show, in `given`.
 
         Skipped are the leading frames of an open GOP, which reference the previous GOP (H.264, D.2.8: recovery point;
         HEVC, 7.4.2.2: RASL), and what `leaves` does not admit.
@@ -130,17 +155,30 @@ class RunDecoder:
         has_landed, left = False, set(packets)
         for packet in read_packets(self.container, self.stream):
             is_leading = has_landed and packet.pts is not None and packet.pts < start_pts
-            has_landed = has_landed or packet.pts == start_pts
+            is_first = packet.pts == start_pts and not has_landed
+            has_landed |= is_first
+            if packet.is_keyframe:
+                bring = is_first and bool(self._brings_parameters)
+                require_own_parameters(packet, codec, others_bring_them=bring)
+                if begins_splice(packet, codec):
+                    raise FastPathUnavailableError("a splice leaves out frames")
             if is_leading and codec.codec.reorder:
                 continue
             if packet.pts in left:
                 packets[packet.pts] = packet
             if leaves is None or leaves.admits(packet, is_wanted=packet.pts in left):
+                is_shown = has_landed and not (leaves and leaves.is_skipping)
+                given |= self._listed(packet.pts, since=start_pts) if is_shown else set()
                 yield from self._counted(codec.decode(packet))
             left.discard(packet.pts)
             if not left or self.stopped.is_set():
                 break
         yield from self._counted(codec.decode(None))
+
+    def _listed(self, pts: int | None, *, since: int) -> set[int]:
+        """Return a PTS, if it is one of the frames from a keyframe on."""
+        at = len(self.times) if pts is None or pts < since else bisect_left(self.times, pts)
+        return {self.times[at]} if at < len(self.times) and self.times[at] == pts else set()
 
     def _counted(self, frames: list[VideoFrame]) -> list[VideoFrame]:
         """Count decoded frames, used or not."""
@@ -150,8 +188,12 @@ class RunDecoder:
 
 def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame | None:
     """Return the frame at a position, or None if decoding does not reach it."""
-    with suppress(FastPathUnavailableError):
+    try:
         for position, frame in gop:
             if position >= wanted:
                 return frame if position == wanted else None
+    except ColoursChangeError:
+        raise  # what is decoded next, wherever it is, may have wrong colours
+    except FastPathUnavailableError:
+        pass
     return None

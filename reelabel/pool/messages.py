@@ -197,6 +197,7 @@ class Table(_Answer):
     orientation: Orienting
     frames: Count | None
     missing_bytes: Count
+    brings_parameters: bool
 
 
 class Frames(_Answer):

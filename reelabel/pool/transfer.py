@@ -139,6 +139,7 @@ def _describe(table: KeyframeTable) -> Table:
         orientation=cast("Orienting", tuple(described["orientation"])),
         frames=table.frames,
         missing_bytes=table.missing_bytes,
+        brings_parameters=table.brings_parameters,
     )
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from reelabel.containers.registry import missing_bytes, probe_file
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.decode.keyframe_check import keeps_decode_position, prime_mpeg4_decoder
+from reelabel.decode.keyframe_check import begins_splice, keeps_decode_position, prime_mpeg4_decoder
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
+from reelabel.decode.parameter_sets import brings_parameters
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 from reelabel.sampled_frames import UNKNOWN_POSITION
@@ -77,14 +78,18 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
     if isinstance(file, SparseFile):
         saved = file.extents
         file.prefetch(ByteRange(int(index.pos[number]), int(index.size[number])) for number in numbers)
-    frames_before = _frames_before(index, stream.codec_context)
     prime_mpeg4_decoder(stream.codec_context, index.first_packet)
     packets = _read_packets(index, numbers, probed)
+    is_spliced = any(begins_splice(packet, stream.codec_context) for packet in packets)
+    total = None if is_spliced else index.frames
+    unknown = np.full(len(index.pts), UNKNOWN_POSITION)
+    frames_before = unknown if is_spliced else _frames_before(index, stream.codec_context)
     infos = [
         FrameInfo(packet.pts, _position(frames_before[number], packet, stream.codec_context), is_keyframe=True)
         for number, packet in zip(numbers, packets, strict=True)
     ]
-    decoded = _decode(index, packets, _decoders(request, video, codec, packets))
+    brings = brings_parameters(index.first_packet, stream.codec_context)
+    decoded = _decode(index, packets, _decoders(request, video, codec, packets), others_bring_parameters=brings)
     describe = partial(StreamProperties.of, video.container, stream)
     got = assemble_frames(
         request,
@@ -92,7 +97,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
         chosen=chosen,
         frames=zip(infos, request.stats.each(decoded), strict=True),
         summary=IndexSummary(
-            keyframes=len(index.pts), frames=index.frames, keyframe_pts=index.pts, first_pts=index.earliest_pts
+            keyframes=len(index.pts), frames=total, keyframe_pts=index.pts, first_pts=index.earliest_pts
         ),
         method="index",
     )
@@ -108,8 +113,9 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
             pos=index.pos,
             size=index.size,
             frames_before=frames_before,
-            frames=index.frames,
+            frames=total,
             missing_bytes=missing_bytes(file, video.size_bytes),
+            brings_parameters=brings,
         )
     return got, saved
 
@@ -141,9 +147,13 @@ def _decoders(
 
 
 def _decode(
-    index: KeyframeIndex, packets: Sequence[Packet[VideoStream]], codecs: Sequence[VideoCodecContext]
+    index: KeyframeIndex,
+    packets: Sequence[Packet[VideoStream]],
+    codecs: Sequence[VideoCodecContext],
+    *,
+    others_bring_parameters: bool,
 ) -> Iterator[VideoFrame]:
-    for frame in decode_packets_independently(packets, codecs):
+    for frame in decode_packets_independently(packets, codecs, others_bring_parameters=others_bring_parameters):
         if index.counts_packets and codecs[0].has_b_frames:
             raise FastPathUnavailableError("presentation order differs from decode order")
         yield frame

@@ -44,6 +44,7 @@ class KeyframeTable:
             int64.
         frames: Number of presented frames in the stream; None if unknown.
         missing_bytes: Bytes missing at the end of the file.
+        brings_parameters: Whether the first packet brings parameter sets, so that those of `codec` may not be for all.
     """
 
     codec: CodecParameters
@@ -55,6 +56,7 @@ class KeyframeTable:
     frames_before: npt.NDArray[np.int64]
     frames: int | None
     missing_bytes: int
+    brings_parameters: bool = False
 
 
 def describe_table(table: KeyframeTable) -> dict[str, Any]:
@@ -65,6 +67,7 @@ def describe_table(table: KeyframeTable) -> dict[str, Any]:
         "orientation": list(table.orientation),
         "frames": table.frames,
         "missing_bytes": table.missing_bytes,
+        "brings_parameters": table.brings_parameters,
     }
 
 
@@ -98,7 +101,8 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     file.prefetch(spans)
     packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
     codecs = [table.codec.open(request.limits) for _ in range(affordable_threads(request.threads, table.codec))]
-    frames = request.stats.each(decode_packets_independently(packets, codecs))
+    brings = table.brings_parameters
+    frames = request.stats.each(decode_packets_independently(packets, codecs, others_bring_parameters=brings))
     infos = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
     return assemble_frames(
         request,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from reelabel.containers.demux import decode_all, open_video
@@ -71,7 +72,12 @@ class LinearVideo:
 
     @cached_property
     def announced(self) -> list[int] | None:
-        """PTS of the frames that its packets announce, ascending; None if these do not determine them."""
+        """PTS of the frames that its packets announce, ascending; None if these do not determine them.
+
+        Nor do they where frames are shown in another order than that of their timestamps.
+        """
+        if any(pts is None or following is None or following <= pts for pts, following in pairwise(self.pts)):
+            return None
         try:
             return presentation_order(list_packets(*self.opened, self._limits))[0]
         except FastPathUnavailableError:

@@ -14,6 +14,7 @@ from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import require_keyframe
+from reelabel.decode.parameter_sets import brings_parameters, require_own_parameters
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
     )
     # Reopened: demuxing to the end may have left state behind that a fresh demuxer would not have.
     with open_video(request.source, request.limits, strictly=True) as opened:
-        frames = ((info, _frame_at(*opened, info.pts, request.stats)) for info in infos)
+        first = next(read_packets(*opened))
+        bring = brings_parameters(first, opened[1].codec_context)
+        frames = ((info, _frame_at(*opened, info.pts, request.stats, others_bring=bring)) for info in infos)
         return assemble_frames(
             request, partial(StreamProperties.of, *opened), chosen=chosen, frames=frames, summary=summary, method="seek"
         )
@@ -123,12 +126,22 @@ def require_forward(positions: npt.NDArray[np.int64], is_keyframe: npt.NDArray[n
         raise FastPathUnavailableError("timestamps jump back")
 
 
-def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, stats: DecodeStats) -> VideoFrame:
-    """Seek to a keyframe, decode it and check that it is the wanted one."""
+def _frame_at(
+    container: InputContainer, stream: VideoStream, wanted: int | None, stats: DecodeStats, *, others_bring: bool
+) -> VideoFrame:
+    """Seek to a keyframe, decode it and check that it is the wanted one, and needs nothing that others may bring."""
     assert wanted is not None
+
+    def decode() -> Iterator[VideoFrame]:
+        for packet in read_packets(container, stream):
+            if packet.pts == wanted:
+                require_own_parameters(packet, stream.codec_context, others_bring_them=others_bring)
+            yield from stream.codec_context.decode(packet)
+        yield from stream.codec_context.decode(None)
+
     try:
         container.seek(wanted, stream=stream, backward=True)
-        frame = _first_match(stats.each(container.decode(stream)), wanted)
+        frame = _first_match(stats.each(decode()), wanted)
     except MemoryError:
         raise
     except av.error.FFmpegError:

@@ -1,0 +1,207 @@
+"""Parameter sets of H.264, and whether those that a keyframe is decoded with are the ones of a linear decode.
+
+In files that were joined without being encoded again, packets bring parameter sets of their own. FFmpeg repeats them
+before IDR pictures only, so that an open GOP depends on those of an earlier packet. And its decoder keeps the range and
+the matrix of colours that an earlier sequence has stated, where the next one states none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reelabel.decode.keyframe_check import h264_length_bytes
+from reelabel.fast_path import FastPathUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.stream import VideoStream
+
+_IDR, _SPS, _PPS = 5, 7, 8  # types of NAL units
+_WITH_CHROMA_FORMAT = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
+_FULL_CHROMA = 3
+_SPS_AT = 8  # in avcC: after its own fields, the number of parameter sets, and the length of the first
+_OWN_ASPECT = 255
+_MAX_BITS = 32
+
+
+class ColoursChangeError(FastPathUnavailableError):
+    """Some parts of a stream state their colours; others do not, so that they have those of what was decoded last."""
+
+
+class Sps(NamedTuple):
+    """What a sequence parameter set says (ITU-T H.264, 7.3.2.1.1 and E.1.1).
+
+    Attributes:
+        frame_num_bits: Length of the numbers of frames.
+        may_be_fields: Whether pictures may be fields.
+        is_adaptive: Whether macroblocks may be.
+        states_range: Whether it states the range of luma and chroma.
+        states_colours: Whether it states the matrix of colours.
+    """
+
+    frame_num_bits: int
+    may_be_fields: bool
+    is_adaptive: bool
+    states_range: bool
+    states_colours: bool
+
+
+def header_sps(codec: VideoCodecContext) -> Sps:
+    """Read the first sequence parameter set of a header.
+
+    Raises:
+        IndexError, ValueError: There is none, or it is malformed.
+    """
+    return _read_sps(_header_bytes(codec))
+
+
+def _header_bytes(codec: VideoCodecContext) -> bytes:
+    avcc = codec.extradata or b""
+    return avcc[_SPS_AT : _SPS_AT + int.from_bytes(avcc[_SPS_AT - 2 : _SPS_AT])]
+
+
+def nal_units(data: memoryview, length_bytes: int) -> Iterator[memoryview]:
+    """Yield the NAL units of a packet, which are not empty, up to the first malformed one."""
+    start = 0
+    while start + length_bytes < len(data):
+        at = start + length_bytes
+        start = at + int.from_bytes(data[start:at])
+        if start == at:
+            return
+        yield data[at:start]
+
+
+def brings_parameters(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+    """Return whether a packet of H.264 brings parameter sets; False for other codecs, or if it cannot be read."""
+    if codec.codec.canonical_name != "h264" or not (length_bytes := h264_length_bytes(codec.extradata)):
+        return False
+    return any(unit[0] & 0x1F in {_SPS, _PPS} for unit in nal_units(memoryview(packet), length_bytes))
+
+
+def require_own_parameters(
+    packet: Packet[VideoStream], codec: VideoCodecContext, *, others_bring_them: bool = False
+) -> None:
+    """Check that a keyframe of H.264, decoded by itself, is decoded as after all that precede it.
+
+    Args:
+        packet: Its packet.
+        codec: Its decoder.
+        others_bring_them: Whether other packets bring parameter sets, so that those in the header may not be its own.
+
+    Raises:
+        FastPathUnavailableError: Its parameter sets are those of an earlier packet.
+        ColoursChangeError: They say more, or less, of colours than those in the header.
+    """
+    if codec.codec.canonical_name != "h264" or not (length_bytes := h264_length_bytes(codec.extradata)):
+        return
+    units: dict[int, memoryview] = {}
+    for unit in nal_units(memoryview(packet), length_bytes):
+        units.setdefault(unit[0] & 0x1F, unit)
+    if others_bring_them and not units.keys() & {_IDR, _SPS}:
+        raise FastPathUnavailableError("a keyframe needs the parameter sets of an earlier packet")
+    header = _header_bytes(codec)
+    own = [bytes(units[_SPS])] if _SPS in units and units[_SPS] != header else []
+    own += [bytes(each)[_SPS_AT:] for each in packet.iter_sidedata() if each.data_type == "new_extradata"]
+    try:
+        if own and any(_colours(_read_sps(sps)) != _colours(_read_sps(header)) for sps in own):
+            raise ColoursChangeError("whether colours are stated changes within the stream")
+    except (IndexError, ValueError):
+        return
+
+
+def _colours(sps: Sps) -> tuple[bool, bool]:
+    return sps.states_range, sps.states_colours
+
+
+def _read_sps(sps: bytes) -> Sps:
+    bits = Bits(sps[1:])
+    profile = bits.read(8)
+    bits.read(16)
+    bits.read_exp_golomb()
+    if profile in _WITH_CHROMA_FORMAT:
+        chroma_format = bits.read_exp_golomb()
+        if chroma_format == _FULL_CHROMA:
+            bits.read(1)
+        bits.read_exp_golomb()
+        bits.read_exp_golomb()
+        bits.read(1)
+        if bits.read(1):
+            for number in range(12 if chroma_format == _FULL_CHROMA else 8):
+                _skip_scaling_list(bits, 16 if number < 6 else 64)  # noqa: PLR2004 - the first six are of 4x4 blocks
+    frame_num_bits = bits.read_exp_golomb() + 4
+    _skip_picture_order(bits)
+    bits.read_exp_golomb()
+    bits.read(1)
+    for _ in range(2):
+        bits.read_exp_golomb()
+    may_be_fields = not bits.read(1)
+    is_adaptive = may_be_fields and bool(bits.read(1))
+    bits.read(1)
+    for _ in range(4 if bits.read(1) else 0):  # cropping
+        bits.read_exp_golomb()
+    states_range, states_colours = _stated(bits) if bits.read(1) else (False, False)
+    return Sps(frame_num_bits, may_be_fields, is_adaptive, states_range, states_colours)
+
+
+def _skip_picture_order(bits: Bits) -> None:
+    """Read past what determines the picture order count."""
+    order = bits.read_exp_golomb()
+    if order == 0:
+        bits.read_exp_golomb()
+    elif order == 1:
+        bits.read(1)
+        for _ in range(2):
+            bits.read_exp_golomb()
+        for _ in range(bits.read_exp_golomb()):
+            bits.read_exp_golomb()
+
+
+def _stated(bits: Bits) -> tuple[bool, bool]:
+    """Return whether the VUI states the range, and the matrix, of colours (ITU-T H.264, E.1.1)."""
+    if bits.read(1) and bits.read(8) == _OWN_ASPECT:
+        bits.read(32)
+    if bits.read(1):  # overscan
+        bits.read(1)
+    if not bits.read(1):
+        return False, False
+    bits.read(4)
+    return True, bool(bits.read(1))
+
+
+def _skip_scaling_list(bits: Bits, size: int) -> None:
+    """Read past a scaling list (ITU-T H.264, 7.3.2.1.1.1)."""
+    scale = 8
+    for _ in range(size if bits.read(1) else 0):
+        number = bits.read_exp_golomb()
+        scale = (scale + (number + 1) // 2 * (1 if number % 2 else -1)) % 256
+        if not scale:
+            return
+
+
+class Bits:
+    """Reads a NAL unit bit by bit, without the bytes that prevent start codes within it."""
+
+    def __init__(self, unit: bytes) -> None:
+        """Start at the first bit."""
+        self._data = unit.replace(b"\0\0\3", b"\0\0")
+        self._at = 0
+
+    def read(self, count: int) -> int:
+        """Read a number of so many bits."""
+        value = 0
+        for _ in range(count):
+            value = value << 1 | self._data[self._at // 8] >> 7 - self._at % 8 & 1
+            self._at += 1
+        return value
+
+    def read_exp_golomb(self) -> int:
+        """Read a number of variable length (ITU-T H.264, 9.1)."""
+        zeros = 0
+        while not self.read(1):
+            zeros += 1
+        if zeros > _MAX_BITS:
+            raise ValueError("a number of more than 32 bits")
+        return (1 << zeros) - 1 + self.read(zeros)
