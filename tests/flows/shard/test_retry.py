@@ -49,6 +49,13 @@ def test_a_service_that_stays_away_is_waited_for_no_longer(slept_s):
     assert 560 < sum(slept_s) <= 600
 
 
+def test_an_error_after_which_a_call_waited_in_vain_is_not_waited_for_again(slept_s):
+    with pytest.raises(StoreUnavailableError):
+        retry_outage(lambda: retry_outage(Service(slept_s, 1e6)))
+
+    assert sum(slept_s) <= 600
+
+
 def test_a_call_with_a_fault_of_its_own_is_tried_four_times_and_may_be_tried_later(slept_s):
     tries = []
 
