@@ -118,8 +118,6 @@ def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> Non
         raise FastPathUnavailableError(f"{codec.name} in AVI may reorder frames")
     if not entries or first.pos != entries[0].pos + _HEADER_BYTES:
         raise FastPathUnavailableError("the index does not start at the first packet")
-    if any(first.iter_sidedata()):
-        raise FastPathUnavailableError("pictures have a palette that is stored apart")
     if not first.pts == first.dts == entries[0].timestamp:
         raise FastPathUnavailableError("presentation order differs from decode order")
 

@@ -24,6 +24,16 @@ class PacketInfo(NamedTuple):
     is_shown: bool
 
 
+def require_no_palette(first: Packet[VideoStream]) -> None:
+    """Check that a demuxer hands no palette over, which it does with the first packet that it reads, and only then.
+
+    Raises:
+        FastPathUnavailableError: It does.
+    """
+    if any(data.data_type == "palette" for data in first.iter_sidedata()):
+        raise FastPathUnavailableError("pictures have a palette that is stored apart")
+
+
 def packet_info(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
     """Read the properties of a packet.
 

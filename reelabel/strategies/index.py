@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.containers.packet_info import require_no_palette
 from reelabel.containers.registry import missing_bytes, probe_file
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
@@ -70,6 +71,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
     stream, file = video.stream, video.file
     codec = CodecParameters.of(stream.codec_context)
     index = probed.read_index(video)
+    require_no_palette(index.first_packet)
     if index.first_pts is None and not request.segment.is_whole:
         raise FastPathUnavailableError("frames precede the first keyframe in the index")
     chosen = request.choose(index.pts, stream.time_base, first_pts=index.first_pts)

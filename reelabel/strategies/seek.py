@@ -9,7 +9,7 @@ import av.error
 import numpy as np
 
 from reelabel.containers.demux import check_frame_count, open_video, read_packets
-from reelabel.containers.packet_info import MAX_REORDERED, packet_info
+from reelabel.containers.packet_info import MAX_REORDERED, packet_info, require_no_palette
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.interlacing import require_own_flag
@@ -69,15 +69,17 @@ def list_packets(container: InputContainer, stream: VideoStream, limits: Limits)
     """Demux all packets of a stream without decoding.
 
     Raises:
-        FastPathUnavailableError: Seeks in the container are inexact, the demuxer fails, or a packet is truncated or has
-            no PTS.
+        FastPathUnavailableError: Seeks in the container are inexact, the demuxer fails, there is a palette, or a packet
+            is truncated or has no PTS.
         VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
         raise FastPathUnavailableError(f"seeking in {container.format.name} is inexact")
     try:
-        listed = []
+        listed: list[PacketInfo] = []
         for packet in read_packets(container, stream):
+            if not listed:
+                require_no_palette(packet)
             listed.append(packet_info(packet, stream))
             check_frame_count(len(listed), limits)
     except av.error.FFmpegError:

@@ -102,16 +102,21 @@ def test_empty_chunks_count_as_frames_of_time(make_clip, decode_linearly, tmp_pa
     assert_is_linear(got, decode_linearly(sparse))
 
 
-def test_pictures_whose_palette_is_in_the_header_have_its_colours(tmp_path):
-    path = tmp_path / "clip.avi"
+@pytest.mark.parametrize(("suffix", "tag"), [(".avi", None), (".mov", "raw ")])
+def test_pictures_whose_palette_is_in_the_header_have_its_colours(tmp_path, suffix, tag):
+    path = tmp_path / f"clip{suffix}"
     palette = np.random.default_rng(0).integers(0, 256, (256, 4), np.uint8)
     palette[:, 0] = 255
     with av.open(str(path), "w") as container:
         stream = container.add_stream("rawvideo", rate=12)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "pal8"
+        if tag:
+            stream.codec_context.codec_tag = tag
         for number in range(24):
             indices = np.arange(64 * 48, dtype=np.int64).reshape(48, 64) + number
             container.mux(stream.encode(av.VideoFrame.from_ndarray((indices.astype(np.uint8), palette), "pal8")))
         container.mux(stream.encode())
 
     assert check_file(path).faults == ()
+    dense = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
+    assert dense.method == "linear"
