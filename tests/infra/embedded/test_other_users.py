@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import socket
 import ssl
 import stat
@@ -226,7 +225,9 @@ def test_a_home_folder_that_others_can_write_to_is_refused(tmp_path, mode):
 def test_a_service_record_of_another_user_is_not_used(services, tmp_path):
     home = tmp_path / "home"
     (home / "run").mkdir(parents=True)
-    shutil.copy(services.home / "run" / "s3.json", home / "run")
+    record = json.loads((services.home / "run" / "s3.json").read_text())
+    record["folder"] = [home.stat().st_dev, home.stat().st_ino]  # as of a service that was started for it
+    (home / "run" / "s3.json").write_text(json.dumps(record))
     home.chmod(0o777)
 
     with pytest.raises(ConfigurationError, match="Other users can write"):
