@@ -12,6 +12,7 @@ from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.object_store import ObjectStore
+from reelabel.strategies.keyframe_table import KeyframeTable
 from tasks.frame_cache.eviction import cached_files, kind_of
 from tasks.manifest.plan_file import SHARDS_PER_FILE
 from tests.reelabel.frames.rewrite import rewrite
@@ -48,9 +49,12 @@ def _forge(data, key, _seal):
 
 
 def _forge_index(data, key, seal):
-    """Put each keyframe in the place of the one before, and do everything else right but for the key."""
-    table = decode_index(seal.unwrap(key, data))
-    forged = replace(table, pos=np.roll(table.pos, 1), size=np.roll(table.size, 1))
+    """Put each keyframe in the place of the one before, or reverse the extents; all but the key is right."""
+    saved = decode_index(seal.unwrap(key, data))
+    if isinstance(saved, KeyframeTable):
+        forged = replace(saved, pos=np.roll(saved.pos, 1), size=np.roll(saved.size, 1))
+    else:
+        forged = tuple(extent._replace(data=extent.data[::-1]) for extent in saved)
     return NO_KEY.wrap(key, encode_index(forged))
 
 
