@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import or_, update
+from sqlalchemy import or_, select, update
 
 from infra.database.connect import require_writes
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT
@@ -31,9 +31,14 @@ def refresh_annotations(engine: Engine, scope: Scope, *, jobs: JobTable) -> None
     with temp_job_table(engine, jobs.parts()) as connection:
         for table in (RESULT, DESCRIPTION, FAILURE):
             names = [name for name in _ANNOTATIONS if name in table.c]
-            statement = update(table).where(
-                scope.matches(table),
-                table.c.job_id == ASKED.c.job_id,
-                or_(*(table.c[name].is_distinct_from(ASKED.c[name]) for name in names)),
+            is_corrected = or_(*(table.c[name].is_distinct_from(ASKED.c[name]) for name in names))
+            # Locked in the order of their ids, as by writers of shards, to avoid deadlocks.
+            corrected = (
+                select(table.c.job_id, *(ASKED.c[name] for name in names))
+                .where(scope.matches(table), table.c.job_id == ASKED.c.job_id, is_corrected)
+                .order_by(table.c.job_id)
+                .with_for_update(of=table)
+                .cte("corrected")
             )
-            connection.execute(statement.values({name: ASKED.c[name] for name in names}))
+            statement = update(table).where(scope.matches(table), table.c.job_id == corrected.c.job_id)
+            connection.execute(statement.values({name: corrected.c[name] for name in names}))
