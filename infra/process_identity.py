@@ -25,14 +25,6 @@ def has_ended(name: str | None) -> bool:
     return place == _place() and not Identity(pid=int(pid), start_ticks=int(start_ticks)).is_alive()
 
 
-def vacated_id(name: str | None) -> int | None:
-    """Return the id of a process that is known to have ended, unless another process has the id by now."""
-    if name is None or not has_ended(name):
-        return None
-    pid, start_ticks = (int(part) for part in name.rsplit(" ", 2)[1:])
-    return pid if start_ticks_of(pid) in {-1, start_ticks} else None  # there is none, or only its zombie
-
-
 def _place() -> str:
     """Return this machine's boot and this process's namespace: the same process id elsewhere is another process."""
     return f"{_BOOT.read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"

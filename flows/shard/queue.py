@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from contextlib import suppress
@@ -15,6 +14,7 @@ from prefect import get_run_logger
 from flows.shard.logged import index_logged, shard_logged
 from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import LeaseLostError, PlanLostError
+from infra.process_identity import own_process
 from reelabel.errors import DiskFullError, TransientError
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.lease import LeaseKeeper, Work, finish_alone, holder_name
@@ -50,7 +50,7 @@ class LeasedShard:
 
 def make_lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
     """Return the keeper of this process's leases."""
-    holder = holder_name(socket.gethostname(), os.getpid())
+    holder = holder_name(socket.gethostname(), own_process())
     return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
 
 

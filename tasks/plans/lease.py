@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
 from sqlalchemy import select, text, update
 
@@ -126,9 +129,13 @@ def release_all(engine: Engine, holder: str) -> None:
         connection.execute(_RELEASE_ALL, {"holder": holder})
 
 
-def holder_name(host: str, pid: int) -> str:
-    """Return the name under which a process on a host holds its leases."""
-    return f"{host}, process {pid}"
+def holder_name(host: str, process: str | None) -> str:
+    """Return the name under which a process on a host holds its leases; `process` is its `own_process`, if it has one.
+
+    No two processes have the same one, also in containers where hosts have equal names and processes equal ids.
+    """
+    pid = process.rsplit(" ", 2)[1] if process else os.getpid()
+    return f"{host}, process {pid} ({sha256((process or uuid4().hex).encode()).hexdigest()[:8]})"
 
 
 def expire_all(connection: Connection, holder: str) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping, String, case, cast, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from infra.database.connect import database_errors
-from infra.process_identity import has_ended, own_process, vacated_id
+from infra.process_identity import has_ended, own_process
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.spec import EVERY
 from tasks.database.scope import Scope
@@ -84,8 +84,8 @@ def close_lost_runs(engine: Engine) -> int:
     with database_errors(), engine.begin() as connection:
         is_lost = RUN.c.run_id.in_(lost_runs(connection)) & (RUN.c.state == "running")
         for host, process in connection.execute(select(RUN.c.host, RUN.c.process).where(is_lost)).all():
-            if pid := vacated_id(process):
-                expire_all(connection, holder_name(host, pid))
+            if has_ended(process):
+                expire_all(connection, holder_name(host, process))
         return connection.execute(update(RUN).where(is_lost).values(columns)).rowcount
 
 

@@ -113,8 +113,10 @@ def test_leases_of_a_run_whose_process_was_killed_expire_at_once(db, run, make_p
     code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as own:
-        open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS | {"process": own.stdout.readline().strip()})
-        holders = (holder_name(FACTS["host"], own.pid), holder_name("another", own.pid))
+        process = own.stdout.readline().strip()
+        open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS | {"process": process})
+        # The second one in a container whose name and process ids are the same.
+        holders = [holder_name(FACTS["host"], name) for name in (process, f"another {process}")]
         for holder in holders:
             claim(db, plan.plan_id, Work.BOTH, holder=holder, lease_s=LONG_S)
         [done] = claim(db, plan.plan_id, Work.BOTH, holder=holders[0], lease_s=LONG_S)

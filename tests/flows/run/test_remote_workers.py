@@ -107,7 +107,7 @@ def test_of_two_extract_workers_one_is_killed_and_the_other_takes_its_shards(
     killed, other = start("worker", "extract"), start("worker", "extract")
 
     def held_by(worker):
-        holder = SHARD.c.holder.endswith(f" {worker.pid}") & SHARD.c.lease_until.is_not(None)
+        holder = SHARD.c.holder.contains(f" {worker.pid} (") & SHARD.c.lease_until.is_not(None)
         found = plan_of("killed", db, SHARD.c.shard_index, holder.label("is_held"))
         return {row.shard_index for row in found if row.is_held}
 
