@@ -1,0 +1,74 @@
+"""Several processes of one model in parallel, behind the interface of one."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from infra.errors import ModelError
+from tasks.model.protocol import Lifetime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class _Startable(Protocol):
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+
+
+Member = TypeVar("Member", bound=_Startable)
+_Reply = TypeVar("_Reply")
+
+
+class Fleet(Lifetime, Generic[Member]):
+    """Processes of one model; a context manager that shuts them all down. Thread-safe.
+
+    Each request goes whole to the least busy one. One that cannot be loaded again is no longer used.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        """Store the processes, at least one; none is started yet."""
+        self._members = tuple(members)
+        self._busy = [0] * len(members)
+        self._faults: dict[int, ModelError] = {}
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start loading all of them.
+
+        Raises:
+            ConfigurationError: What they run is not installed.
+        """
+        for member in self._members:
+            member.start()
+
+    def close(self) -> None:
+        """End all of them; idempotent."""
+        for member in self._members:
+            member.close()
+
+    def _ask(self, ask: Callable[[Member], _Reply]) -> _Reply:
+        """Ask the least busy process, and the next one if it cannot be loaded any more.
+
+        Raises:
+            ModelError: None can be loaded any more.
+        """
+        while True:
+            number = self._take_least_busy()
+            try:
+                return ask(self._members[number])
+            except ModelError as error:
+                self._faults[number] = error
+            finally:
+                with self._lock:
+                    self._busy[number] -= 1
+
+    def _take_least_busy(self) -> int:
+        with self._lock:
+            usable = [number for number in range(len(self._members)) if number not in self._faults]
+            if not usable:
+                raise next(iter(self._faults.values()))
+            number = min(usable, key=self._busy.__getitem__)
+            self._busy[number] += 1
+            return number
