@@ -148,9 +148,10 @@ def test_what_a_lost_connection_announced_is_not_awaited_from_the_next(begin):
     told = start(begin)
     told.session.connect()
     told.send({"type": "video.frame", "frame_id": "a"})
-    told.session.connect()
+    connection = told.session.connect()
     told.session.receive_data(picture(0))
     assert told.last("frame.ack").get("frame_id") is None
+    told.session.disconnect(connection)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "GIF"])
@@ -520,11 +521,11 @@ def test_a_lost_client_has_time_to_come_back(begin):
 
 def test_the_end_of_a_connection_that_was_replaced_loses_no_client(begin):
     told = start(begin, None, LiveLimits(resume_s=0))
-    replaced = told.session.connect()
-    told.session.connect()
+    replaced, connection = told.session.connect(), told.session.connect()
     told.session.disconnect(replaced)
     told.session.check_time()
     assert told.exchange(frame(0), "frame.ack")["status"] == "kept"
+    told.session.disconnect(connection)
 
 
 def test_events_that_a_client_missed_are_still_there(begin):

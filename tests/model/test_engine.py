@@ -5,7 +5,6 @@ import os
 import random
 import resource
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import EngineLostError, ModelError
+from infra.errors import ModelError
 from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
@@ -161,28 +160,6 @@ def test_a_refused_question_does_not_stop_the_others(engine):
 
     assert (long.code, ambiguous.code) == ("prompt_too_long", "choices_ambiguous")
     assert isinstance(good, Answer)
-
-
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    config = EngineConfig(model=str(tmp_path))
-    engine = EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240)
-    engine.start()
-
-    with pytest.raises(ModelError, match="Cannot load"):
-        engine.wait_ready()
-    assert engine.pid is None
-
-
-def test_a_killed_engine_is_noticed_and_can_be_restarted(engine):
-    engine.wait_ready()
-    os.kill(engine.pid, signal.SIGKILL)
-
-    with pytest.raises(EngineLostError):
-        engine.answer(batch_about(question(), seed=4))
-
-    engine.start()
-    assert engine.answer(batch_about(question(), seed=4))
 
 
 def test_an_engine_that_runs_out_of_memory_is_restarted(tmp_path):

@@ -155,12 +155,10 @@ def test_a_wrong_argument_is_a_usage_error(environment, manifest, arguments, cod
     ("changed", "arguments", "code", "said"),
     [
         ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, ["classify", "{manifest}"], 2, "not answer"),
-        ({"REELABEL_DATABASE_URL": f"postgresql://me:hunter2@{CLOSED}/db"}, ["classify", "{manifest}"], 2, "Postgres"),
         ({}, ["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
-        ({}, ["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: must be less than 1"),
         ({}, ["nothing"], 2, "No such command"),
     ],
-    ids=["Prefect", "Postgres", "a job's error", "a setting", "a command"],
+    ids=["a service", "a job's error", "a command"],
 )
 def test_a_real_process_prints_the_same(environment, manifest, changed, arguments, code, said):
     ended = reelabel_process(environment | changed, *[argument.format(manifest=manifest) for argument in arguments])
