@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import av
 import numpy as np
 
 from reelabel.containers.registry import missing_bytes
@@ -18,7 +19,7 @@ from reelabel.containers.stream_properties import check_frame_times, one_pts_to_
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import DecodeStats, ExtractionRequest
 from reelabel.errors import SamplingRefusedError
-from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
+from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError, unreadable
 from reelabel.limits import Limits
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling
@@ -61,7 +62,7 @@ _DEFAULT_LIMITS = Limits()
 
 
 def extract_keyframes(
-    path: Path | str,
+    video: Path | str | bytes,
     *,
     sampling: Sampling = _DEFAULT_SAMPLING,
     limits: Limits = _DEFAULT_LIMITS,
@@ -70,12 +71,13 @@ def extract_keyframes(
     threads: int = 1,
     segment: Segment = WHOLE,
 ) -> SampledFrames:
-    """Decode sampled frames of a video: its keyframes, or those of a dense sampler.
+    """Decode sampled frames of a video, in this process: its keyframes, or those of a dense sampler.
 
-    Each frame is byte-identical to the one that a full linear decode outputs at its time.
+    Each frame is byte-identical to the one that a full linear decode outputs at its time. A hostile video can take over
+    the process that decodes it: `DecodePool.extract` decodes in others.
 
     Args:
-        path: The video file.
+        video: A local file, or the bytes of a video.
         sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
         limits: Limits on the video.
         native: Keep frames unscaled and unrotated, as returned by `to_ndarray(format="rgb24")`.
@@ -84,18 +86,24 @@ def extract_keyframes(
         segment: The part of the video to sample from.
 
     Raises:
+        ValueError: The segment is not valid.
         VideoMissingError: The file does not exist.
+        VideoRefusedError: A URI was given; `PrepareVideo` reads them.
         VideoEmptyError: The file is empty.
-        VideoUnreadableError: FFmpeg cannot open the file.
+        VideoUnreadableError: FFmpeg cannot read the file.
         NoVideoStreamError: The file has no video stream.
         NoFramesError: No frame could be decoded.
         SamplingRefusedError: The sampler cannot choose frames of this video.
         VideoTooLargeError: The file, a frame or the time that the frames span exceeds the limits.
     """
-    with open_video_file(path) as file:
-        return extract_keyframes_of_file(
-            file, sampling=sampling, limits=limits, native=native, every=every, threads=threads, segment=segment
-        )
+    segment.require_valid()
+    with open_video_file(video) as file:
+        try:
+            return extract_keyframes_of_file(
+                file, sampling=sampling, limits=limits, native=native, every=every, threads=threads, segment=segment
+            )
+        except av.FFmpegError as error:
+            raise unreadable(error) from None
 
 
 def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request says

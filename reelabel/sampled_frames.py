@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from reelabel.coverage import measure_coverage
+from reelabel.coverage import DEFAULT_THRESHOLDS, measure_coverage
 from reelabel.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class SampledFrames:
         """Counter-clockwise rotation requested by the container: 0, 90, 180 or 270."""
         return self.orientation.rotation_deg
 
-    def coverage(self, thresholds: CoverageThresholds) -> KeyframeCoverage:
+    def coverage(self, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> KeyframeCoverage:
         """Return how well keyframes cover the video, by the container's list, else by a linear decode's."""
         return measure_coverage(
             self.keyframe_ms,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reelabel import arrow as pa
-from reelabel.coverage import measure_coverage
+from reelabel.coverage import DEFAULT_THRESHOLDS, measure_coverage
 from reelabel.errors import FrameFileError
 from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
 from reelabel.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
@@ -95,7 +95,7 @@ class FrameFile:
         times_ms = self.facts["keyframe_ms"]
         return None if times_ms is None else np.array(times_ms, np.int64)
 
-    def coverage(self, thresholds: CoverageThresholds) -> KeyframeCoverage:
+    def coverage(self, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> KeyframeCoverage:
         """Return how well keyframes cover the source, by the container's list, else by a linear decode's."""
         return measure_coverage(
             self.keyframe_ms,

@@ -7,10 +7,11 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 
 from reelabel.cores import usable_cores
-from reelabel.errors import DecoderCrashedError
+from reelabel.errors import ConfigurationError, DecoderCrashedError
+from reelabel.limits import Limits
 from reelabel.pool.facts import unpack_facts
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.pool.messages import Facts, Frames, Packets, Request, Setup
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.index_facts import IndexFacts
-    from reelabel.limits import Limits
     from reelabel.packet_list import PacketList
     from reelabel.pool.piece_decoder import Lend
     from reelabel.pool.process import DecodingProcess
@@ -48,11 +48,15 @@ _SECONDS_PER_LIMIT = 60.0  # of a video decoded in order, for which it may take 
 _ATTEMPTS = 2
 
 
+_DEFAULT_SAMPLING = Sampling()
+_DEFAULT_LIMITS = Limits()
+
+
 class DecodePool:
     """A pool of decoding processes. Thread-safe.
 
     A process that dies, exceeds a limit or sends anything invalid is replaced. A video whose process died is retried
-    once.
+    once. A pool belongs to the process that made it: it cannot be pickled, and a forked process makes its own.
     """
 
     def __init__(
@@ -82,9 +86,18 @@ class DecodePool:
             ahead: Start all processes now, so that no video waits for one; otherwise, each once a video needs it.
 
         Raises:
+            ConfigurationError: An argument is invalid.
             SandboxUnavailableError: The sandbox is required and not available.
         """
         check_mode(sandbox)
+        _require_positive(
+            processes=processes,
+            timeout_s=timeout_s,
+            memory_mib=memory_mib,
+            cpu_s=cpu_s,
+            threads=threads,
+            videos_per_process=videos_per_process,
+        )
         self._threads = threads or max(1, min(_MAX_THREADS, usable_cores() // processes))
         self._limits = TimeLimits(timeout_s=timeout_s, cpu_s=cpu_s)
         self._memory_bytes = memory_mib * 1024**2
@@ -94,6 +107,14 @@ class DecodePool:
             videos_per_process=videos_per_process,
             ahead=ahead,
         )
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, as decoding processes are children of this one.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("A DecodePool cannot be pickled; make one in each process, or use PrepareVideo, which does.")
 
     def __enter__(self) -> Self:
         """Return the pool itself."""
@@ -110,10 +131,10 @@ class DecodePool:
 
     def extract(  # noqa: PLR0913 - what an extraction request says
         self,
-        video: Path | VideoFile,
+        video: Path | str | bytes | VideoFile,
         *,
-        sampling: Sampling,
-        limits: Limits,
+        sampling: Sampling = _DEFAULT_SAMPLING,
+        limits: Limits = _DEFAULT_LIMITS,
         native: bool = False,
         every: bool = False,
         segment: Segment = WHOLE,
@@ -123,15 +144,20 @@ class DecodePool:
     ) -> SampledFrames:
         """Run `extract_keyframes` in a decoding process, which gets the open file, not its path.
 
+        It waits while all processes are busy: more threads than processes are of no use.
+
         With `windows`, a dense sampler samples from these parts of the segment alone. With `roughly`, the frames need
         not be exact; see `ExtractionRequest`. With `fast_only`, the video is not decoded from its beginning.
 
         Raises:
+            ValueError: The segment is not valid.
+            RuntimeError: The pool is closed, or another process made it.
             FastPathUnavailableError: `fast_only` was requested, and nothing else would be exact.
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
         """
+        segment.require_valid()
         return self._extract(
             video,
             self._limits,
@@ -242,7 +268,7 @@ class DecodePool:
 
     def _extract(
         self,
-        video: Path | VideoFile,
+        video: Path | str | bytes | VideoFile,
         allowed: TimeLimits,
         lend: Lend | None = None,
         **asked: Any,  # noqa: ANN401 - fields of a request
@@ -336,3 +362,9 @@ class DecodePool:
         )
         process.accept()
         return result
+
+
+def _require_positive(**arguments: float | None) -> None:
+    for name, value in arguments.items():
+        if value is not None and not value > 0:
+            raise ConfigurationError(f"{name} is {value}; it must be greater than 0.")

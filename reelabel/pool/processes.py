@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ class DecodingProcesses:
 
     def __init__(self, setup: Setup, *, count: int, videos_per_process: int, ahead: bool) -> None:
         """Start them, or if not `ahead`, start each once it is needed."""
+        self._owner = os.getpid()
         self._setup = setup
         self._count = count
         self._videos_per_process = videos_per_process
@@ -55,7 +57,9 @@ class DecodingProcesses:
             return [process.pid for process in self._alive]
 
     def close(self) -> None:
-        """Stop all processes, lent or not."""
+        """Stop all processes, lent or not; in a process that was forked from their owner, do nothing."""
+        if os.getpid() != self._owner:
+            return
         with self._changed:
             self._is_closed = True
             for process in self._alive:
@@ -76,10 +80,11 @@ class DecodingProcesses:
         """Lend a process that is ready and has imported some modules; replace it unless it is sound afterwards.
 
         Raises:
-            RuntimeError: The processes were stopped.
+            RuntimeError: The processes were stopped, or are another process's.
             DecodersLostError: Processes keep being killed before they are ready.
             ConfigurationError: Processes cannot start.
         """
+        self._require_owner()
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._lent < self._count)
             self.require_open()
@@ -112,6 +117,14 @@ class DecodingProcesses:
         """
         if self._is_closed:
             raise RuntimeError("The pool of decoding processes is closed.")
+
+    def _require_owner(self) -> None:
+        """Raise in a forked process, which would share its parent's sockets, and have none of its threads."""
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"The pool of decoding processes was made by process {self._owner}, from which this one was forked; "
+                "make one here, or use PrepareVideo, which does."
+            )
 
     def _take(self, modules: Modules) -> DecodingProcess:
         lost = 0

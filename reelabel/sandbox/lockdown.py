@@ -12,9 +12,9 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from reelabel.errors import SandboxUnavailableError
+from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.sandbox.kernel import ARCHITECTURE
 from reelabel.sandbox.landlock import deny_paths_and_network, describe_abi, landlock_abi
 from reelabel.sandbox.privileges import drop_privileges, end_with_parent, limit_resources
@@ -57,8 +57,11 @@ def check_mode(mode: SandboxMode) -> None:
     """Check, before processes are started, that they can be locked as `mode` demands.
 
     Raises:
+        ConfigurationError: There is no such mode.
         SandboxUnavailableError: A protection is required and not available.
     """
+    if mode not in get_args(SandboxMode):
+        raise ConfigurationError(f"sandbox is {mode!r}; it must be {', '.join(get_args(SandboxMode))}.")
     missing = next((found for found in probe() if not found.is_available), None)
     if mode == "require" and missing:
         raise SandboxUnavailableError(

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from reelabel.errors import ObjectMissingError, VideoMissingError, VideoRefusedError, VideoUnreadableError
-from reelabel.sources.object_info import ObjectInfo, changed
+from reelabel.errors import ObjectMissingError, VideoError, VideoMissingError, VideoRefusedError, VideoUnreadableError
+from reelabel.sources.object_info import ObjectInfo, changed, path_advice, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,20 +82,24 @@ class VideoFile(Seekable):
 
 
 @contextmanager
-def open_video_file(path: Path | str) -> Iterator[VideoFile]:
-    """Open a file for the duration of a `with` block.
+def open_video_file(video: Path | str | bytes) -> Iterator[VideoFile]:
+    """Open a file, or hold the bytes of a video in memory, for the duration of a `with` block.
 
     Raises:
+        TypeError: It is neither a path nor bytes.
         VideoMissingError: The file does not exist.
+        VideoRefusedError: The path is a URI.
         VideoUnreadableError: It is not a regular file, or cannot be opened.
     """
+    if isinstance(video, bytes):
+        with video_in_memory(video) as file:
+            yield file
+        return
+    path = os.fspath(video)
     try:
         descriptor = os.open(path, OPEN_FLAGS)
-    except FileNotFoundError:
-        raise VideoMissingError(f"There is no video at {path}; check the path.") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise VideoUnreadableError(f"The video {path} cannot be opened ({reason}); check the path.") from None
+        raise _not_opened(path, error) from None
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
@@ -103,6 +107,17 @@ def open_video_file(path: Path | str) -> Iterator[VideoFile]:
         yield VideoFile(descriptor, facts.st_size, Path(path).suffix)
     finally:
         os.close(descriptor)
+
+
+def _not_opened(path: str, error: OSError | ValueError) -> VideoError:
+    if scheme_of(path):
+        return VideoRefusedError(
+            f"{redact_uri(path)} is a URI, but only a path or a video's bytes are taken here; PrepareVideo reads URIs."
+        )
+    if isinstance(error, FileNotFoundError):
+        return VideoMissingError(f"There is no video at {path}; check the path{path_advice(path)}.")
+    reason = getattr(error, "strerror", None) or error
+    return VideoUnreadableError(f"The video {path} cannot be opened ({reason}); check the path.")
 
 
 @contextmanager

@@ -2,10 +2,18 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.errors import NoFramesError, NoVideoStreamError, VideoEmptyError, VideoTooLargeError, VideoUnreadableError
+from reelabel.errors import (
+    NoFramesError,
+    NoVideoStreamError,
+    VideoEmptyError,
+    VideoRefusedError,
+    VideoTooLargeError,
+    VideoUnreadableError,
+)
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
 
 LIMITS = Limits()
 
@@ -135,3 +143,25 @@ def test_a_video_with_too_many_frames_is_refused_if_they_are_counted(make_clip, 
 def test_a_video_that_claims_to_last_too_long_is_refused(make_clip):
     with pytest.raises(VideoTooLargeError, match=r"4 s, which exceeds extract\.max_duration_s \(3 s\)"):
         extract_keyframes(make_clip(frames=48), sampling=Sampling(), limits=Limits(max_duration_s=3))
+
+
+def test_an_error_of_ffmpeg_is_one_of_the_video(make_clip):
+    data = make_clip().read_bytes()
+    count = data.index(b"stts") + len("stts") + 4  # of its entries, for which FFmpeg would need 16 GiB
+
+    with pytest.raises(VideoUnreadableError, match="cannot be decoded"):
+        extract_keyframes(data[:count] + b"\x7f\xff\xff\xff" + data[count + 4 :])
+
+
+@pytest.mark.parametrize("ends", [(-1.0, 2.0), (3.0, 2.0), (float("nan"), 2.0), (0.0, float("inf"))])
+def test_a_segment_that_is_not_valid_is_an_error_of_the_caller(make_clip, ends):
+    with pytest.raises(ValueError, match=r"the segment from .* is not valid"):
+        extract_keyframes(make_clip(), segment=Segment(*ends))
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/a.mp4", "https://host/a.mp4?token=secret", "data:video/mp4;base64,AAAA"])
+def test_a_uri_is_told_from_a_path(uri):
+    with pytest.raises(VideoRefusedError, match="is a URI, but only a path") as caught:
+        extract_keyframes(uri)
+
+    assert "secret" not in caught.value.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -17,8 +18,6 @@ from reelabel.sources.options import S3Options, WebOptions  # noqa: TC001
 from reelabel.validation import describe_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import ModelWrapValidatorHandler
 
 _FPS = 3.0
@@ -28,6 +27,8 @@ def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
     """Parse `{"fps": 3}`, `{"num_frames": 8}`, or the options of any sampler together with its `sampler` name."""
     if isinstance(given, Sampling):
         return given
+    if not isinstance(given, Mapping | None):
+        raise ValueError(f"must be a dictionary or a Sampling, not {type(given).__name__}")  # noqa: TRY004 - for pydantic
     options = {"sampler": "num_frames" if "num_frames" in (given or {}) else "fps"} | dict(given or {})
     return Sampling.model_validate({"fps": _FPS} | options if options["sampler"] == "fps" else options)
 

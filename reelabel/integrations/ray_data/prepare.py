@@ -18,7 +18,7 @@ from reelabel.integrations.ray_data.cells import (
 )
 from reelabel.integrations.ray_data.frames_present import sample_frames
 from reelabel.integrations.ray_data.options import PrepareOptions
-from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, video_uris_of
+from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, videos_of
 from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
 from reelabel.sources.object_info import redact_uri
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from reelabel.integrations.ray_data.rows import Video
     from reelabel.integrations.ray_data.worker import PrepareWorker
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
@@ -39,14 +40,16 @@ if TYPE_CHECKING:
 class PrepareVideo:
     """Adds the sampled frames of each row's video to a batch.
 
-    A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`, and optionally a segment of it in
-    `start_s` and `end_s`; or several videos in `messages` or in a list, `video_uris` or `video_urls`. Two columns are
-    added: `video`, the frames; and `video_meta`, with `video_size` (width, height), `video_num_frames`,
+    A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`, by a path or a URI; or several videos
+    in `messages` or in a list, `video_uris` or `video_urls`. In place of a URI, a column may hold the bytes of a video,
+    also as `{"bytes": ..., "path": ...}`, like Hugging Face's datasets. `start_s` and `end_s` may name a segment.
+
+    Two columns are added: `video`, the frames; and `video_meta`, with `video_size` (width, height), `video_num_frames`,
     `frame_timestamps` (seconds from the start of the whole video), `deviation_s` (each frame's time minus the instant
-    that it was chosen for; empty for samplers that aim at no instants), `decode_note`, `source`, `failed`, `error_type`
-    and `error`. A bad video fails only its own row, which then has no frames, and the error in `video_meta`. Of several
-    videos, both cells are lists in their order, and a bad one fails only its own item. A row that names no video passes
-    through: with the frames that it may hold, and not as failed.
+    that it was chosen for; empty for samplers that aim at no instants), `decode_note`, `source` (the URI; empty for
+    bytes), `failed`, `error_type` and `error`. A bad video fails only its own row, which then has no frames, and the
+    error in `video_meta`. Of several videos, both cells are lists in their order, and a bad one fails only its own
+    item. A row that names no video passes through: with the frames that it may hold, and not as failed.
 
     Instances can be pickled and hold no resources. Within a process, instances with equal options share one set of
     decoding processes, which end with it.
@@ -134,13 +137,13 @@ class PrepareVideo:
         """Prepare the videos of a batch concurrently, each distinct one once.
 
         Args:
-            batch: Columns of equal length by name, as with `batch_format="numpy"`.
+            batch: Columns of equal length by name, as with `batch_format="numpy"`: lists, or arrays of NumPy or Arrow.
 
         Returns:
             The same columns, plus `video` and `video_meta`.
 
         Raises:
-            ConfigurationError: The batch is not a dictionary of columns, or no column can name a video.
+            ConfigurationError: The batch is not a dictionary of columns of equal length, or no column can name a video.
         """
         worker = get_worker(self._options)
         waits = [self._start(row, worker) for row in to_rows(batch)]
@@ -170,16 +173,16 @@ class PrepareVideo:
         if self._options.sample_frames_present and has_frames(row):
             return partial(self._sample_again, row)
         try:
-            uri, segment = video_uris_of(row), segment_of(row)
+            videos, segment = videos_of(row), segment_of(row)
         except VideoRefusedError as error:
             return partial(self._failed_cells, error, source="")
-        if uri is None:
+        if videos is None:
             return partial(pass_through_cells, row) if has_frames(row) else self._cells_without_video
-        if isinstance(uri, str):
-            return partial(self._wait, worker.start(uri, segment), uri)
-        return partial(self._wait_for_all, [(worker.start(each, segment), each) for each in uri])
+        if isinstance(videos, list):
+            return partial(self._wait_for_all, [(worker.start(each, segment), each) for each in videos])
+        return partial(self._wait, worker.start(videos, segment), videos)
 
-    def _wait_for_all(self, several: Sequence[tuple[Callable[[], SampledFrames], str]]) -> _Cells:
+    def _wait_for_all(self, several: Sequence[tuple[Callable[[], SampledFrames], Video]]) -> _Cells:
         videos, metas = zip(*(self._wait(*each) for each in several), strict=True)
         return list(videos), list(metas)
 
@@ -197,8 +200,8 @@ class PrepareVideo:
         except SamplingRefusedError as error:
             return self._failed_cells(error, source="")
 
-    def _wait(self, prepared: Callable[[], SampledFrames], uri: str) -> _Cells:
-        source = redact_uri(uri)
+    def _wait(self, prepared: Callable[[], SampledFrames], video: Video) -> _Cells:
+        source = "" if isinstance(video, bytes) else redact_uri(video)
         try:
             frames = prepared()
             return self._form.video(frames), frame_metadata(frames, source)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections.abc import Sized
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Mapping, Sized
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,8 +15,7 @@ from reelabel.errors import ConfigurationError, VideoRefusedError
 from reelabel.integrations.chat_messages import NoVideoError, parse_messages, without_nulls
 from reelabel.segment import Segment
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Video: TypeAlias = str | bytes  # its path or URI, or its own bytes
 
 _URI_COLUMNS = ("video_uri", "video_url")
 _LIST_COLUMNS = ("video_uris", "video_urls")
@@ -28,9 +28,9 @@ def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Convert columns to rows.
 
     Raises:
-        ConfigurationError: The batch is not a dictionary of columns, or no column can name a video.
+        ConfigurationError: The batch is not a dictionary of columns of equal length, or no column can name a video.
     """
-    if not isinstance(batch, dict):
+    if not isinstance(batch, Mapping):
         raise ConfigurationError(
             f"The batch is of type {type(batch).__name__}, not a dict; call map_batches with batch_format='numpy'."
         )
@@ -39,28 +39,34 @@ def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
             f"The batch has no column that names a video; it needs {', '.join(SOURCE_COLUMNS[:-1])} or "
             f"{SOURCE_COLUMNS[-1]}."
         )
-    return [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+    lengths = {name: _length(name, column) for name, column in batch.items()}
+    if len({*lengths.values()}) > 1:
+        raise ConfigurationError(
+            f"The columns of the batch differ in length ({', '.join(f'{k} {n}' for k, n in lengths.items())}); "
+            "give each a value for every row."
+        )
+    columns = [column.to_pylist() if hasattr(column, "to_pylist") else column for column in batch.values()]  # Arrow's
+    return [dict(zip(batch, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def video_uris_of(row: Mapping[str, Any]) -> str | list[str] | None:
-    """Return the URI of a row's video, or those of its videos.
+def videos_of(row: Mapping[str, Any]) -> Video | list[Video] | None:
+    """Return the URI or the bytes of a row's video, or those of its videos.
 
     They are in `video_uri` or `video_url`, in the lists `video_uris` or `video_urls`, or in the video parts of OpenAI
     chat `messages`, whose images are left alone.
 
     Returns:
-        The URI of the only video; a list of those of several, or of any number of a list column; None if the row names
-        no video.
+        The only video; a list of several, or of any number of a list column; None if the row names no video.
 
     Raises:
-        VideoRefusedError: A list is not one of URIs, or the messages cannot be read.
+        VideoRefusedError: A cell names no video, or the messages cannot be read.
     """
     for name in _URI_COLUMNS:
         if _is_given(row.get(name)):
-            return str(row[name])
+            return _video(row[name], name)
     for name in _LIST_COLUMNS:
         if _is_given(row.get(name)):
-            return _uris(row[name], name)
+            return _videos(row[name], name)
     if not _is_given(row.get(_MESSAGES)):
         return None
     messages = row[_MESSAGES]
@@ -73,14 +79,30 @@ def video_uris_of(row: Mapping[str, Any]) -> str | list[str] | None:
         return None
     except ValueError as error:
         raise VideoRefusedError(f"messages: {error}.") from None
-    return videos[0] if len(videos) == 1 else videos
+    return videos[0] if len(videos) == 1 else [*videos]
 
 
-def _uris(given: Any, name: str) -> list[str]:  # noqa: ANN401 - whatever the column holds
-    uris = list(given) if isinstance(given, list | tuple | np.ndarray) else []
-    if not uris or not all(isinstance(uri, str) and uri for uri in uris):
+def _length(name: str, column: Any) -> int:  # noqa: ANN401 - whatever the caller holds
+    if isinstance(column, str | bytes | os.PathLike) or not isinstance(column, Sized):
+        raise ConfigurationError(f"The column {name} is a single {type(column).__name__}; put it in a list.")
+    return len(column)
+
+
+def _video(given: Any, name: str) -> Video:  # noqa: ANN401 - whatever the column holds
+    if isinstance(given, Mapping):  # how Hugging Face's datasets hold a video
+        given = given.get("bytes") or given.get("path")
+    if isinstance(given, bytes | str) and given:
+        return given
+    if isinstance(given, os.PathLike):
+        return str(given)
+    raise VideoRefusedError(f"{name} is of type {type(given).__name__}; give a path, a URI, or the bytes of a video.")
+
+
+def _videos(given: Any, name: str) -> list[Video]:  # noqa: ANN401 - whatever the column holds
+    videos = list(given) if isinstance(given, list | tuple | np.ndarray) else []
+    if not videos:
         raise VideoRefusedError(f"{name} is not a list of URIs; give at least one, or leave it empty.")
-    return uris
+    return [_video(video, name) for video in videos]
 
 
 def segment_of(row: Mapping[str, Any]) -> Segment:
@@ -94,7 +116,7 @@ def segment_of(row: Mapping[str, Any]) -> Segment:
     if (start_s or 0.0) < 0 or (end_s is not None and end_s <= (start_s or 0.0)):
         raise VideoRefusedError(f"The segment from start_s {start_s} to end_s {end_s} is not valid; correct them.")
     segment = Segment.of(start_s, end_s)
-    if not segment.is_whole and isinstance(video_uris_of(row), list):
+    if not segment.is_whole and isinstance(videos_of(row), list):
         raise VideoRefusedError("start_s and end_s are given with several videos; leave them out.")
     return segment
 

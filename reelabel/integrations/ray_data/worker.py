@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from reelabel.integrations.ray_data.options import PrepareOptions
+    from reelabel.integrations.ray_data.rows import Video
     from reelabel.sampled_frames import SampledFrames
     from reelabel.segment import Segment
 
-    _Key = tuple[str, Segment]
+    _Key = tuple[Video, Segment]
 
 # Larger files go to disk, as their bytes are rarely read twice and memory is better used for frames.
 _MEMORY_BYTES = 64 * 1024**2
@@ -74,18 +75,18 @@ class PrepareWorker:
         self._in_progress: dict[_Key, _Shared] = {}
         self._lock = Lock()
 
-    def start(self, uri: str, segment: Segment) -> Callable[[], SampledFrames]:
+    def start(self, video: Video, segment: Segment) -> Callable[[], SampledFrames]:
         """Start preparing a segment of a video, unless this is in progress already.
 
         Returns:
             What waits for the frames, and returns pixels that nobody else has.
         """
-        key = uri, segment
+        key = video, segment
         with self._lock:
             if shared := self._in_progress.get(key):
                 shared.rows += 1
                 return partial(self._take, key, shared)
-            shared = _Shared(self._threads.submit(self._prepare, uri, segment))
+            shared = _Shared(self._threads.submit(self._prepare, video, segment))
             self._in_progress[key] = shared
         shared.frames.add_done_callback(lambda _: self._forget(key, shared))
         return partial(self._take, key, shared)
@@ -105,8 +106,12 @@ class PrepareWorker:
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 
-    def _prepare(self, uri: str, segment: Segment) -> SampledFrames:
-        info = stat_video(self._objects, uri, allow_roots=self._allow_roots)
+    def _prepare(self, video: Video, segment: Segment) -> SampledFrames:
+        if isinstance(video, bytes):
+            return self._pool.extract(
+                video, sampling=self._fetcher.sampling, limits=self._fetcher.limits, segment=segment
+            )
+        info = stat_video(self._objects, video, allow_roots=self._allow_roots)
         return replace(self._fetcher, segment=segment).fetch(info).keyframes
 
 

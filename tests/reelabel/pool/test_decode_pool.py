@@ -1,4 +1,5 @@
 import math
+import multiprocessing
 import os
 import pickle
 import resource
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -434,3 +436,55 @@ def test_a_sampler_of_an_interactive_session_is_refused_in_one_sentence(make_cli
     ended = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
 
     assert "defined in an interactive session, where decoding processes cannot import it; move it" in ended.stderr
+
+
+def test_a_video_may_be_a_path_or_its_bytes(pool, make_clip):
+    clip = make_clip()
+    expected = extract_keyframes(clip)
+
+    for video in (clip, str(clip), clip.read_bytes()):
+        np.testing.assert_array_equal(pool.extract(video).images, expected.images)
+        np.testing.assert_array_equal(extract_keyframes(video).images, expected.images)
+
+
+def test_a_forked_process_is_refused_instead_of_sharing_decoding_processes(make_clip):
+    clip = make_clip()
+    with DecodePool() as pool:
+        pool.extract(clip)
+        context = multiprocessing.get_context("fork")
+        theirs, ours = context.Pipe()
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of forking with threads
+            child = context.Process(target=_use_and_close, args=(pool, clip, theirs))
+            child.start()
+
+        assert "which this one was forked; make one here" in ours.recv()
+        child.join()
+        assert len(pool.extract(clip).picks) == 16  # what the child closed was not the parent's
+
+
+def _use_and_close(pool, clip, connection):
+    try:
+        pool.extract(clip)
+    except RuntimeError as error:
+        connection.send(str(error))
+    pool.close()
+
+
+def test_a_pool_is_not_pickled(pool):
+    with pytest.raises(TypeError, match="make one in each process"):
+        pickle.dumps(pool)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"processes": 0}, "processes is 0; it must be greater than 0"),
+        ({"timeout_s": -1.0}, "timeout_s is -1.0"),
+        ({"threads": 0}, "threads is 0"),
+        ({"sandbox": "required"}, "sandbox is 'required'; it must be auto, require, off"),
+    ],
+    ids=["processes", "timeout_s", "threads", "sandbox"],
+)
+def test_an_argument_that_is_not_valid_is_named(argument, message):
+    with pytest.raises(ConfigurationError, match=message):
+        DecodePool(**argument)

@@ -375,9 +375,38 @@ def test_a_batch_without_a_video_column_is_a_usage_error(preparing):
         preparing()([{"video_uri": "a.mp4"}])
 
 
+def test_a_cell_may_hold_the_bytes_of_a_video(preparing, make_clip):
+    path = make_clip()
+    data = path.read_bytes()
+    cells = [path, data, {"bytes": data, "path": None}, {"bytes": None, "path": str(path)}, b"no video", 3]
+
+    got = preparing()({"video_uri": cells})
+
+    for video in got["video"][1:4]:
+        np.testing.assert_array_equal(video, got["video"][0])
+    assert [meta["source"] for meta in got["video_meta"]] == [str(path), "", "", str(path), "", ""]
+    assert [meta["error_type"] for meta in got["video_meta"][4:]] == ["video_unreadable", "video_refused"]
+    assert got["video_meta"][5]["error"].startswith("video_uri is of type int; give a path, a URI, or the bytes")
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"video_uri": "a.mp4"}, "The column video_uri is a single str; put it in a list"),
+        ({"video_uri": ["a.mp4"], "start_s": [1, 2]}, r"differ in length \(video_uri 1, start_s 2\)"),
+    ],
+    ids=["one row", "lengths"],
+)
+def test_a_column_is_a_list_with_a_value_for_every_row(preparing, batch, message):
+    with pytest.raises(ConfigurationError, match=message):
+        preparing()(batch)
+
+
 def test_wrong_options_are_named_together():
     with pytest.raises(ConfigurationError, match=r"sampling\.num_frames: .*; cache_mode: must be 'auto'"):
         PrepareVideo(sampling={"num_frames": 0}, cache_mode="ram")
+    with pytest.raises(ConfigurationError, match="sampling: must be a dictionary or a Sampling, not int"):
+        PrepareVideo(sampling=3)
     with pytest.raises(ConfigurationError, match="the sampler keyframes chooses from a file, not from frames"):
         PrepareVideo(sampling={"sampler": "keyframes"}, sample_frames_present=True)
     with pytest.raises(ConfigurationError, match="exclude each other"):
