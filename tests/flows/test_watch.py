@@ -39,7 +39,9 @@ pytestmark = pytest.mark.xdist_group("prefect")
 
 @pytest.fixture(scope="module")
 def deployed(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
-    return {plan.name for plan in deploy_flows(prefect_services)}
+    # Named, since another module may have left deployments of the remote executor, which have no limit.
+    local = prefect_services.model_copy(update={"run": RunSettings(executor="local")})
+    return {plan.name for plan in deploy_flows(local)}
 
 
 @pytest.fixture
@@ -290,7 +292,7 @@ def test_the_limit_of_simultaneous_runs_holds_on_one_machine_and_not_in_remote_p
         found = client.read_deployment_by_name(on_demand("classify")).global_concurrency_limit
         return found and found.limit
 
-    assert limit() == 1
+    assert limit(executor="local") == 1
     assert limit(executor="remote") is None
     assert limit(max_concurrent_runs=3) == 3
     assert limit(pool=pods) is None
