@@ -76,6 +76,7 @@ def test_force_asks_about_all_chunks(choose):
         pytest.param(["film#2"], [2], ["film", "new", "changed"], id="without an answer"),
         pytest.param(["film#0"], None, ["new", "changed"], id="with one"),
         pytest.param(["film#0", "film#1"], [1], ["film", "new", "changed"], id="one of both"),
+        pytest.param(["film#1", "film#2"], [1, 2], ["film", "new", "changed"], id="both"),
         pytest.param(["film", "film#1"], [1, 2], ["film", "new", "changed"], id="also as a whole"),
         pytest.param(["changed#1", "new#7"], [1, 2], ["film", "new", "changed"], id="that stand for the whole job"),
     ],

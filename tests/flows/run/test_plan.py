@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from prefect.logging import disable_run_logger
 from pydantic import SecretStr
@@ -9,12 +10,14 @@ from sqlalchemy import DDL, text
 
 from flows.run.context import open_run_context
 from flows.run.execute import _execute_plan, write_report_page
+from flows.run.parameters import SpecOverrides
 from flows.run.plan import Planner, size_line
 from flows.run.progress import Progress
 from flows.run.request import RunRequest
 from infra.database.connect import connect
 from infra.errors import PlanForeignError
 from infra.settings import DatabaseSettings
+from infra.settings.chunks import ChunkOptions
 from tasks.database.tables import PLAN, SHARD
 from tasks.demo.clips import make_demo
 from tasks.manifest.plan_file import read_shard
@@ -51,7 +54,8 @@ def ready_for(settings, tmp_path):
     make_demo(tmp_path, seed=5, clips=1).write_parquet(tmp_path / "manifest.parquet")
 
     def ready_for(**options):
-        return open_run_context(RunRequest(manifest=str(tmp_path / "manifest.parquet"), **options), settings)
+        manifest = str(tmp_path / "manifest.parquet")
+        return open_run_context(RunRequest(**{"manifest": manifest} | options), settings)
 
     with disable_run_logger():
         yield ready_for
@@ -73,6 +77,27 @@ def test_a_restarted_run_continues_a_plan_that_others_share(ready_for):
 
         assert first == second
         assert open_plans(ready.database) == [first]
+
+
+def test_a_run_that_is_restarted_with_another_manifest_leaves_its_plan_to_those_that_share_it(ready_for):
+    with ready_for(kind="classify", shared=True) as ready:
+        shared = Planner.of(ready).plan()
+
+        later = Planner.of(replace(ready, manifest_fingerprint="another version")).plan()
+
+        assert open_plans(ready.database) == [shared, later]
+
+
+def test_jobs_that_are_cut_into_chunks_have_small_shards(ready_for, tmp_path):
+    manifest = tmp_path / "many.parquet"
+    rows = {"job_id": [*"abcdefghi"], "video_uri": [f"{name}.mp4" for name in "abcdefghi"]}
+    pl.DataFrame(rows).with_columns(prompt=pl.lit("?"), choices=pl.lit(["yes", "no"])).write_parquet(manifest)
+    chunks = SpecOverrides(chunks=ChunkOptions(chunk_s=60))
+
+    with ready_for(kind="classify", manifest=str(manifest)) as whole:
+        assert Planner.of(whole).plan().shards == 1
+    with ready_for(kind="classify", manifest=str(manifest), overrides=chunks) as cut:
+        assert Planner.of(cut).plan().shards == 2
 
 
 @pytest.fixture

@@ -254,3 +254,20 @@ def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor,
     [failure] = outcome.failures
     assert (failure.job.job_id, failure.code, failure.source_fingerprint) == ("0", "video_missing", None)
     assert [result.job.job_id for result in outcome.results] == ["1"]
+
+
+def test_packets_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_version_of_the_video(extractor, make_clip):
+    clip = make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+    job = Job(job_id="a", video_uri=str(clip), prompt="?", choices=CHOICES)
+    views, stream, outcome = group_by_views([job], SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    packed = replace(extractor, pixel_encoding="packets")
+    video = packed.prepare(str(clip))
+    [(view,)] = views
+    stream.add(view, video)
+    stream.end(None)
+    context = replace(context_of(packed, Sure()), limits=Limits(max_frame_pixels=1))
+
+    infer_views(stream, views, context, outcome)
+
+    [failure] = outcome.failures
+    assert (failure.code, failure.source_fingerprint) == ("video_too_large", video.provenance.fingerprint)

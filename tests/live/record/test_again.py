@@ -46,6 +46,18 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
         assert frames.time_s.tolist() == times_s[job["job_id"]]
 
 
+def test_stored_queries_and_frame_files_are_in_order_however_their_rows_lie(recorder, db):
+    record_session(recorder)
+    with db.begin() as connection:  # an updated row lies behind the others
+        connection.execute(text("UPDATE reelabel.live_query SET question = 'Is it dark at all?' WHERE query = 0"))
+        connection.execute(text("UPDATE reelabel.live_frames SET bytes = bytes + 1 WHERE part = 0"))
+
+    session = find_session(db, "last")
+
+    assert [each["query"] for each in session.queries] == [0, 1, 2, 3]
+    assert [each["part"] for each in session.parts] == [0, 1]
+
+
 def test_frames_that_are_hours_apart_are_all_shown(tmp_path):
     """As of a camera at night; by the frame rate, models with a sampler of their own decide how many they see."""
     frames = [KeptFrame(number, number * 7200.0, image(number * 10)) for number in range(12)]

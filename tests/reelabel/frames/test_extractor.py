@@ -3,6 +3,7 @@ import resource
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -329,6 +330,14 @@ def test_keys_depend_on_everything_that_affects_pixels():
 
     assert len(keys) == 6
     assert FrameIdentity(**common) == FrameIdentity(**common)
+
+
+def test_keys_depend_on_the_version_of_pillow_where_it_encodes_the_frames():
+    common = {"source_uri": "s3://b/v.mp4", "fingerprint": "e1"}
+
+    plain, jpeg = (FrameIdentity(**common, sampling=Sampling(jpeg_quality=quality)) for quality in (None, 90))
+
+    assert jpeg.facts()["decoder"] == plain.facts()["decoder"] | {"pillow": version("pillow")}
 
 
 class TestAuto:
