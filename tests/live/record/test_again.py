@@ -48,9 +48,10 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
 
 def test_stored_queries_and_frame_files_are_in_order_however_their_rows_lie(recorder, db):
     record_session(recorder)
-    with db.begin() as connection:  # an updated row lies behind the others
+    with db.begin() as connection:  # an updated row lies behind the others, and few rows are read as they lie
         connection.execute(text("UPDATE reelabel.live_query SET question = 'Is it dark at all?' WHERE query = 0"))
         connection.execute(text("UPDATE reelabel.live_frames SET bytes = bytes + 1 WHERE part = 0"))
+        connection.execute(text("ANALYZE reelabel.live_query, reelabel.live_frames"))
 
     session = find_session(db, "last")
 
