@@ -174,7 +174,7 @@ def _extract(clips: Sequence[Path], settings: Settings, model: str) -> tuple[lis
         extractor = open_extractor(settings, pool, spec.sampling(max_pixels=frame_pixels(info)), keep_bytes=1 << 28)
         embedder = VideoEmbedder(
             extractor=extractor,
-            reader=IndexReader(objects=extractor.objects, pool=pool, limits=extractor.limits, cache=extractor.cache),
+            reader=IndexReader.beside(extractor),
             cache=EmbeddingCache(objects, settings.store.uri, seal=settings.store.seal),
             packs=PackFiles(objects=objects, root_uri=settings.store.uri, seal=settings.store.seal),
             frames=instant,  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from reelabel.errors import (
 )
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, isolate_web_outage
+from reelabel.frames.fetch import FrameFetcher, VideoReader, isolate_web_outage
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import with_packets
 from reelabel.frames.provenance import FrameProvenance
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from reelabel.frames.fetch import FetchedFrames
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.pixels import ExactEncoding
-    from reelabel.limits import Limits
-    from reelabel.pool.decode_pool import DecodePool
     from reelabel.pool.piece_decoder import PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
@@ -136,32 +134,22 @@ class ExtractedVideo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrameExtractor:
+class FrameExtractor(VideoReader):
     """Extracts frame files into the cache. Thread-safe.
 
     Attributes:
-        objects: The object store, web and local files, by URI.
         cache: The frame cache.
-        pool: The decoding pool.
         sampling: Which frames to extract, and at what size.
-        limits: Limits on one video.
         pixel_encoding: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
-        allow_roots: Folders that local videos must lie in; empty allows every folder.
-        ranges_min_bytes: Size from which remote videos are read by range requests.
         thresholds: The limits of sufficient keyframe coverage.
         turns: Decides who decodes if several threads prepare one video.
         copies: Where copies of whole videos are stored, for as long as they are decoded.
         pieces: Decodes the one video of which segments are prepared in order of time; None decodes each by itself.
     """
 
-    objects: ObjectStore
     cache: FrameCache
-    pool: DecodePool
     sampling: Sampling
-    limits: Limits
     pixel_encoding: ExactEncoding = "zstd"
-    allow_roots: tuple[Path, ...] = ()
-    ranges_min_bytes: int = RANGES_MIN_BYTES
     thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
     turns: Turns = field(default_factory=Turns, repr=False, compare=False)
     copies: DownloadCache = field(default_factory=DownloadCache, repr=False, compare=False)
@@ -257,16 +245,11 @@ class FrameExtractor:
         self, info: ObjectInfo, identity: FrameIdentity, lookup_ms: float, *, shown: FramePass
     ) -> ExtractedVideo:
         sampling = identity.sampling
-        fetcher = FrameFetcher(
-            objects=self.objects,
-            cache=self.cache,
-            pool=self.pool,
+        fetcher = FrameFetcher.beside(
+            self,
             sampling=sampling,
-            limits=self.limits,
-            ranges_min_bytes=self.ranges_min_bytes,
             keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,
             segment=identity.segment,
-            allow_roots=self.allow_roots,
             copies=self.copies,
             pieces=self.pieces,
         )

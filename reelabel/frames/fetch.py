@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import (
     ObjectChangedError,
@@ -114,37 +114,51 @@ class FetchedFrames:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrameFetcher:
-    """Fetches and decodes videos. Thread-safe.
+class VideoReader:
+    """How videos are read. Thread-safe.
 
     Attributes:
         objects: The object store, web and local files, by URI.
-        cache: Where index files are kept for reuse; None keeps none.
-        pool: The decoding pool.
-        sampling: Which frames to decode, and at what size.
+        pool: The decoding pool, whose processes alone parse what a file says.
         limits: Limits on one video.
+        cache: Where index files are kept for reuse; None keeps none.
         ranges_min_bytes: Size from which remote videos are read by range requests.
+        allow_roots: Folders that local videos must lie in; empty allows every folder.
+    """
+
+    objects: ObjectStore
+    pool: DecodePool
+    limits: Limits
+    cache: FrameCache | None = None
+    ranges_min_bytes: int = RANGES_MIN_BYTES
+    allow_roots: tuple[Path, ...] = ()
+
+    @classmethod
+    def beside(cls, other: VideoReader, **more: Any) -> Self:  # noqa: ANN401 - fields of the class
+        """Return what reads the same videos in the same way as another one; `more` are its own fields."""
+        return cls(**{each.name: getattr(other, each.name) for each in fields(VideoReader)}, **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameFetcher(VideoReader):
+    """Fetches and decodes videos. Thread-safe.
+
+    Attributes:
+        sampling: Which frames to decode, and at what size.
         native: Leave frames unscaled and unrotated; reads the whole video.
         every: Return all keyframes instead of picks; reads the whole video.
         copies: Where copies of whole videos are stored.
         keep_packets: Also return the keyframes' packets; reads local and small videos by ranges as well.
         segment: The part of the video to sample from.
-        allow_roots: Folders that local videos must lie in; empty allows every folder.
         pieces: Decodes the video if the segment is one of several that follow each other.
     """
 
-    objects: ObjectStore
-    cache: FrameCache | None
-    pool: DecodePool
     sampling: Sampling
-    limits: Limits
-    ranges_min_bytes: int = RANGES_MIN_BYTES
     native: bool = False
     every: bool = False
     copies: DownloadCache = field(default_factory=DownloadCache)
     keep_packets: bool = False
     segment: Segment = WHOLE
-    allow_roots: tuple[Path, ...] = ()
     pieces: PieceDecoder | None = None
 
     def fetch(self, info: ObjectInfo) -> FetchedFrames:

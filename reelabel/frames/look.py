@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from reelabel.errors import RangesIgnoredError
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.extractor import stat_video
 from reelabel.frames.fetch import (
-    RANGES_MIN_BYTES,
     RemoteVideo,
+    VideoReader,
     as_video_errors,
     check_size,
     isolate_refusal,
@@ -22,14 +22,8 @@ from reelabel.sources.video_file import LocalFile
 from reelabel.strategies.keyframe_table import KeyframeTable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from reelabel.frames.cache import FrameCache
-    from reelabel.frames.extractor import FrameExtractor
-    from reelabel.limits import Limits
-    from reelabel.pool.decode_pool import DecodePool
     from reelabel.sources.archives.content import ArchiveMember
-    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.object_store import ObjectInfo
 
 # Read before a decoding process is asked, so that more videos can be waited for than there are processes. It holds most
 # headers whole; two blocks of a sparse file.
@@ -53,30 +47,8 @@ class SeenVideo:
     bytes_read: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexReader:
-    """Reads what videos' indexes tell. Thread-safe.
-
-    Attributes:
-        objects: The object store, web and local files, by URI.
-        pool: The decoding pool, whose processes alone parse what a file says.
-        limits: Limits on one video.
-        cache: Where index files are kept for reuse; None keeps none.
-        ranges_min_bytes: Size from which a run reads remote videos by range requests.
-        allow_roots: Folders that local videos must lie in; empty allows every folder.
-    """
-
-    objects: ObjectStore
-    pool: DecodePool
-    limits: Limits
-    cache: FrameCache | None = None
-    ranges_min_bytes: int = RANGES_MIN_BYTES
-    allow_roots: tuple[Path, ...] = ()
-
-    @classmethod
-    def beside(cls, extractor: FrameExtractor) -> Self:
-        """Return what reads the indexes of the videos that an extractor reads, in the same way."""
-        return cls(**{each.name: getattr(extractor, each.name) for each in fields(cls)})
+class IndexReader(VideoReader):
+    """Reads what videos' indexes tell. Thread-safe."""
 
     def look(self, uri: str, info: ObjectInfo | None = None) -> SeenVideo:
         """Read what a video's header and index tell.

@@ -68,7 +68,6 @@ def uncached_fetcher(
     """Return what fetches and decodes videos for a look at them, and keeps nothing; see `FrameFetcher`."""
     return FrameFetcher(
         objects=video_store(settings),
-        cache=None,
         pool=pool,
         sampling=sampling,
         limits=video_limits(settings),

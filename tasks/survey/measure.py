@@ -71,16 +71,8 @@ def measure_rates(
             break
         if each.seen is None or each.seen.info.size_bytes > _MAX_CLIP_BYTES:
             continue
-        fetcher = FrameFetcher(
-            objects=reader.objects,
-            cache=reader.cache,
-            pool=reader.pool,
-            sampling=sampling_of_pass(sampling, "first"),
-            limits=reader.limits,
-            ranges_min_bytes=reader.ranges_min_bytes,
-            segment=each.clip.segment,
-            allow_roots=reader.allow_roots,
-        )
+        shown = sampling_of_pass(sampling, "first")
+        fetcher = FrameFetcher.beside(reader, sampling=shown, segment=each.clip.segment)
         try:
             fetched = fetcher.fetch(each.seen.info)
         except VideoError:
