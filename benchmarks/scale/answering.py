@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,7 +21,6 @@ from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.limits import Limits
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, RunPhase, View, group_by_views
@@ -52,13 +52,10 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
     writer = ShardWriter(engine, RUN)
     context = InferenceContext(
         spec=SPEC,
-        cache=cast("Any", frames),
-        pool=cast("Any", None),  # nothing is decoded
-        limits=Limits(),
         backend=cast("Any", _Instant()),
         writer=writer,
         batch_bytes=_BATCH_BYTES,
-        extractor=cast("Any", None),
+        extractor=cast("Any", SimpleNamespace(cache=frames)),  # nothing is decoded
     )
     with LeaseKeeper(engine, holder="benchmark", lease_s=_LEASE_S) as keeper:
 

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
-    from reelabel.frames.cache import FrameCache
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
-    from reelabel.limits import Limits
-    from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Job, RunSpec
     from tasks.domain.chunks import CutJob
     from tasks.model.backend import InferenceBackend
@@ -58,19 +55,13 @@ class AnswerContext:
     """What answering jobs needs besides the jobs.
 
     Attributes:
-        pool: Decodes frame files that contain packets.
-        limits: Limits for decoding one of them.
         batch_bytes: Maximum frame bytes in one group of a shard.
-        extractor: Prepares the dense views of escalated jobs.
+        extractor: Has extracted what is read, and prepares the dense views of escalated jobs.
         escalate_below: Margin below which jobs are escalated; None escalates none.
         ledger: Wall-clock profile.
-        gpus: GPUs that the engine holds.
     """
 
     spec: RunSpec
-    cache: FrameCache
-    pool: DecodePool
-    limits: Limits
     backend: InferenceBackend
     batch_bytes: int
     extractor: FrameExtractor
@@ -359,7 +350,7 @@ def _read(context: AnswerContext, view: View, video: ExtractedVideo) -> tuple[Ex
         video = _extract_again(view, context)
         outcome: bytes | JobError = _read_frame_file(video, context)
     except (FrameFileError, ObjectMissingError) as error:
-        uri = context.cache.uri_of(video.identity.key)
+        uri = context.extractor.cache.uri_of(video.identity.key)
         outcome = FrameFileError(f"The frame file {uri} was made again, but cannot be used either: {error.message}")
     except VideoError as error:
         outcome = error
@@ -374,9 +365,10 @@ def _read_frame_file(video: ExtractedVideo, context: AnswerContext) -> bytes:
         FrameFileError: It must not be used.
         VideoError: It contains packets that can no longer be decoded.
     """
-    file = context.cache.read(video.identity)
+    extractor = context.extractor
+    file = extractor.cache.read(video.identity)
     try:
-        return with_pixels(file, context.pool, context.limits) if file.is_packed else file.data
+        return with_pixels(file, extractor.pool, extractor.limits) if file.is_packed else file.data
     except VideoError as error:
         error.fingerprint = video.provenance.fingerprint
         raise

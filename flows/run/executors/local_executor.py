@@ -304,9 +304,6 @@ def make_inference_context(
     """Return what inference needs besides its shards."""
     return InferenceContext(
         spec=spec,
-        cache=extractor.cache,
-        pool=extractor.pool,
-        limits=extractor.limits,
         backend=backend,
         writer=ShardWriter(database, run),
         batch_bytes=settings.model.batch_mib

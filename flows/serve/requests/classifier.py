@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
@@ -14,7 +14,7 @@ from flows.serve.refusals import RequestRefusedError
 from flows.shard.answer import answer_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, AnswerContext
 from reelabel.errors import ConfigurationError
-from tasks.domain import ONE_VIDEO, Shard
+from tasks.domain import ONE_VIDEO, Shard, WallClockProfile
 from tasks.domain.chunk_rule import choice_of
 from tasks.frame_cache.pool import coverage_thresholds, open_extractor
 from tasks.model.backend import backend_of, open_backend
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides
     from flows.shard.answer import AnsweredShard
     from infra.settings import Settings
-    from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Job, RunSpec
     from tasks.live.model import LiveModel
@@ -37,15 +36,6 @@ if TYPE_CHECKING:
 
 # Specs that are kept, each with the options that some request had.
 _SPECS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How requests with some options are answered; `escalate_below` is as of `AnswerContext`."""
-
-    spec: RunSpec
-    extractor: FrameExtractor
-    escalate_below: float | None
 
 
 class Classifier:
@@ -88,7 +78,7 @@ class Classifier:
         self._engine = engine
         self.live: LiveModel | None = None
         self._live_sessions = live_sessions
-        self._find = lru_cache(_SPECS)(self._find_way)
+        self._find_context = lru_cache(_SPECS)(self._make_context)
         self._stack = ExitStack()
         self._workers = ThreadPoolExecutor(max(4, settings.serve.max_requests), thread_name_prefix="prepare")
 
@@ -126,7 +116,7 @@ class Classifier:
         Raises:
             RequestRefusedError: Its options conflict.
         """
-        return self._way(overrides).spec
+        return self._context(overrides).spec
 
     def answer(self, job: Job, overrides: SpecOverrides, *, go_on: Callable[[], None]) -> AnsweredShard:
         """Answer a job.
@@ -140,29 +130,18 @@ class Classifier:
             RequestRefusedError: The options conflict.
             TransientError: The store or the engine is unavailable.
         """
-        way = self._way(overrides)
-        assert self._engine
-        context = AnswerContext(
-            spec=way.spec,
-            cache=way.extractor.cache,
-            pool=way.extractor.pool,
-            limits=way.extractor.limits,
-            backend=self._engine,
-            batch_bytes=self._settings.model.batch_mib * 1024**2 // MAX_CONCURRENT_GROUPS,
-            extractor=way.extractor,
-            escalate_below=way.escalate_below,
-        )
-        return answer_shard(_shard_of(job, way.spec), context, workers=self._workers, go_on=go_on)
+        context = replace(self._context(overrides), ledger=WallClockProfile())
+        return answer_shard(_shard_of(job, context.spec), context, workers=self._workers, go_on=go_on)
 
-    def _way(self, overrides: SpecOverrides) -> _Way:
+    def _context(self, overrides: SpecOverrides) -> AnswerContext:
         try:
-            return self._find(overrides)
+            return self._find_context(overrides)
         except ConfigurationError as error:
             raise RequestRefusedError(
                 error.message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY
             ) from None
 
-    def _find_way(self, overrides: SpecOverrides) -> _Way:
+    def _make_context(self, overrides: SpecOverrides) -> AnswerContext:
         spec = make_spec(self.card, self._settings, overrides)
         if spec.relevance:
             raise ConfigurationError(
@@ -170,8 +149,14 @@ class Classifier:
                 "next to the engine; use another sampler."
             )
         thresholds = coverage_thresholds(self._settings, spec.sampling)
-        extractor = replace(self._extractor, sampling=spec.sampling, thresholds=thresholds)
-        return _Way(spec, extractor, escalation_margin(self._database, spec))
+        assert self._engine
+        return AnswerContext(
+            spec=spec,
+            backend=self._engine,
+            batch_bytes=self._settings.model.batch_mib * 1024**2 // MAX_CONCURRENT_GROUPS,
+            extractor=replace(self._extractor, sampling=spec.sampling, thresholds=thresholds),
+            escalate_below=escalation_margin(self._database, spec),
+        )
 
 
 def _shard_of(job: Job, spec: RunSpec) -> Shard:

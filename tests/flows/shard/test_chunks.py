@@ -52,9 +52,6 @@ class Bright:
 def context_of(extractor):
     return InferenceContext(
         spec=SPEC,
-        cache=extractor.cache,
-        pool=extractor.pool,
-        limits=extractor.limits,
         backend=Bright(),
         writer=ShardWriter(None, RunKey(run_id=None, dataset="d", spec_id="s", model="m", versions={}, host="h")),
         batch_bytes=1024**2,

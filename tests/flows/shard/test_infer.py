@@ -67,9 +67,6 @@ def extractor(tmp_path, pool):
 def context_of(extractor, engine):
     return InferenceContext(
         spec=SPEC,
-        cache=extractor.cache,
-        pool=extractor.pool,
-        limits=extractor.limits,
         backend=engine,
         writer=None,
         batch_bytes=1,  # one video each

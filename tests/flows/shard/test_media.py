@@ -83,9 +83,6 @@ def asked(name, *media, **changed):
 def context_of(extractor, engine, spec=SPEC, **changed):
     return InferenceContext(
         spec=spec,
-        cache=extractor.cache,
-        pool=extractor.pool,
-        limits=extractor.limits,
         backend=engine,
         writer=None,
         batch_bytes=changed.pop("batch_bytes", 10**9),
