@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from errno import ENOSPC
+from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING
 
 from infra.embedded.home import Home, ServiceName
@@ -59,15 +61,46 @@ def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
     record = Home(home).record(ServiceName.S3)
     if not isinstance(error, StoreUnavailableError) or record is None or error.failed_at != s3_endpoint(record.port):
         return None
-    found = os.statvfs(s3_data(home))
-    disk_mib, free_mib = (blocks * found.f_frsize / _MIB for blocks in (found.f_blocks, found.f_bavail))
-    needed_mib = max(disk_mib / 100, 2 * _volume_mib(disk_mib))
+    free_mib, needed_mib = _s3_room(home)
+    if s3_must_restart(Home(home)):
+        return DiskFullError(
+            f"The disk of {s3_data(home)} was full, and the embedded S3 server cannot write until it is restarted; run "
+            "`reelabel up`, then the same command again."
+        )
     if free_mib > needed_mib:
         return None
     return DiskFullError(
         f"The disk of {s3_data(home)} is full ({free_mib:,.1f} MiB free; the embedded S3 server needs "
         f"{needed_mib:,.0f} for another volume); free space, then run the same command again."
     )
+
+
+def s3_must_restart(home: Home) -> bool:
+    """Return whether the disk of the embedded S3 server was full since its start, and has room again.
+
+    The databases of its metadata then refuse all writes until it is restarted, and only its log says so.
+    """
+    if home.record(ServiceName.S3) is None:
+        return False
+    if not _met_full_disk(home.log(ServiceName.S3)):
+        return False
+    free_mib, needed_mib = _s3_room(home.path)
+    return free_mib > needed_mib
+
+
+def _met_full_disk(log: Path) -> bool:
+    try:
+        with log.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
+            return text.find(os.strerror(ENOSPC).lower().encode()) >= 0
+    except (FileNotFoundError, ValueError):  # none, or an empty one
+        return False
+
+
+def _s3_room(home: Path) -> tuple[float, float]:
+    """Return how many MiB are free for the S3 server, and how many it needs for another volume."""
+    found = os.statvfs(s3_data(home))
+    disk_mib, free_mib = (blocks * found.f_frsize / _MIB for blocks in (found.f_blocks, found.f_bavail))
+    return free_mib, max(disk_mib / 100, 2 * _volume_mib(disk_mib))
 
 
 def _volume_mib(disk_mib: float) -> int:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.embedded.addresses import missing_services, with_addresses
-from infra.embedded.full_disk import full_disk_named
+from infra.embedded.full_disk import full_disk_named, s3_must_restart
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.lifecycle import end_service, ensure_started
 from infra.embedded.postgres import Postgres, forget_variables
@@ -67,8 +67,8 @@ class ServiceStatus:
 def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
     """Start the wanted services, except those that the user has configured.
 
-    Safe to call again: running services are left alone. On failure or interruption, the services it has started
-    are stopped; those that were running before are not.
+    Safe to call again: running services are left alone, but for an S3 server that must be restarted. On failure or
+    interruption, the services it has started are stopped; those that were running before are not.
 
     Returns:
         The settings, with the addresses and passwords of the services filled in.
@@ -85,6 +85,8 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
     with home.starting():
         if ServiceName.POSTGRES in ours and not _is_running(home, ServiceName.POSTGRES):
             Postgres(home).require_owner()
+        if ServiceName.S3 in ours and s3_must_restart(home):
+            _end(home, {ServiceName.S3})
         before = {name for name in ServiceName if _is_running(home, name)}
         cancelled = threading.Event()
         try:

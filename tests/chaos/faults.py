@@ -135,6 +135,7 @@ def _fill_disk(world, _pid, rng):
         time.sleep(rng.uniform(*_DURATION_S))
     finally:
         filler.unlink()
+        world.restart()  # as its operator does: some of its databases may write nothing since
     return True
 
 

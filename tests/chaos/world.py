@@ -74,7 +74,7 @@ class World:
         )
         self.store = Gate(partial(self._port, ServiceName.S3), authority=started.store.ca_file)
         self.settings = self._gated(started, model_url)
-        self._restart()
+        self.restart()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self):
@@ -132,6 +132,10 @@ class World:
             objects.replace(f"{root}/{path.name}", path.read_bytes() + (_FREE_SPACE if path in large else b""))
         return f"{root}/manifest.parquet", jobs
 
+    def restart(self):
+        """Start the services that have died, and an S3 server that must be restarted."""
+        start(self._own, wanted=self._wanted)
+
     def start_run(self, arguments, log, **changes):
         """Start a `reelabel` command in a new process group."""
         command = [sys.executable, "-P", "-m", "flows.cli.main", *arguments]
@@ -184,10 +188,7 @@ class World:
         while not self._ended.wait(_WATCH_S):
             if not self.is_healthy():
                 with suppress(Exception):
-                    self._restart()
-
-    def _restart(self):
-        start(self._own, wanted=self._wanted)
+                    self.restart()
 
 
 def kill(pid):

@@ -14,9 +14,10 @@ from sqlalchemy import text
 
 from flows.shard.retry import await_recovery
 from infra.database.connect import connect, database_errors
-from infra.embedded import ServiceName, running
+from infra.embedded import ServiceName, running, stop
+from infra.embedded.home import Home
 from infra.settings import Settings, StoreSettings
-from reelabel.errors import DiskFullError
+from reelabel.errors import DiskFullError, StoreUnavailableError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
@@ -188,6 +189,36 @@ def test_a_full_disk_of_the_s3_server_is_named(small_disk, tmp_path):
     disk.clear()
     with running(settings, wanted=wanted) as started:
         assert ObjectStore(started.store).read(f"{started.store.uri}/kept") == b"kept"
+
+
+def test_an_s3_server_that_stays_up_stores_again_after_its_disk_was_full(small_disk, tmp_path, monkeypatch):
+    disk = small_disk(288, tmp_path / "home")
+    monkeypatch.setenv("REELABEL_HOME", str(disk.path))
+    settings = Settings(home=disk.path, store={"max_attempts": 1})
+    wanted = frozenset({ServiceName.S3})
+
+    def write_everywhere(started, objects=1):
+        for number in range(32 * objects):  # its metadata is in eight databases, by folder
+            ObjectStore(started.store).replace(f"{started.store.uri}/{number % 32}/{number}", b"")
+
+    try:
+        with running(settings, wanted=wanted, keep=True) as started:
+            write_everywhere(started)
+            disk.fill()
+            with pytest.raises(StoreUnavailableError):
+                write_everywhere(started, objects=1000)
+            disk.clear()
+            with pytest.raises(DiskFullError, match="cannot write until it is restarted"), await_recovery({}):
+                write_everywhere(started)
+
+        with running(settings, wanted=wanted, keep=True) as started:
+            write_everywhere(started)
+        before = Home(disk.path).record(ServiceName.S3)
+        with running(settings, wanted=wanted, keep=True) as started:
+            write_everywhere(started)
+        assert Home(disk.path).record(ServiceName.S3) == before
+    finally:
+        stop(disk.path)
 
 
 def test_a_disk_without_room_for_another_volume_of_the_s3_server_is_named(small_disk, tmp_path, monkeypatch):
