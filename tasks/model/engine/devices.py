@@ -3,35 +3,58 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+from itertools import takewhile
 from typing import Literal
 
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize
 
 _TIMEOUT_S = 60
+_GPU_NAME = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
 def visible_gpus() -> list[str]:
-    """List the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; empty without any."""
+    """List the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; empty without any.
+
+    Raises:
+        ConfigurationError: The driver does not answer.
+    """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
-        return [name.strip() for name in chosen.split(",") if name.strip()]
+        # CUDA ignores what follows the first name that is none, such as -1, or Slurm's NoDevFiles.
+        return list(takewhile(_GPU_NAME.fullmatch, map(str.strip, chosen.split(","))))
     return [index for [index] in _query_driver("index")]
 
 
 def gpu_memory_bytes() -> tuple[int, int]:
-    """Return free and total bytes of the GPU with the least free memory; zeros if unknown."""
+    """Return free and total bytes of the GPU with the least free memory; zeros if unknown, as for a part of a GPU.
+
+    Raises:
+        ConfigurationError: The driver does not answer.
+    """
     visible = visible_gpus()
-    known = _query_driver("index", "uuid", "memory.free", "memory.total")
+    known = _query_driver("index", "uuid", "mig.mode.current", "memory.free", "memory.total")
     seen = [
         (int(free), int(total))
-        for index, uuid, free, total in known
-        if {index, uuid} & set(visible) and (free + total).isdecimal()
+        for index, uuid, mig, free, total in known
+        # With MIG, these are the memory of the whole GPU, of which an engine gets a part.
+        if mig != "Enabled" and {index, uuid} & set(visible) and (free + total).isdecimal()
     ]
     free_mib, total_mib = min(seen, default=(0, 0))
     return free_mib * 1024**2, total_mib * 1024**2
+
+
+def compute_capabilities() -> list[str]:
+    """List the compute capabilities of this machine's GPUs, such as `9.0`; empty without any.
+
+    Raises:
+        ConfigurationError: The driver does not answer.
+    """
+    found = {capability for [capability] in _query_driver("compute_cap")}
+    return sorted(filter(re.compile(r"\d+\.\d+").fullmatch, found))
 
 
 def _query_driver(*fields: str) -> list[list[str]]:
@@ -40,7 +63,13 @@ def _query_driver(*fields: str) -> list[list[str]]:
     if command is None:
         return []
     query = [command, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    found = subprocess.run(query, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(
+            f"nvidia-smi has not answered within {_TIMEOUT_S} s: a GPU or its driver hangs; look for NVRM and Xid in "
+            "`dmesg`, and restart the machine.",
+        ) from None
     rows = found.stdout.splitlines() if found.returncode == 0 else []
     return [[value.strip() for value in row.split(",")] for row in rows]
 

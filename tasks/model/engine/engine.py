@@ -86,9 +86,10 @@ class Engine:
 
     def describe(self) -> EngineInfo:
         """Describe the device, the limits and the package versions."""
-        has_gpu = torch.cuda.is_available()
+        has_gpu = not current_platform.is_cpu()
         return EngineInfo(
-            device=torch.cuda.get_device_name() if has_gpu else "cpu",
+            # torch would initialise CUDA here, even where the ranks have processes of their own.
+            device=current_platform.get_device_name() if has_gpu else "cpu",
             gpus=int(self._engine.vllm_config.parallel_config.world_size) if has_gpu else 0,
             max_model_len=self._max_model_len,
             start_ms=self._start_ms,

@@ -25,6 +25,7 @@ from infra.garbage import collect_rarely
 from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
 from tasks.model.engine.engine_loop import serve
+from tasks.model.engine.model_errors import describe_error
 from tasks.model.protocol import EngineFailure
 from tasks.model.written_folders import written_folders
 
@@ -106,8 +107,7 @@ def explain_failure(error: BaseException) -> EngineFailure:
     log_folders = [log.parent] if log.is_file() else []  # the process that filters it has it otherwise
     if full := full_disk([*log_folders, *written_folders(os.environ)], error):
         return EngineFailure(message=full.message, is_disk_full=True)
-    ours = isinstance(error, ReelabelError)
-    return EngineFailure(message=str(error) if ours else f"{type(error).__name__}: {error}")
+    return EngineFailure(message=str(error) if isinstance(error, ReelabelError) else describe_error(error, log))
 
 
 def _start_renderer(start: Callable[[EngineConfig], None], config: EngineConfig, connection: Connection) -> None:

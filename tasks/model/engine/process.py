@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.errors import EngineClosedError, EngineLostError
 from reelabel.errors import ConfigurationError
+from tasks.model.engine.devices import compute_capabilities
 from tasks.model.engine.live.messages import LiveGiveUp, LiveText
 from tasks.model.model_process import Incarnation, LostError, ModelProcess
 from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes
@@ -268,7 +269,7 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
     """Build the environment variables of the engine's process.
 
     Raises:
-        ConfigurationError: vLLM is not installed.
+        ConfigurationError: vLLM is not installed, or the driver of a GPU does not answer.
     """
     environment = os.environ | {
         "PYTHONSAFEPATH": "1",
@@ -291,7 +292,13 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
         if config.enforce_eager is not False:
             # vLLM compiles a few functions even so; a C++ compiler takes longer for them than they ever save.
             environment.setdefault("TORCHDYNAMO_DISABLE", "1")
-    elif not _is_installed("vllm"):
+    elif _is_installed("vllm"):
+        # Ranks that were forked could not use CUDA if anything that vLLM imports has only looked for GPUs before.
+        environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        if "FLASHINFER_CUDA_ARCH_LIST" not in environment and (capabilities := compute_capabilities()):
+            # Otherwise FlashInfer, when it is imported, initialises CUDA, and every process that renders imports it.
+            environment["FLASHINFER_CUDA_ARCH_LIST"] = " ".join(capabilities)
+    else:
         raise ConfigurationError(
             "vLLM is not installed; install 'reelabel-app[gpu]', or 'reelabel-app[cpu]' if there is no GPU."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ _CPU_KV_BYTES = 256 * _MIB
 _STEPS_KEPT = 4
 _CUDA_STEP_TOKENS = {70 * _GIB: 16_384, 0: 8_192}  # vLLM's defaults for offline use, by GPU memory
 _CUDA_SHARE = 0.9
-_CUDA_SPARE = 0.02
+_CUDA_SPARE, _CUDA_SPARE_BYTES = 0.02, 768 * _MIB  # CUDA's own and NCCL's memory, which is not free by then
 _CACHED_QUESTION_TOKENS = 64
 PRUNING_METHOD = "evs"  # Efficient Video Sampling
 _PRUNED_STEP_TOKENS = 8_192
@@ -153,11 +154,12 @@ def _for_cuda(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tu
 
 
 def _free_share(machine: Machine) -> float:
-    """Return the share of memory that is free: vLLM refuses to start if it is given more."""
+    """Return the share of memory that is free, rounded down: vLLM refuses to start if it is given more."""
     if not machine.total_bytes:
         return _CUDA_SHARE
-    free = machine.free_bytes / machine.total_bytes - _CUDA_SPARE
-    return round(min(_CUDA_SHARE, max(free, _CUDA_SPARE)), 2)
+    spare_bytes = max(_CUDA_SPARE * machine.total_bytes, _CUDA_SPARE_BYTES)
+    free = floor(100 * (machine.free_bytes - spare_bytes) / machine.total_bytes) / 100
+    return min(_CUDA_SHARE, max(free, _CUDA_SPARE))
 
 
 _KIB = 1024

@@ -18,6 +18,7 @@ from tasks.model.backend import Backend
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.live.model import EngineLiveModel
+from tasks.model.engine.model_errors import find_advice
 from tasks.model.engine.process import EngineProcess, engine_environment
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
 from tasks.model.identity import max_frame_pixels, read_model_card
@@ -86,7 +87,11 @@ def engine_config(
 
 
 _TIMEOUT_S = 180
-_IMPORT = "import torch, vllm; print(vllm.__version__, 'on torch', torch.__version__, end='')"
+# Allocates on the device: without it, vLLM for GPUs can be imported, but nothing else.
+_IMPORT = (
+    "import torch, vllm; from vllm.platforms import current_platform as on; torch.zeros(1, device=on.device_type); "
+    "print(vllm.__version__, 'on torch', torch.__version__, end='')"
+)
 
 
 def check_tuning(config: EngineConfig) -> Iterator[Check]:
@@ -229,8 +234,9 @@ def _check_vllm(settings: Settings) -> Check:
     if not found.returncode:
         return Check(name="vllm", ok=True, detail=found.stdout)
     last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
-    advice = "Install reelabel-app[gpu], or requirements/cpu.txt on a machine without a GPU."
-    return Check(name="vllm", ok=False, detail=last_line, advice=advice)
+    known = find_advice(last_line)
+    advice = known or "install reelabel-app[gpu], or requirements/cpu.txt on a machine without a GPU"
+    return Check(name="vllm", ok=False, detail=last_line, advice=f"{advice[0].upper()}{advice[1:]}.")
 
 
 VLLM = VllmBackend()

@@ -1,7 +1,8 @@
 import pytest
 
 from reelabel.errors import ConfigurationError
-from tasks.model.engine.devices import assign_gpus, visible_gpus
+from tasks.model.engine import devices
+from tasks.model.engine.devices import assign_gpus, compute_capabilities, gpu_memory_bytes, visible_gpus
 
 GPUS = ["0", "1", "2", "3", "4"]
 
@@ -25,7 +26,64 @@ def test_more_engines_than_gpus_are_refused():
         assign_gpus(GPUS, engines=3, tensor_parallel_size=2)
 
 
-def test_only_gpus_that_the_environment_allows_are_used(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-7f")
+@pytest.mark.parametrize(
+    ("allowed", "seen"),
+    [
+        ("3, GPU-7f", ["3", "GPU-7f"]),
+        ("MIG-7f", ["MIG-7f"]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("1,-1,2", ["1"]),
+    ],
+)
+def test_only_gpus_that_the_environment_allows_are_used(monkeypatch, allowed, seen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
 
-    assert visible_gpus() == ["3", "GPU-7f"]
+    assert visible_gpus() == seen
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """Have `nvidia-smi` print some lines, or do something else."""
+
+    def install(script):
+        command = tmp_path / "nvidia-smi"
+        command.write_text(f"#!/bin/sh\n{script}\n")
+        command.chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return install
+
+
+@pytest.mark.parametrize(
+    ("mig", "visible", "mib"),
+    [
+        pytest.param("[N/A]", "0,1", (40_000, 81_559), id="the fullest"),
+        pytest.param("Disabled", "GPU-b", (80_000, 81_559), id="by name"),
+        pytest.param("Enabled", "MIG-c", (0, 0), id="part of one"),
+        pytest.param("Enabled", "0", (0, 0), id="part of one, by number"),
+    ],
+)
+def test_the_memory_of_the_fullest_gpu_counts_unless_it_is_divided(driver, monkeypatch, mig, visible, mib):
+    driver(f"echo '0, GPU-a, {mig}, 40000, 81559'; echo '1, GPU-b, {mig}, 80000, 81559'")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    assert gpu_memory_bytes() == tuple(count * 1024**2 for count in mib)
+
+
+def test_compute_capabilities_are_listed_once_each(driver):
+    driver("echo 9.0; echo 8.9; echo 9.0; echo '[N/A]'; echo 8")
+
+    assert compute_capabilities() == ["8.9", "9.0"]
+
+
+def test_a_driver_that_fails_means_no_gpus_and_one_that_hangs_is_named(driver, monkeypatch):
+    driver("echo 'NVIDIA-SMI has failed'; exit 9")
+    assert visible_gpus() == []
+
+    driver("exec sleep 60")
+    monkeypatch.setattr(devices, "_TIMEOUT_S", 0.1)
+    with pytest.raises(ConfigurationError, match="a GPU or its driver hangs"):
+        visible_gpus()

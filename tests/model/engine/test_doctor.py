@@ -27,3 +27,16 @@ def test_only_a_machine_whose_runs_need_an_engine_must_have_vllm(look):
     assert here.detail == elsewhere.detail == "ImportError: no vLLM on this machine"
     assert here.advice.startswith("Install reelabel-app[gpu]")
     assert elsewhere.advice == f"{here.advice} Only machines with infer workers need it."
+
+
+def test_vllm_for_gpus_without_one_says_what_to_check(tmp_path, monkeypatch):
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("__version__ = '1'\n")
+    (tmp_path / "vllm" / "platforms.py").write_text("class current_platform:\n    device_type = ''\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    found = next(check for check in VLLM.diagnose(Settings()) if check.name == "vllm")
+
+    assert not found.ok
+    assert found.detail == "RuntimeError: Device string must not be empty"
+    assert found.advice.startswith("No GPU can be used; check that nvidia-smi lists one")

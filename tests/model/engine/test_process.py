@@ -20,6 +20,7 @@ import pytest
 from infra.errors import EngineClosedError, EngineLostError, ModelError
 from reelabel.errors import DiskFullError
 from tasks.model import model_process
+from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
 from tasks.model.protocol import Batch, EngineConfig
 from tests import stub_engine
@@ -230,6 +231,7 @@ def test_an_engine_ends_with_its_parent(tmp_path):
     script = f"""
 import sys
 from pathlib import Path
+from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
 from tasks.model.protocol import EngineConfig
 config = EngineConfig(model={str(tmp_path / "model")!r})
@@ -276,3 +278,15 @@ def has_group_ended(group, *, within_s):
                 members.append(os.pidfd_open(int(stat.parent.name)))
     ended = [has_ended(member, within_s=within_s) for member in members]
     return all(ended)
+
+
+def test_vllm_for_gpus_starts_its_ranks_anew_and_leaves_cuda_to_them(tmp_path, monkeypatch):
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 9.0\necho 8.9\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(process, "_is_installed", "vllm".__eq__)
+
+    environment = process.engine_environment(EngineConfig(model="m"))
+
+    assert environment["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
+    assert environment["FLASHINFER_CUDA_ARCH_LIST"] == "8.9 9.0"

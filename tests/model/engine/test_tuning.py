@@ -70,6 +70,17 @@ def test_gpu_memory_in_use_by_others_is_left_alone():
     assert chosen(machine=shared)["gpu_memory_utilization"] == 0.48
 
 
+@pytest.mark.parametrize("total_gib", [8, 16, 24, 80])
+@pytest.mark.parametrize("free", [0.999, 0.9, 0.511, 0.3])
+def test_an_engine_is_not_given_more_than_cuda_and_nccl_leave_free(total_gib, free):
+    machine = Machine(is_cuda=True, free_bytes=int(free * total_gib * GIB), total_bytes=total_gib * GIB)
+
+    wanted = chosen(machine=machine)["gpu_memory_utilization"] * machine.total_bytes
+
+    assert wanted <= 0.9 * machine.total_bytes
+    assert wanted <= machine.free_bytes - 0.75 * GIB
+
+
 @pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
 def test_settings_override_the_tuning(machine):
     config = EngineConfig(
