@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     Opened = tuple[InputContainer, VideoStream]
 
-LEAST_SHARED_PIXELS = 96 * 1024  # of a picture; a smaller one takes less time to decode than to hand over
+LEAST_SHARED_PIXELS = 4 * 1024**2  # of all frames; for fewer, it does not pay to open the video again
+LEAST_THREADED_PIXELS = 96 * 1024  # of a picture; a smaller one takes less time to decode than threads take to meet
 _PIECE_FRAMES = 16  # to decode them takes much longer than to seek to them
 
 
@@ -80,9 +81,9 @@ def decode_chosen(
 ) -> Generator[tuple[FrameInfo, VideoFrame], None, None]:
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
 
-    Runs are shared among decoders, one for each of `request.threads`, if memory suffices and pictures are not tiny. If
-    there are fewer runs, each decoder has several threads, which decode successive frames, and wait for each other more
-    than decoders do.
+    Runs are shared among decoders, one for each of `request.threads`, if memory suffices and there is much to decode.
+    If there are fewer runs, and pictures are not tiny, each decoder has several threads, which decode successive
+    frames, and wait for each other more than decoders do.
 
     Args:
         opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
@@ -99,14 +100,20 @@ def decode_chosen(
         FastPathUnavailableError: A GOP does not decode to the frames announced.
     """
     codec = opened[1].codec_context
-    threads = affordable_threads(request.threads, codec) if codec.width * codec.height >= LEAST_SHARED_PIXELS else 1
-    runs = _split_into_runs(chosen, timeline.keyframes, is_shared=threads > 1)
+    pixels, positions = codec.width * codec.height, [info.position for info in chosen]
+    spans = spans_to_decode(positions, timeline.keyframes)
+    threads = affordable_threads(request.threads, codec)
+    if pixels * sum(last + 1 - first for first, last in spans) < LEAST_SHARED_PIXELS:
+        threads = 1
+    if threads > 1:
+        spans = spans_to_decode(positions, timeline.keyframes, piece_frames=_PIECE_FRAMES)
+    runs = [chosen[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]
     decoders = min(threads, len(runs))
     make_decoder = partial(
         RunDecoder,
         times=timeline.times,
         keyframes=timeline.keyframes,
-        threads=threads // decoders,
+        threads=threads // decoders if pixels >= LEAST_THREADED_PIXELS else 1,
         roughly=request.roughly,
     )
     if decoders > 1:
@@ -122,15 +129,6 @@ def decode_chosen(
     alone = make_decoder(container=opened[0], stream=opened[1], stats=request.stats)
     for run in runs:
         yield from alone.decode(run)
-
-
-def _split_into_runs(
-    chosen: Sequence[FrameInfo], keyframes: Sequence[int], *, is_shared: bool
-) -> list[Sequence[FrameInfo]]:
-    """Split the chosen frames into runs between which a decoder can seek to a keyframe: many, if they are shared."""
-    positions = [info.position for info in chosen]
-    spans = spans_to_decode(positions, keyframes, piece_frames=_PIECE_FRAMES if is_shared else math.inf)
-    return [chosen[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]
 
 
 def _in_fair_order(

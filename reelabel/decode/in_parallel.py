@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from reelabel.decode.assemble import DecodeStats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from av.container import InputContainer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Decoded = tuple[FrameInfo, VideoFrame]
 
 _WAITING_PER_DECODER = 2  # decoded frames are large
+_HANDED_PIXELS = 256 * 1024  # of the frames that are handed over at once; one at a time, tiny ones cost more than that
 
 
 def decode_in_parallel(
@@ -57,8 +58,8 @@ def decode_in_parallel(
             with video as (container, stream):
                 decoder = make_decoder(container=container, stream=stream, stats=counted, stopped=relay.stopped)
                 while run and not relay.stopped.is_set():
-                    for decoded in decoder.decode(run):
-                        relay.hand_over(decoded)
+                    for handful in _handfuls(decoder.decode(run)):
+                        relay.hand_over(handful)
                     run = next(remaining, None)
         except BaseException as error:  # noqa: BLE001 - raised again where the frames are taken
             relay.fail(error)
@@ -70,12 +71,27 @@ def decode_in_parallel(
                     threads.submit(work, video, counted, run)
             except RuntimeError as error:
                 raise MemoryError(str(error)) from None  # no room for another thread's stack
-            for _ in range(sum(map(len, runs))):
-                yield relay.take()
+            left = sum(map(len, runs))
+            while left:
+                handful = relay.take()
+                yield from handful
+                left -= len(handful)
         finally:
             relay.stop()
             threads.shutdown()
             stats.frames += sum(counted.frames for counted in counts)
+
+
+def _handfuls(decoded: Iterable[Decoded]) -> Iterator[list[Decoded]]:
+    """Put successive frames together, as many as are handed over at once."""
+    handful: list[Decoded] = []
+    for info, frame in decoded:
+        handful.append((info, frame))
+        if len(handful) * frame.width * frame.height >= _HANDED_PIXELS:
+            yield handful
+            handful = []
+    if handful:
+        yield handful
 
 
 class _Relay:
@@ -90,24 +106,24 @@ class _Relay:
         self.stopped = Event()
         self._first, self._has_begun = first, Event()
         self._decoders, self._room = decoders, Semaphore(_WAITING_PER_DECODER * decoders)
-        self._waiting: SimpleQueue[Decoded | BaseException] = SimpleQueue()
+        self._waiting: SimpleQueue[list[Decoded] | BaseException] = SimpleQueue()
 
-    def hand_over(self, decoded: Decoded) -> None:
-        """Hand a frame over as soon as there is room; drop it after `stop`."""
-        is_first = decoded[0] == self._first
+    def hand_over(self, handful: list[Decoded]) -> None:
+        """Hand frames over as soon as there is room; drop them after `stop`."""
+        is_first = handful[0][0] == self._first
         if not is_first:
             self._has_begun.wait()
         if not self.stopped.is_set():
             self._room.acquire()
-        self._waiting.put(decoded)
+        self._waiting.put(handful)
         self._has_begun.set()
 
     def fail(self, error: BaseException) -> None:
         """Raise an error where frames are taken."""
         self._waiting.put(error)
 
-    def take(self) -> Decoded:
-        """Return the next frame, or raise the error of a decoder."""
+    def take(self) -> list[Decoded]:
+        """Return the next frames, or raise the error of a decoder."""
         taken = self._waiting.get()
         if isinstance(taken, BaseException):
             raise taken

@@ -42,6 +42,7 @@ CLIPS = [
 @pytest.fixture(autouse=True)
 def tiny_pictures_are_shared(monkeypatch):
     monkeypatch.setattr(gops, "LEAST_SHARED_PIXELS", 1)
+    monkeypatch.setattr(gops, "LEAST_THREADED_PIXELS", 1)
 
 
 def facts_of(frames):
@@ -196,14 +197,18 @@ def test_threads_leave_room_in_a_limited_address_space(monkeypatch):
     assert threads == {256: 1, 2048: 4, 4096: 8}
 
 
-def test_tiny_pictures_are_decoded_by_one_decoder(make_clip, monkeypatch):
+@pytest.mark.parametrize(("size", "used"), [((64, 48), [1]), ((320, 180), [1] * 4)])
+def test_much_is_shared_and_tiny_pictures_have_one_thread_each(make_clip, monkeypatch, size, used):
     monkeypatch.undo()
-    path, used = make_clip(gop=12), []
-    monkeypatch.setattr(RunDecoder, "__post_init__", lambda decoder: used.append(decoder.threads))
+    path, threads = make_clip(frames=96, gop=24, size=size), []
+    prepare = RunDecoder.__post_init__
+    monkeypatch.setattr(
+        RunDecoder, "__post_init__", lambda decoder: (prepare(decoder), threads.append(decoder.threads))[0]
+    )
 
-    extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
+    got = extract_keyframes(path, sampling=EVERY, limits=LIMITS, threads=8)
 
-    assert used == [1]
+    assert (threads, len(got.pts)) == (used, 96)
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])

@@ -31,6 +31,7 @@ SAMPLINGS = [
 @pytest.fixture(autouse=True)
 def tiny_pictures_are_shared(monkeypatch):
     monkeypatch.setattr(gops, "LEAST_SHARED_PIXELS", 1)
+    monkeypatch.setattr(gops, "LEAST_THREADED_PIXELS", 1)
 
 
 def joined(make_clip, path, parts):
