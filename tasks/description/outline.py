@@ -17,6 +17,7 @@ from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from tasks.description.kept import Kept
 from tasks.description.pooling import PooledChunks
+from tasks.description.scene_file import finder_version
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.description.scenes.merge import Scene
 from tasks.frame_cache.sealed_files import SealedFiles
@@ -70,7 +71,8 @@ class OutlineFiles(SealedFiles):
         Raises:
             StoreUnavailableError: The store is unavailable.
         """
-        facts = {"outlines": _VERSION, "pack": pack_key, "method": method, "threshold": threshold}
+        facts = {"outlines": _VERSION, "finder": finder_version(), "pack": pack_key}
+        facts |= {"method": method, "threshold": threshold}
         digest = json_digest(facts)
         key = f"v{_VERSION}/{digest[:2]}/{digest}.outlines"
         try:

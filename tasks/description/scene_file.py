@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo
 
 _VERSION = 1
+# Raised by every change of ours by which other changes of scene are found in a video, so that those that were found
+# before are looked for again.
+_FINDER_VERSION = 1
+
+
+def finder_version() -> int:
+    """Return the version of what finds changes of scene."""
+    return _FINDER_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +91,13 @@ def _changes_of(found: dict[str, Any]) -> SceneChanges:
 
 
 def _key(embeddings_key: str, method: str, threshold: float) -> str:
-    facts = {"scenes": _VERSION, "embeddings": embeddings_key, "method": method, "threshold": threshold}
+    facts = {"scenes": finder_version(), "embeddings": embeddings_key, "method": method, "threshold": threshold}
     digest = json_digest(facts)
     return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"
 
 
 def _look_key(info: ObjectInfo, segment: Segment) -> str:
-    return _video_key(info, segment, {"look": _VERSION})
+    return _video_key(info, segment, {"look": finder_version()})
 
 
 def _scores_key(info: ObjectInfo, segment: Segment, method: str) -> str:

@@ -17,6 +17,7 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
+from tasks.description import scene_file
 from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
 from tasks.description.scene_file import SceneFiles
@@ -223,6 +224,18 @@ def test_what_a_method_computes_for_every_frame_is_computed_once_for_all_thresho
     assert (again.cost.frames_decoded, again.changes.note) == (0, "")
     [change] = again.changes.changes
     assert change.since_ms < 4500 <= change.pts_ms
+
+
+def test_a_video_is_looked_into_again_by_another_version_of_the_finder(describer_of, tmp_path, monkeypatch):
+    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(scene_file, "_FINDER_VERSION", 0)
+        first = describer_of().describe(clip, 0)
+
+    again = describer_of().describe(clip, 0)
+
+    assert (again.cost.frames_embedded, again.changes) == (0, first.changes)
+    assert again.cost.frames_decoded > 0
 
 
 def test_each_change_is_in_one_chunk_whatever_their_length(describer_of, tmp_path):

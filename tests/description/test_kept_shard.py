@@ -9,6 +9,7 @@ import pytest
 
 from reelabel.segment import WHOLE
 from reelabel.sources.object_store import ObjectStore
+from tasks.description import scene_file
 from tasks.description.describer import NOTHING_KEPT
 from tasks.description.embeddings import Embeddings
 from tasks.description.scenes.change import SceneChange, SceneChanges
@@ -106,6 +107,18 @@ def test_a_video_that_has_changed_is_read_alone_and_the_next_run_has_it(describe
     reads.clear()
     assert said(describe(describer_of(), shard)) == said(changed)
     assert (len(reads), towers.images_embedded) == (1, 8)
+
+
+def test_changes_that_an_earlier_version_has_found_are_looked_for_again(describer_of, shard, towers, monkeypatch):  # noqa: F811
+    before = describe(describer_of(), shard)
+    monkeypatch.setattr(scene_file, "_FINDER_VERSION", scene_file.finder_version() + 1)
+
+    after = describe(describer_of(), shard)
+
+    assert {each.changes.method for each in before} == {"index"}
+    assert {each.changes.method for each in after} == {"ema"}  # these files are no videos
+    assert said(describe(describer_of(), shard)) == said(after)
+    assert towers.images_embedded == 0
 
 
 def test_a_shard_of_few_videos_has_no_files_of_its_own(describer_of, shard):  # noqa: F811
