@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 # Raised by every change of ours by which other changes of scene are found in a video, so that those that were found
 # before are looked for again.
-_FINDER_VERSION = 1
+_FINDER_VERSION = 2
 
 
 def finder_version() -> int:
