@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel.errors import RangesIgnoredError
+from reelabel.errors import RangesIgnoredError, VideoError
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.extractor import stat_video
 from reelabel.frames.fetch import (
@@ -58,6 +58,13 @@ class IndexReader(VideoReader):
             TransientError: The store is unavailable.
         """
         info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
+        try:
+            return self._look(info)
+        except VideoError as error:
+            error.fingerprint = info.fingerprint
+            raise
+
+    def _look(self, info: ObjectInfo) -> SeenVideo:
         check_size(info, self.limits)
         with as_video_errors(), isolate_refusal():
             if self.objects.local_path(info.uri) is None:

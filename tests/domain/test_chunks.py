@@ -53,8 +53,9 @@ def test_every_frame_is_in_exactly_one_chunk(fps):
 
 
 def test_a_header_that_claims_an_absurd_length_makes_no_chunks():
+    assert len(cut_segment(WHOLE, length_s=MAX_CHUNKS, chunk_s=1)) == MAX_CHUNKS
     with pytest.raises(VideoTooLargeError, match="at most 10,000 are allowed; use longer chunks"):
-        cut_segment(WHOLE, length_s=1.5 * MAX_CHUNKS, chunk_s=1)
+        cut_segment(WHOLE, length_s=MAX_CHUNKS + 1, chunk_s=1)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +87,9 @@ def test_a_shard_asks_about_chunks_about_named_ones_only_and_about_jobs_that_can
     assert all(each.chunk_s is None for each in cut.shard.jobs[:3])
 
 
-def test_a_named_chunk_of_a_video_that_became_shorter_stands_for_all():
-    cut = cut_job(job("film", chunk_s=60, only_chunks=(7,)), 120)
+@pytest.mark.parametrize("number", [2, 7])
+def test_a_named_chunk_of_a_video_that_became_shorter_stands_for_all(number):
+    cut = cut_job(job("film", chunk_s=60, only_chunks=(number,)), 120)
 
     assert [each.job_id for each in cut.asked] == ["film#0", "film#1"]
 
@@ -240,6 +242,19 @@ def test_named_chunks_are_merged_with_the_earlier_outcomes_of_the_others(film):
     before = [(0, result(film.job)), (2, result(film.job))]
 
     assert merged(film, None, result(film.job), earlier=before).chunks.answered == 3
+
+
+def test_a_chunk_that_is_asked_about_again_counts_by_its_new_answer(film):
+    yes = replace(result(film.job, (0.9, 0.1)), answer=replace(result(film.job, (0.9, 0.1)).answer, choice_index=0))
+    before = [(0, result(film.job)), (1, yes), (2, result(film.job))]
+
+    assert merged(film, None, result(film.job), earlier=before, rule="any:yes").label == "no"
+
+
+def test_chunks_that_are_not_all_there_make_no_answer(film):
+    row = merged(film, result(film.job), result(film.job))
+
+    assert (row.code, row.chunks) == ("video_changed", None)
 
 
 def test_chunks_of_different_versions_of_a_video_never_make_one_answer(film):

@@ -16,6 +16,7 @@ def first():
 def test_only_jobs_answered_from_keyframes_with_a_low_margin_are_escalated(first):
     assert needs_escalation(first, below=0.3)
     assert not needs_escalation(first, below=0.1)
+    assert not needs_escalation(result(first.job, (0.25, 0.75)), below=0.5)
     assert not needs_escalation(result(first.job, (0.4, 0.6), sampler="uniform"), below=0.3)
 
 

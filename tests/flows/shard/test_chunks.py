@@ -10,7 +10,7 @@ import pytest
 
 from flows.shard.chunks import cut_into_chunks, merge_ended
 from flows.shard.extract import ViewStream
-from flows.shard.infer import InferenceContext, ShardOutcome, infer_views
+from flows.shard.infer import AnswerContext, InferenceContext, ShardOutcome, infer_views
 from flows.shard.tasks import extract_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
@@ -49,24 +49,28 @@ class Bright:
         return Answer(choice_index=0 if sure > 0.5 else 1, probabilities=(sure, 1 - sure), **counts)
 
 
-def context_of(extractor):
-    return InferenceContext(
+def context_of(extractor, kind=InferenceContext, **more):
+    return kind(
         spec=SPEC,
         backend=Bright(),
-        writer=ShardWriter(None, RunKey(run_id=None, dataset="d", spec_id="s", model="m", versions={}, host="h")),
         batch_bytes=1024**2,
         extractor=extractor,
+        **more,
     )
+
+
+WRITER = ShardWriter(None, RunKey(run_id=None, dataset="d", spec_id="s", model="m", versions={}, host="h"))
 
 
 def film(uri, name="film", **changed):
     return Job(job_id=name, video_uri=str(uri), prompt="Blue?", choices=CHOICES, chunk_s=2, **changed)
 
 
-def ended(extractor, *jobs):
+def ended(extractor, *jobs, context=None):
     shard, stream = Shard(index=0, jobs=jobs), ViewStream()
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
-    outcome, context, cut = ShardOutcome(index=0), context_of(extractor), stream.wait_for_jobs()
+    outcome, cut = ShardOutcome(index=0), stream.wait_for_jobs()
+    context = context or context_of(extractor, writer=WRITER)
     infer_views(stream, group_by_views(cut.shard.jobs, SPEC.sampling), context, outcome)
     return merge_ended(cut, outcome, context, fence=0)
 
@@ -92,6 +96,14 @@ def test_a_clip_shorter_than_a_chunk_is_answered_as_without_chunks(extractor, ma
     assert row.chunks.total == 1
 
 
+def test_chunks_from_which_the_outcome_of_their_job_does_not_follow_are_not_written(extractor, make_clip):
+    others_gone = context_of(extractor, AnswerContext)  # which knows of no earlier chunks
+
+    found = ended(extractor, film(make_clip(frames=72, gop=12, fps=12), only_chunks=(1,)), context=others_gone)
+
+    assert ([each.code for each in found.failures], found.chunks) == (["video_changed"], [])
+
+
 def test_a_video_that_cannot_be_cut_fails_its_jobs_alone_and_as_a_whole(extractor, make_clip, tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
 
@@ -99,6 +111,8 @@ def test_a_video_that_cannot_be_cut_fails_its_jobs_alone_and_as_a_whole(extracto
 
     assert {each.job.job_id: each.code for each in found.failures} == {"a": "video_unreadable", "b": "video_missing"}
     assert all(failure.chunks is None for failure in found.failures)
+    text = extractor.objects.stat(str(tmp_path / "text.mp4")).fingerprint
+    assert {each.job.job_id: each.source_fingerprint for each in found.failures} == {"a": text, "b": None}
     assert [row.job.job_id for row in found.results] == ["c"]
 
 
@@ -126,16 +140,18 @@ def test_a_bare_stream_without_any_length_fails_with_what_to_do(extractor, make_
 
     [failed] = ended(extractor, film(bare)).failures
 
-    assert failed.code == "video_unreadable"
+    version = extractor.objects.stat(str(bare)).fingerprint
+    assert (failed.code, failed.source_fingerprint) == ("video_unreadable", version)
     assert "does not state its length, so it cannot be cut into chunks" in failed.message
 
 
 def test_a_video_that_is_too_long_to_be_extracted_is_not_cut_at_all(extractor, make_clip):
-    short = replace(extractor, limits=Limits(max_duration_s=5.0))
+    clip, short = make_clip(frames=72, gop=12, fps=12), replace(extractor, limits=Limits(max_duration_s=5.0))
 
-    [failed] = ended(short, film(make_clip(frames=72, gop=12, fps=12))).failures
+    [failed] = ended(short, film(clip)).failures
 
-    assert (failed.code, failed.chunks) == ("video_too_large", None)
+    version = extractor.objects.stat(str(clip)).fingerprint
+    assert (failed.code, failed.chunks, failed.source_fingerprint) == ("video_too_large", None, version)
     assert "which exceeds extract.max_duration_s (5 s)" in failed.message
 
 
