@@ -44,7 +44,7 @@ def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
                 objects=objects, cache=FrameCache(objects, root), pool=pool, sampling=Sampling(), limits=Limits()
             ),
             reader=IndexReader(objects=objects, pool=pool, limits=Limits()),
-            cache=EmbeddingCache(objects, root),
+            cache=EmbeddingCache(objects=objects, root_uri=root),
             packs=PackFiles(objects=objects, root_uri=root),
             frames=FrameBatcher(towers=towers, batch_frames=options.batch_frames),
             spec=EmbeddingSpec(model=card.identity),

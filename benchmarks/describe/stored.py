@@ -79,8 +79,8 @@ def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec
     """Write each video as an object of a few bytes, its embedding file, and its changes of scene."""
     objects = ObjectStore(settings.store)
     assert settings.store.uri is not None
-    cache = EmbeddingCache(objects, settings.store.uri, seal=settings.store.seal)
-    scenes = SceneFiles(objects=objects, root_uri=settings.store.uri, seal=settings.store.seal)
+    cache = EmbeddingCache.of(settings.store, objects)
+    scenes = SceneFiles.of(settings.store, objects)
 
     def write(job: Job) -> None:
         number = int(job.job_id.rpartition("-")[2])
@@ -105,7 +105,7 @@ def store_outlines(
     """Write each video as an object of a few bytes, and for each shard the outlines that an earlier run leaves."""
     objects, store = ObjectStore(settings.store), settings.store
     assert store.uri is not None
-    files = OutlineFiles(objects=objects, root_uri=store.uri, seal=store.seal)
+    files = OutlineFiles.of(store, objects)
     any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
     like = identity_of(any_version, WHOLE, spec=spec, towers=towers)
 

@@ -175,8 +175,8 @@ def _extract(clips: Sequence[Path], settings: Settings, model: str) -> tuple[lis
         embedder = VideoEmbedder(
             extractor=extractor,
             reader=IndexReader.beside(extractor),
-            cache=EmbeddingCache(objects, settings.store.uri, seal=settings.store.seal),
-            packs=PackFiles(objects=objects, root_uri=settings.store.uri, seal=settings.store.seal),
+            cache=EmbeddingCache.of(settings.store, objects),
+            packs=PackFiles.of(settings.store, objects),
             frames=instant,  # type: ignore[arg-type]
             spec=spec,
             info=info,

@@ -21,7 +21,7 @@ from tasks.description.scenes.detector import find
 from tasks.description.scenes.registry import scene_detectors
 from tasks.domain import DescribeSpec
 from tasks.embedding.backend import towers_backend
-from tasks.embedding.opened import bank_files
+from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.video import frame_pixels
 from tasks.frame_cache.pool import open_extractor
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tasks.description.banks import Bank
     from tasks.domain import ModelIdentity, Spec
     from tasks.embedding.backend import EmbeddingBackend
-    from tasks.embedding.bank_file import BankFiles
     from tasks.embedding.protocol import TowersInfo
     from tasks.model.identity import ModelCard
 
@@ -81,7 +80,7 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
     scene_detectors()  # registers them
     detector = find(method)
     detector.require_installed()
-    objects, files = ObjectStore(settings.store, settings.web), bank_files(settings)
+    objects, files = ObjectStore(settings.store, settings.web), BankFiles.of(settings.store)
     banks = [_read(path, objects) for path in (merged.tags, merged.captions)]
     tags, captions = (files.keep_texts(bank.texts) for bank in banks)
     spec = DescribeSpec(
@@ -148,17 +147,15 @@ def open_describer(
         stores: Where videos are read, and where frames, embeddings and outlines are; None opens both.
         charge: Measures the time in which the towers work.
     """
-    assert settings.store.uri is not None
     videos, objects = stores or (None, ObjectStore(settings.store))
-    seal = settings.store.seal
     sampling = spec.sampling(max_pixels=frame_pixels(info))
     keep_bytes = settings.model.batch_mib * 1024**2
     extractor = open_extractor(settings, pool, sampling, keep_bytes=keep_bytes, videos=videos, files=objects)
     tags, captions = banks
     return VideoDescriber(
         embedder=open_embedder(settings, extractor, towers, info, spec=spec, files=objects, charge=charge),
-        scene_files=SceneFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
-        outlines=OutlineFiles(objects=objects, root_uri=settings.store.uri, seal=seal),
+        scene_files=SceneFiles.of(settings.store, objects),
+        outlines=OutlineFiles.of(settings.store, objects),
         spec=spec,
         tags=tags,
         captions=captions,

@@ -8,7 +8,7 @@ from prefect import get_run_logger
 
 from reelabel.errors import ReelabelError
 from reelabel.wording import pluralize
-from tasks.embedding.opened import embedding_cache
+from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.search.build import update_index
 from tasks.search.index_store import index_store
 
@@ -42,6 +42,6 @@ def index_embeddings(settings: Settings, catalogue: Catalogue, model: ModelIdent
 
 def _update(settings: Settings, catalogue: Catalogue, space: VectorSpace) -> BuildReport:
     """Update the index of a space; again if another run was faster, such as one that has shared the plan."""
-    store, cache = index_store(settings, space), embedding_cache(settings)
+    store, cache = index_store(settings, space), EmbeddingCache.of(settings.store)
     report = update_index(store, cache, catalogue.keys(space))
     return update_index(store, cache, catalogue.keys(space)) if report.was_overtaken else report

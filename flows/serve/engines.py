@@ -16,8 +16,8 @@ from flows.serve.requests.classifier import Classifier
 from flows.serve.requests.classify import classify_router
 from infra.database.connect import connected
 from reelabel.cores import usable_cores
-from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import decode_pool
+from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.recorder import Recorder
 from tasks.live.record.recording import open_recording
 
@@ -98,9 +98,8 @@ def with_uploads(settings: Settings, folder: Path) -> Settings:
 @contextmanager
 def _open_sessions(settings: Settings, model: LiveModel, pool: DecodePool, database: Engine) -> Iterator[Sessions]:
     """Yield the live sessions, which are recorded."""
-    assert settings.store.uri is not None
     info = model.wait_ready()
-    recorder = Recorder(database, ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
+    recorder = Recorder(database, SealedFiles.of(settings.store))
     with closing(recorder):
         begin = partial(open_recording, recorder, info)
         with open_sessions(settings, model=model, info=info, pool=pool, open_record=begin) as sessions:

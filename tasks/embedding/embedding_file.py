@@ -24,6 +24,7 @@ from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
+from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.seal import Seal
     from reelabel.segment import Segment
-    from reelabel.sources.object_store import ObjectStore
 
 Precision = Literal["float16", "float32"]
 # Half the bytes; what it costs is held by a test: a cosine of at least 0.999999 with the vector that was embedded.
@@ -217,24 +217,9 @@ def as_read_back(embeddings: Embeddings, precision: Precision) -> Embeddings:
     return replace(embeddings, vectors=restored(_stored(embeddings.vectors, precision)))
 
 
-class EmbeddingCache:
-    """Embedding files under one root, by key; what must not be used is made again, and why is told."""
-
-    def __init__(self, objects: ObjectStore, root_uri: str, *, seal: Seal = NO_KEY) -> None:
-        """Open a cache.
-
-        Args:
-            objects: The object store.
-            root_uri: `s3://bucket/prefix` or `file:///folder`, the root of the frame cache.
-            seal: Seals the files; the same wherever they are used.
-        """
-        self._objects = objects
-        self._root_uri = root_uri.rstrip("/")
-        self._seal = seal
-
-    def uri_of(self, identity: EmbeddingIdentity) -> str:
-        """Return the URI of a file."""
-        return f"{self._root_uri}/{identity.key}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingCache(SealedFiles):
+    """Embedding files under the root of the frame cache; what must not be used is made again, and why is told."""
 
     def read(self, identity: EmbeddingIdentity) -> Embeddings:
         """Read a file.
@@ -243,7 +228,7 @@ class EmbeddingCache:
             ObjectMissingError: It does not exist.
             FrameFileError: It is damaged or altered, or is not the one asked for.
         """
-        return decode_embeddings(self._objects.read(self.uri_of(identity)), identity, self._seal)
+        return decode_embeddings(self.objects.read(self.uri_of(identity.key)), identity, self.seal)
 
     def read_stored(self, key: str) -> StoredEmbeddings:
         """Read a file by its key alone.
@@ -252,7 +237,7 @@ class EmbeddingCache:
             ObjectMissingError: It does not exist.
             FrameFileError: It is damaged or altered, or belongs under another key.
         """
-        return decode_stored(self._objects.read(f"{self._root_uri}/{key}"), key, self._seal)
+        return decode_stored(self.objects.read(self.uri_of(key)), key, self.seal)
 
     def find(self, identity: EmbeddingIdentity) -> Embeddings | None:
         """Look up a file; return None if it is missing or must not be used, and must be made."""
@@ -267,8 +252,8 @@ class EmbeddingCache:
         Returns:
             Why the file that was there was replaced; empty if there was none, or one that `find` accepts.
         """
-        uri, data = self.uri_of(identity), encode_embeddings(embeddings, identity, self._seal)
-        if self._objects.write_new(uri, data):
+        uri, data = self.uri_of(identity.key), encode_embeddings(embeddings, identity, self.seal)
+        if self.objects.write_new(uri, data):
             return ""
         try:
             self.read(identity)
@@ -278,5 +263,5 @@ class EmbeddingCache:
             refused = ""
         else:
             return ""
-        self._objects.replace(uri, data)
+        self.objects.replace(uri, data)
         return refused

@@ -1,13 +1,10 @@
-"""What embeds, and what keeps embeddings, from the settings."""
+"""What embeds, from the settings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.sources.object_store import ObjectStore
 from tasks.embedding.backend import TowersOptions, towers_backend
-from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.fleet import TowersFleet
 from tasks.embedding.on_demand import TowersOnDemand, TowersReports
 from tasks.model.engine.devices import assign_gpus, visible_gpus
@@ -19,18 +16,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.model.identity import ModelCard
-
-
-def embedding_cache(settings: Settings, files: ObjectStore | None = None) -> EmbeddingCache:
-    """Return the embedding files, as read and written by `files`; if None, by a store of their own."""
-    assert settings.store.uri is not None
-    return EmbeddingCache(files or ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal)
-
-
-def bank_files(settings: Settings) -> BankFiles:
-    """Return the banks on the store."""
-    assert settings.store.uri is not None
-    return BankFiles(objects=ObjectStore(settings.store), root_uri=settings.store.uri, seal=settings.store.seal)
 
 
 def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
@@ -71,13 +56,7 @@ def towers_on_demand(
     Raises:
         ConfigurationError: As `open_towers`.
     """
-    assert settings.store.uri is not None
-    reports = TowersReports(
-        objects=ObjectStore(settings.store),
-        root_uri=settings.store.uri,
-        seal=settings.store.seal,
-        backend=settings.describe.backend,
-        model=card.identity,
-        on_gpu=bool(visible_gpus()),
+    reports = TowersReports.of(
+        settings.store, backend=settings.describe.backend, model=card.identity, on_gpu=bool(visible_gpus())
     )
     return TowersOnDemand(open_towers(settings, card), reports, charge=charge)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.seal import NO_KEY
+from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
+    from infra.settings import StoreSettings
     from reelabel.seal import Seal
-    from reelabel.sources.object_store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,12 @@ class SealedFiles:
     objects: ObjectStore
     root_uri: str
     seal: Seal = NO_KEY
+
+    @classmethod
+    def of(cls, store: StoreSettings, objects: ObjectStore | None = None, **more: Any) -> Self:  # noqa: ANN401 - fields
+        """Return the files of the store, as read and written by `objects`; None opens them. `more` are other fields."""
+        assert store.uri is not None
+        return cls(objects=objects or ObjectStore(store), root_uri=store.uri, seal=store.seal, **more)
 
     def uri_of(self, key: str) -> str:
         """Return the URI of a key."""

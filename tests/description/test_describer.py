@@ -84,7 +84,7 @@ def describer_of(tmp_path, pool, towers):
         embedder = VideoEmbedder(
             extractor=extractor,
             reader=IndexReader(objects=objects, pool=pool, limits=Limits(), cache=extractor.cache),
-            cache=EmbeddingCache(objects, root),
+            cache=EmbeddingCache(objects=objects, root_uri=root),
             packs=PackFiles(objects=objects, root_uri=root),
             frames=FrameBatcher(towers=towers, batch_frames=128),
             spec=spec,

@@ -48,7 +48,7 @@ def make_embeddings(count=20, size=1152):
 @pytest.fixture
 def cache(tmp_path):
     root = f"file://{tmp_path}"
-    return EmbeddingCache(ObjectStore(StoreSettings(uri=root)), root, seal=SEAL)
+    return EmbeddingCache(objects=ObjectStore(StoreSettings(uri=root)), root_uri=root, seal=SEAL)
 
 
 @pytest.mark.parametrize(("precision", "cosine"), [("float32", 1 - 1e-7), ("float16", 0.999999)])

@@ -57,7 +57,7 @@ def extractor(tmp_path, pool, towers):
     embedder = VideoEmbedder(
         extractor=plain,
         reader=reader,
-        cache=EmbeddingCache(objects, f"file://{tmp_path}"),
+        cache=EmbeddingCache(objects=objects, root_uri=f"file://{tmp_path}"),
         packs=PackFiles(objects=objects, root_uri=f"file://{tmp_path}"),
         frames=FrameBatcher(towers=towers, batch_frames=64),
         spec=EmbeddingSpec(model=ModelIdentity(name="colours")),

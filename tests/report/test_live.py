@@ -10,7 +10,7 @@ from tasks.live.record.stored import find_session
 from tasks.report.live.gather import gather_session
 from tasks.report.live.page import render_session
 from tasks.report.rendering import MAX_BYTES
-from tests.live.record.recorded import SEAL, answered, record_session, start
+from tests.live.record.recorded import answered, record_session, start
 from tests.report.test_page import HOSTILE
 
 
@@ -22,7 +22,7 @@ def recorder(db, objects, store_settings):
 
 
 def gather(recorder, engine):
-    return gather_session(engine, find_session(engine, "last"), recorder.objects, recorder.root_uri, seal=SEAL)
+    return gather_session(engine, find_session(engine, "last"), recorder.files)
 
 
 def shown_text(page):
@@ -66,7 +66,7 @@ def test_answers_of_an_offline_run_stand_beside_those_of_the_session(recorder, d
 
 def test_a_page_without_frames_says_why(recorder, db, objects):
     record_session(recorder)
-    for info in objects.list(f"{recorder.root_uri}/live"):
+    for info in objects.list(f"{recorder.files.root_uri}/live"):
         objects.remove(info.uri)
 
     page = render_session(gather(recorder, db))

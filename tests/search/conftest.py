@@ -42,7 +42,7 @@ class World:
         self.settings = self.settings or StoreSettings(uri=f"file://{self.folder}/store")
         self.root = self.settings.uri
         self.objects = ObjectStore(self.settings)
-        self.cache = EmbeddingCache(self.objects, self.root, seal=self.seal)
+        self.cache = EmbeddingCache(objects=self.objects, root_uri=self.root, seal=self.seal)
         self.space = VectorSpace(model=self.model, dimensions=self.size)
 
     def add(self, video, vectors, *, step_ms=1000, **job):

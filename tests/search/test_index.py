@@ -7,6 +7,7 @@ import pytest
 
 from reelabel.seal import Seal
 from tasks.description.embeddings import normalize
+from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.search import index_store
 from tasks.search.build import update_index
 from tasks.search.index_store import IndexStore
@@ -55,7 +56,7 @@ def test_of_frames_that_are_all_alike_the_best_is_found(world):
 def test_the_index_alone_is_read_once_it_covers_all(world, monkeypatch):
     world.add_random(5)
     world.update()
-    monkeypatch.setattr(world.cache, "read_stored", lambda _: pytest.fail("an embedding file was read"))
+    monkeypatch.setattr(EmbeddingCache, "read_stored", lambda *_: pytest.fail("an embedding file was read"))
 
     assert len(world.search(queries()[0]).moments) == 5
 
@@ -79,8 +80,8 @@ def test_new_videos_are_added_and_nothing_is_read_twice(world, monkeypatch):
     world.add_random(5)
     world.update()
     read = []
-    read_stored = world.cache.read_stored
-    monkeypatch.setattr(world.cache, "read_stored", lambda key: read.append(key) or read_stored(key))
+    read_stored = EmbeddingCache.read_stored
+    monkeypatch.setattr(EmbeddingCache, "read_stored", lambda cache, key: read.append(key) or read_stored(cache, key))
     added = world.add_random(3, seed=1)
 
     report = world.update()

@@ -24,7 +24,9 @@ from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from reelabel.wording import pluralize
 from tasks.description.banks import read_bank
 from tasks.embedding.backend import towers_backend
-from tasks.embedding.opened import bank_files, embedding_cache, open_towers
+from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.opened import open_towers
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import choose_space
@@ -145,7 +147,7 @@ class _Search:
         self._options = options
         self._settings = settings
         self._catalogue = catalogue
-        self._cache = embedding_cache(settings)
+        self._cache = EmbeddingCache.of(settings.store)
 
     def find(self) -> list[_Found]:
         """Search; return what was found by each search, also with the jobs of each moment."""
@@ -186,7 +188,7 @@ class _Search:
                 return towers
 
             embedder = QueryEmbedder(
-                space=space, kept=bank_files(self._settings), open_towers=lambda: nullcontext(load())
+                space=space, kept=BankFiles.of(self._settings.store), open_towers=lambda: nullcontext(load())
             )
             if options.image is not None:
                 return space, [embedder.embed_image(options.picture)], None

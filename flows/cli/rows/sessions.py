@@ -13,7 +13,7 @@ from flows.run.spec import make_spec
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
-from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.again import write_jobs
 from tasks.live.record.stored import find_session
 from tasks.model.backend import backend_of
@@ -33,14 +33,12 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
         ModelError: The model cannot be used.
     """
     with ready_to_run() as settings:
-        assert settings.store.uri is not None
-        objects = ObjectStore(settings.store)
         with connected(settings.database, Login.READER) as engine:
             found = find_session(engine, session)
         overrides = prompted_as(found, overrides)
         # As the run does; what is wrong with the model or the options is then said before anything is written.
         make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
-        jobs = write_jobs(found, objects, settings.store.uri, seal=settings.store.seal)
+        jobs = write_jobs(found, SealedFiles.of(settings.store))
         print_line(str(jobs))
         parameters = {
             "manifest": jobs.manifest_uri,
@@ -71,10 +69,7 @@ def write_session_report(session: str, *, out: str | None) -> None:
         if settings.store.uri is None:
             raise ConfigurationError("A report needs the store of the session's frames; set REELABEL_STORE_URI.")
         with OUT.status("Rendering the report"):
-            report = gather_session(
-                engine, found, ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal
-            )
-            page = render_session(report)
+            page = render_session(gather_session(engine, found, SealedFiles.of(settings.store)))
     target = Path(out or f"reelabel-live-{str(found.row['session_id'])[:8]}.html")
     target.write_text(page, encoding="utf-8")
     print_line(f"Wrote {target.absolute()}; open it in a browser.")

@@ -11,7 +11,8 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader
 from tasks.embedding.backend import towers_backend
 from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
-from tasks.embedding.opened import embedding_cache, open_towers
+from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.opened import open_towers
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
 from tasks.relevance.extractor import RelevantExtractor
@@ -42,12 +43,11 @@ def open_embedder(
 
     `charge` measures the time in which the towers work.
     """
-    assert settings.store.uri is not None
     return VideoEmbedder(
         extractor=extractor,
         reader=IndexReader.beside(extractor),
-        cache=embedding_cache(settings, files),
-        packs=PackFiles(objects=files, root_uri=settings.store.uri, seal=settings.store.seal),
+        cache=EmbeddingCache.of(settings.store, files),
+        packs=PackFiles.of(settings.store, files),
         frames=FrameBatcher(
             towers=towers,
             batch_frames=settings.describe.batch_frames,

@@ -13,7 +13,8 @@ from flows.run.search_index import index_embeddings
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunPhase
 from tasks.embedding.backend import towers_backend
-from tasks.embedding.opened import bank_files, towers_on_demand
+from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.opened import towers_on_demand
 from tasks.results.search_catalogue import DatabaseCatalogue
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Descriptions(Purpose):
         A run that has described videos and embedded none leaves the index as it is: to find that nothing is new takes
         as long as it takes to describe them.
         """
-        described, files = description_spec(spec), bank_files(settings)
+        described, files = description_spec(spec), BankFiles.of(settings.store)
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
         charge = partial(ledger.doing, RunPhase.LOAD)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 from flows.run.describing import embed_bank, open_describer, resolve_description
 from infra.settings.describe import DescribeOptions
-from tasks.embedding.opened import bank_files, open_towers
+from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.opened import open_towers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,7 @@ class Analyzer:
             ModelError: The model cannot be loaded.
             ConfigurationError: A text of a bank is too long for it.
         """
-        self._info, files = self._towers.wait_ready(), bank_files(self._settings)
+        self._info, files = self._towers.wait_ready(), BankFiles.of(self._settings.store)
         banks, spec = self._resolved.banks, self.spec
         self._banks = (
             embed_bank(banks[spec.tags], self._towers, files, spec.model),

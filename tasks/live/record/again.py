@@ -24,8 +24,8 @@ from tasks.manifest.schema import REQUIRED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
+    from tasks.frame_cache.sealed_files import SealedFiles
     from tasks.live.record.frame_part import KeptFrame
     from tasks.live.record.stored import StoredSession
 
@@ -55,15 +55,15 @@ class SessionJobs:
         return f"{pluralize(self.jobs, 'question')} of the session to ask again{unheard}.{reasons}"
 
 
-def write_jobs(session: StoredSession, objects: ObjectStore, root_uri: str, *, seal: Seal) -> SessionJobs:
+def write_jobs(session: StoredSession, files: SealedFiles) -> SessionJobs:
     """Write the videos and the manifest of a session's queries to the store; what is there already stays.
 
     Raises:
         ConfigurationError: No query can be asked again, or a frame file is gone or altered.
         StoreUnavailableError: The store does not respond.
     """
-    folder = f"{root_uri.rstrip('/')}/live/{session.row['session_id']}"
-    frames = SessionFrames(session, objects, root_uri, seal)
+    objects, folder = files.objects, files.uri_of(f"live/{session.row['session_id']}")
+    frames = SessionFrames(session, files)
     left_out: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     written: dict[str, str] = {}

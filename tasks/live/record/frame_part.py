@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from reelabel.frames.frame_file import FrameFile
     from reelabel.seal import Seal
-    from reelabel.sources.object_store import ObjectStore
+    from tasks.frame_cache.sealed_files import SealedFiles
 
 
 class KeptFrame(NamedTuple):
@@ -86,11 +86,11 @@ def encode_part(frames: Sequence[KeptFrame], *, session_id: UUID, part: int, sea
     return embed_seal(file.data, seal, key_of(session_id, part))
 
 
-def read_part(objects: ObjectStore, root_uri: str, key: str, seal: Seal) -> FrameFile:
+def read_part(files: SealedFiles, key: str) -> FrameFile:
     """Read a part of a session's frames.
 
     Raises:
         ObjectMissingError: The file does not exist.
         FrameFileError: It is damaged or altered, or was sealed with another key.
     """
-    return unseal_frame_file(objects.read(f"{root_uri.rstrip('/')}/{key}"), key, seal)
+    return unseal_frame_file(files.objects.read(files.uri_of(key)), key, files.seal)

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from sqlalchemy import Engine
 
-    from reelabel.seal import Seal
-    from reelabel.sources.object_store import ObjectStore
+    from tasks.frame_cache.sealed_files import SealedFiles
 
 _LOGGER = logging.getLogger(__name__)
 # How often waiting frames are written, and sessions are marked as alive.
@@ -151,23 +150,18 @@ class Recorder:
     def __init__(
         self,
         engine: Engine,
-        objects: ObjectStore,
-        root_uri: str,
+        files: SealedFiles,
         *,
-        seal: Seal,
         write_every_s: float = WRITE_EVERY_S,
     ) -> None:
         """Start the threads.
 
         Args:
             engine: The database.
-            objects: The object store.
-            root_uri: The store's root, below which the frames go.
-            seal: Seals the frame files.
+            files: The frame files.
             write_every_s: Seconds between two writes of waiting frames.
         """
-        self.engine, self.objects, self.seal = engine, objects, seal
-        self.root_uri = root_uri.rstrip("/")
+        self.engine, self.files = engine, files
         self._every_s = write_every_s
         self._records: dict[UUID, SessionRecord] = {}
         self._lock = threading.Lock()
@@ -393,9 +387,9 @@ class SessionRecord:
 
     def _write_part(self, frames: list[KeptFrame]) -> None:
         recorder, key = self.recorder, key_of(self.session_id, self._parts)
-        data = encode_part(frames, session_id=self.session_id, part=self._parts, seal=recorder.seal)
+        data = encode_part(frames, session_id=self.session_id, part=self._parts, seal=recorder.files.seal)
         # A write whose row could not be written is repeated, and may have more frames by then.
-        recorder.objects.replace(f"{recorder.root_uri}/{key}", data)
+        recorder.files.objects.replace(recorder.files.uri_of(key), data)
         row = {"session_id": self.session_id, "part": self._parts, "key": key, "bytes": len(data)}
         row |= {"first_frame": frames[0].number, "frames": len(frames)}
         row |= {"first_s": frames[0].time_s, "last_s": frames[-1].time_s}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Double, String, cast, func, select
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, RowMapping, Select, Table
 
     from reelabel.frames.frame_file import FrameFile
-    from reelabel.seal import Seal
-    from reelabel.sources.object_store import ObjectStore
+    from tasks.frame_cache.sealed_files import SealedFiles
 
 _SHOWN_SESSIONS = 3
 # Frame files of a session that are kept in memory while its queries are gone through in order.
@@ -134,10 +133,10 @@ def _no_such_session(text: str, rows: Sequence[RowMapping], latest: Sequence[Row
 class SessionFrames:
     """Reads the kept frames of a recorded session."""
 
-    def __init__(self, session: StoredSession, objects: ObjectStore, root_uri: str, seal: Seal) -> None:
+    def __init__(self, session: StoredSession, files: SealedFiles) -> None:
         """Read nothing yet."""
         self._parts = session.parts
-        self._read = lru_cache(_KEPT_PARTS)(lambda key: read_part(objects, root_uri, key, seal))
+        self._read = lru_cache(_KEPT_PARTS)(partial(read_part, files))
 
     def seen_by(self, query: Mapping[str, Any]) -> list[KeptFrame]:
         """Return the frames that a query saw, in order.

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from reelabel.seal import Seal
-    from reelabel.sources.object_store import ObjectStore
+    from tasks.frame_cache.sealed_files import SealedFiles
     from tasks.live.record.frame_part import KeptFrame
     from tasks.live.record.stored import StoredSession
 
@@ -98,15 +97,13 @@ class SessionReport:
     made_at: datetime
 
 
-def gather_session(
-    engine: Engine, session: StoredSession, objects: ObjectStore, root_uri: str, *, seal: Seal
-) -> SessionReport:
+def gather_session(engine: Engine, session: StoredSession, files: SealedFiles) -> SessionReport:
     """Gather a session's page.
 
     Raises:
         TransientError: A service is unavailable.
     """
-    frames = SessionFrames(session, objects, root_uri, seal)
+    frames = SessionFrames(session, files)
     again, note, room = _asked_again(engine, session), "", _MAX_FRAMES
     queries = []
     for row in session.queries[:MAX_QUERIES]:

@@ -5,7 +5,7 @@ import subprocess
 import numpy as np
 from psycopg.rows import dict_row
 
-from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.frame_part import read_part
 from tasks.live.record.stored import LOST_AFTER_S
 
@@ -122,10 +122,9 @@ def _check_refusals(told, by_number, outcome):
 def _check_frames(world, told, row, parts, outcome):
     """Each frame that was acknowledged as kept is in a frame file, or the session's row says that some are not."""
     store, wrong, name = world.settings.store, outcome.wrong, f"session {told.session_id}"
-    objects = ObjectStore(store)
     stored = {}
     for part in parts:
-        file = read_part(objects, store.uri, part["key"], store.seal)
+        file = read_part(SealedFiles.of(store), part["key"])
         shades = file.images.reshape(len(file.images), -1).mean(axis=1)
         stored |= dict(zip(file.time_s.tolist(), shades.tolist(), strict=True))
         if len(file.images) < part["frames"]:

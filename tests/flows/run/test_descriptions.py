@@ -6,7 +6,7 @@ import pytest
 
 from flows.run.parameters import SpecOverrides
 from flows.run.purposes.choose import purpose_of
-from flows.run.purposes.descriptions import Descriptions, bank_files
+from flows.run.purposes.descriptions import Descriptions
 from flows.run.purposes.questions import Questions
 from flows.run.request import RunRequest
 from infra.errors import ModelError
@@ -15,6 +15,7 @@ from infra.settings.describe import DescribeOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
+from tasks.embedding.bank_file import BankFiles
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_without_options_a_video_is_described_by_the_banks_that_ship(settings):
     assert (spec.seconds_per_chunk, spec.frames_per_chunk, spec.sampler, spec.top_k) == (10, 16, "dense", 5)
     assert (spec.method, spec.scene_method, spec.scene_threshold) == ("default", "auto", 10.0)
     assert spec.model.name == "reelabel-tiny-siglip"
-    kept = bank_files(settings)
+    kept = BankFiles.of(settings.store)
     assert kept.read_texts(spec.tags).texts == read_bank(PLACES).texts
     assert kept.read_texts(spec.captions).texts == read_bank(ACTIVITIES).texts
 

@@ -8,12 +8,13 @@ import pytest
 
 from flows.run import search_index
 from flows.run.purposes import descriptions
-from flows.run.purposes.descriptions import Descriptions, bank_files
+from flows.run.purposes.descriptions import Descriptions
 from infra.settings import Settings, StoreSettings
 from reelabel.seal import NO_KEY
 from tasks.description.pooling import EmbeddedBank
 from tasks.domain import DescribeSpec, ModelIdentity, RunPhase, WallClockProfile
 from tasks.embedding import opened
+from tasks.embedding.bank_file import BankFiles
 from tasks.search.index_store import IndexStore
 from tests.description.colours import ColourTowers
 from tests.search.conftest import World
@@ -33,7 +34,7 @@ CARD = SimpleNamespace(identity=MODEL)
 )
 def test_a_run_that_embeds_nothing_leaves_the_index_as_it_is(tmp_path, monkeypatch, embedded, is_indexed):
     settings = Settings(home=tmp_path, store=StoreSettings(uri=f"file://{tmp_path}"))
-    files = bank_files(settings)
+    files = BankFiles.of(settings.store)
     digest = files.keep_texts(["a", "b"])
     files.keep_vectors(EmbeddedBank(texts=("a", "b"), vectors=np.eye(2, dtype=np.float32)), MODEL)
     indexed, progress = [], SimpleNamespace(videos_extracted=0)
@@ -62,7 +63,7 @@ class ClosedTowers(ColourTowers):
 
 def test_the_start_of_the_towers_for_a_new_bank_is_charged(tmp_path, monkeypatch):
     settings = Settings(home=tmp_path, store=StoreSettings(uri=f"file://{tmp_path}"))
-    digest = bank_files(settings).keep_texts(["red", "blue"])
+    digest = BankFiles.of(settings.store).keep_texts(["red", "blue"])
     monkeypatch.setattr(opened, "open_towers", lambda *_: ClosedTowers())
     monkeypatch.setattr(descriptions, "index_embeddings", lambda *_: None)
     spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)

@@ -5,6 +5,7 @@ from uuid import uuid4
 import numpy as np
 
 from reelabel.seal import Seal
+from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.recorder import Answered, FrameCounts, Opened, Recorder
 
 SEAL = Seal(b"k" * 32)
@@ -39,7 +40,8 @@ def answered(**changed):
 
 def start(engine, objects, root_uri, **options):
     """Return a recorder whose thread writes nothing by itself."""
-    return Recorder(engine, objects, root_uri, seal=SEAL, **{"write_every_s": 3600} | options)
+    files = SealedFiles(objects=objects, root_uri=root_uri, seal=SEAL)
+    return Recorder(engine, files, **{"write_every_s": 3600} | options)
 
 
 def record_session(recorder):

@@ -13,7 +13,7 @@ from tasks.live.record.again import encode_footage, write_jobs
 from tasks.live.record.frame_part import KeptFrame
 from tasks.live.record.recorder import FrameCounts, Opened
 from tasks.live.record.stored import SessionFrames, find_session
-from tests.live.record.recorded import SEAL, TIMES_S, answered, image, record_session
+from tests.live.record.recorded import TIMES_S, answered, image, record_session
 
 
 def jobs_of(objects, uri):
@@ -24,7 +24,7 @@ def jobs_of(objects, uri):
 def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, objects, tmp_path, sampler):
     record_session(recorder)
 
-    written = write_jobs(find_session(db, "last"), objects, recorder.root_uri, seal=SEAL)
+    written = write_jobs(find_session(db, "last"), recorder.files)
 
     first, third, failed = jobs_of(objects, written.manifest_uri)
     assert failed["video_uri"] == third["video_uri"]  # a question without an answer may get one now
@@ -72,13 +72,13 @@ def test_frames_that_are_hours_apart_are_all_shown(tmp_path):
 def test_asking_again_twice_writes_the_same_videos(recorder, db, objects):
     record_session(recorder)
     session = find_session(db, "last")
-    before = jobs_of(objects, write_jobs(session, objects, recorder.root_uri, seal=SEAL).manifest_uri)
+    before = jobs_of(objects, write_jobs(session, recorder.files).manifest_uri)
     videos = [before[number]["video_uri"] for number in (0, 1)]
     written = [objects.read(uri) for uri in videos]
     objects.remove(videos[0])
     objects.replace(videos[1], b"another video")
 
-    after = jobs_of(objects, write_jobs(session, objects, recorder.root_uri, seal=SEAL).manifest_uri)
+    after = jobs_of(objects, write_jobs(session, recorder.files).manifest_uri)
 
     assert after == before  # and so the labels of its jobs stay valid
     assert [objects.read(uri) for uri in videos] == written
@@ -91,35 +91,35 @@ def test_frames_of_another_size_than_the_last_are_left_out(recorder, db, objects
     record.answer(answered())
     record.close(reason="done", counts=FrameCounts(received=2))
 
-    [job] = jobs_of(objects, write_jobs(find_session(db, "last"), objects, recorder.root_uri, seal=SEAL).manifest_uri)
+    [job] = jobs_of(objects, write_jobs(find_session(db, "last"), recorder.files).manifest_uri)
 
     (tmp_path / "seen.mkv").write_bytes(objects.read(job["video_uri"]))
     frames = extract_keyframes(tmp_path / "seen.mkv", sampling=Sampling(sampler="keyframes"), limits=Limits())
     assert (frames.images.shape, frames.time_s.tolist()) == ((1, *image(0).shape), [1.0])
 
 
-def test_a_session_without_questions_to_ask_again_is_refused(recorder, db, objects):
+def test_a_session_without_questions_to_ask_again_is_refused(recorder, db):
     session_id = record_session(recorder)
     with db.begin() as connection:
         connection.execute(text("DELETE FROM reelabel.live_query WHERE choices IS NOT NULL"))
 
     with pytest.raises(ConfigurationError, match=r"No question .* can be asked again: 1 question: it has no choices\."):
-        write_jobs(find_session(db, str(session_id)), objects, recorder.root_uri, seal=SEAL)
+        write_jobs(find_session(db, str(session_id)), recorder.files)
 
 
 def test_an_altered_frame_file_is_named_and_not_shown(recorder, db, objects):
     record_session(recorder)
     session = find_session(db, "last")
-    uri = f"{recorder.root_uri}/{session.parts[0]['key']}"
+    uri = f"{recorder.files.root_uri}/{session.parts[0]['key']}"
     objects.replace(uri, objects.read(uri).replace(b"live:", b"lies:"))
 
     with pytest.raises(
         ConfigurationError, match=r"000000\.arrow on the store cannot be used: It does not match its seal"
     ):
-        write_jobs(session, objects, recorder.root_uri, seal=SEAL)
+        write_jobs(session, recorder.files)
     objects.remove(uri)
     with pytest.raises(ConfigurationError, match=r"000000\.arrow on the store is gone"):
-        write_jobs(session, objects, recorder.root_uri, seal=SEAL)
+        write_jobs(session, recorder.files)
 
 
 def test_sessions_are_found_by_a_prefix_or_as_the_last(recorder, db):
@@ -147,9 +147,9 @@ def test_a_session_is_open_until_its_server_has_said_nothing_for_a_minute(record
     assert find_session(db, "last").row["state"] == "lost"
 
 
-def test_a_query_saw_its_sink_and_what_it_was_shown_of_its_window(recorder, db, objects):
+def test_a_query_saw_its_sink_and_what_it_was_shown_of_its_window(recorder, db):
     record_session(recorder)
-    frames = SessionFrames(find_session(db, "last"), objects, recorder.root_uri, SEAL)
+    frames = SessionFrames(find_session(db, "last"), recorder.files)
 
     def seen(**changed):
         query = answered(**changed)

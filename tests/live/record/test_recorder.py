@@ -1,4 +1,5 @@
 import threading
+from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record import recorder as recorder_module
 from tasks.live.record.frame_part import read_part
 from tasks.live.record.recorder import FrameCounts, Opened
-from tests.live.record.recorded import SEAL, answered, image, start
+from tests.live.record.recorded import answered, image, start
 
 opened = partial(Opened, model="tiny", config={"model": "tiny"}, versions={"av": "18"}, host="h")
 
@@ -33,7 +34,7 @@ def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, d
     record.close(reason="done", counts=FrameCounts(received=9, similar=4, busy=1, evicted=2))
 
     first, second = rows(db, LIVE_FRAMES)
-    file = read_part(recorder.objects, recorder.root_uri, first["key"], SEAL)
+    file = read_part(recorder.files, first["key"])
     assert file.images[:, 0, 0, 0].tolist() == [0, 100, 200]
     assert file.time_s.tolist() == [0.04, 0.5, 1.37]
     assert file.frame_index.tolist() == [0, 1, 2]
@@ -53,13 +54,13 @@ def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
         record.close(reason="done", counts=FrameCounts(received=1))
     mine, other = (each["key"] for each in rows(db, LIVE_FRAMES))
     with pytest.raises(FrameFileError, match=r"another store\.mac_key"):
-        read_part(recorder.objects, recorder.root_uri, mine, NO_KEY)
+        read_part(replace(recorder.files, seal=NO_KEY), mine)
 
-    uri = f"{recorder.root_uri}/{{}}"
-    recorder.objects.replace(uri.format(mine), recorder.objects.read(uri.format(other)))
+    uri = f"{recorder.files.root_uri}/{{}}"
+    recorder.files.objects.replace(uri.format(mine), recorder.files.objects.read(uri.format(other)))
 
     with pytest.raises(FrameFileError, match="belongs under another name"):
-        read_part(recorder.objects, recorder.root_uri, mine, SEAL)
+        read_part(recorder.files, mine)
 
 
 def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive(db, objects, store_settings):
@@ -147,7 +148,7 @@ def test_a_session_whose_frames_cannot_be_written_ends_without_them_when_the_ser
     recorder = start(db, objects, store_settings.uri)
     record = recorder.open(opened(session_id=uuid4()))
     record.keep(time_s=0.0, image=image(1))
-    recorder.root_uri = "s3://there-is-no-such-bucket"
+    recorder.files = replace(recorder.files, root_uri="s3://there-is-no-such-bucket")
     with pytest.raises(ReelabelError):
         record.close(reason="done", counts=FrameCounts(received=1))
 

@@ -6,22 +6,22 @@ from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record.again import write_jobs
 from tasks.live.record.retention import remove_old_sessions
 from tasks.live.record.stored import find_session
-from tests.live.record.recorded import SEAL, record_session
+from tests.live.record.recorded import record_session
 
 
 def test_old_sessions_go_with_their_queries_and_files_and_nothing_else(recorder, db, objects):
     old, new = record_session(recorder), record_session(recorder)
-    write_jobs(find_session(db, str(old)), objects, recorder.root_uri, seal=SEAL)
+    write_jobs(find_session(db, str(old)), recorder.files)
     with db.begin() as connection:
         connection.execute(
             text("UPDATE reelabel.live_session SET seen_at = now() - interval '8 days' WHERE session_id = :old"),
             {"old": old},
         )
-    mine = f"{recorder.root_uri}/live/{old}/notes.txt"
+    mine = f"{recorder.files.root_uri}/live/{old}/notes.txt"
     objects.write_new(mine, b"the user's own")
 
     def remove(**options):
-        return remove_old_sessions(db, objects, root_uri=recorder.root_uri, age=timedelta(days=7), **options)
+        return remove_old_sessions(db, objects, root_uri=recorder.files.root_uri, age=timedelta(days=7), **options)
 
     assert remove(dry_run=True) == (1, 5)
     assert remove() == (1, 5)
@@ -30,5 +30,5 @@ def test_old_sessions_go_with_their_queries_and_files_and_nothing_else(recorder,
     with db.connect() as connection:
         for table in (LIVE_SESSION, LIVE_QUERY, LIVE_FRAMES):
             assert set(connection.execute(select(table.c.session_id)).scalars()) == {new}, table.name
-    left = sorted(info.uri for info in objects.list(f"{recorder.root_uri}/live"))
-    assert left == sorted([mine, *(f"{recorder.root_uri}/live/{new}/00000{part}.arrow" for part in (0, 1))])
+    left = sorted(info.uri for info in objects.list(f"{recorder.files.root_uri}/live"))
+    assert left == sorted([mine, *(f"{recorder.files.root_uri}/live/{new}/00000{part}.arrow" for part in (0, 1))])

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select, update
 
 from infra.database.connect import connect
-from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.frame_part import read_part
 from tasks.live.record.stored import LOST_AFTER_S
 from tests.command_line import reelabel
@@ -42,8 +42,7 @@ def test_a_killed_service_leaves_what_it_acknowledged_and_refuses_to_resume(own_
 
     [query] = rows(LIVE_QUERY)
     assert (str(query["session_id"]), query["answer"], query["frames_used"]) == (session_id, done["text"], 2)
-    store, seal = own_services.store.uri, own_services.store.seal
-    files = [read_part(ObjectStore(own_services.store), store, part["key"], seal) for part in rows(LIVE_FRAMES)]
+    files = [read_part(SealedFiles.of(own_services.store), part["key"]) for part in rows(LIVE_FRAMES)]
     assert [time_s for file in files for time_s in file.time_s] == [0, 1]
     with database.begin() as connection:  # its heartbeat has been missing for long enough
         connection.execute(
