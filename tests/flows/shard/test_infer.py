@@ -262,7 +262,7 @@ def test_packets_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_versio
     [(view,)] = views
     stream.add(view, video)
     stream.end(None)
-    context = replace(context_of(packed, Sure()), limits=Limits(max_frame_pixels=1))
+    context = context_of(replace(packed, limits=Limits(max_frame_pixels=1)), Sure())
 
     infer_views(stream, views, context, outcome)
 
