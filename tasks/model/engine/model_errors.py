@@ -39,6 +39,9 @@ _APART = (
     "the engine's GPUs cannot reach each other; give a container more shared memory (--shm-size), or set "
     "NCCL_DEBUG=INFO and see the log"
 )
+_NO_COMPILER = (
+    "Triton cannot compile its kernels; install a C compiler and Python's headers (apt install gcc python3-dev)"
+)
 # By what vLLM, PyTorch, CUDA and NCCL write; the first that is found counts.
 _ADVICE = {
     r"driver on your system is too old|driver version is insufficient": "the GPU's driver is too old; update it",
@@ -50,6 +53,7 @@ _ADVICE = {
     r"CUDA out of memory|Error 2: out of memory|CUDA error: out of memory|STATUS_ALLOC_FAILED": _FULL,
     r"uncorrectable|GPU is lost|fallen off the bus|hardware stack error|busy or unavailable": _FAILED,
     r"\bNCCL\b": _APART,
+    r"Failed to find C compiler|CalledProcessError: Command .*\b(gcc|clang|cc)\b": _NO_COMPILER,
     r"Bfloat16 is only supported on GPUs": "the GPU has no bfloat16; set model.dtype to auto or float16",
 }
 

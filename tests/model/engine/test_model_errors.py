@@ -39,6 +39,7 @@ COUNT = "Unexpected error from cudaGetDeviceCount(). Did you run some cuda funct
             "the GPU's memory is full; end what else uses it, lower model.max_num_batched_tokens",
             id="too large",
         ),
+        pytest.param("Failed to find C compiler. Please specify via CC.", "apt install gcc python3-dev", id="compiler"),
         pytest.param("NCCL error: unhandled system error (run with NCCL_DEBUG=INFO)", "--shm-size", id="NCCL"),
     ],
 )
