@@ -56,16 +56,16 @@ def code_of(page):
 
 
 def calls(page, program):
-    """Yield the arguments of each call of `program`, up to a comment, a pipe, or the end of the code."""
+    """Yield the arguments of each call of `program`, up to a comment, a pipe, a redirection, or the end of the code."""
     pattern = rf"(?:^|[|&]\s*)(?:\w+=\S+\s+)*(?:\S*/)?{program}((?: .*)?)$"
     for code in code_of(page):
         found = re.search(pattern, code)
         if found:
-            lexer = shlex.shlex(found[1], posix=True, punctuation_chars="|&;")
+            lexer = shlex.shlex(found[1], posix=True, punctuation_chars="|&;>")
             lexer.whitespace_split = True
             words = []
             for word in lexer:
-                if set(word) <= set("|&;"):
+                if set(word) <= set("|&;>"):
                     break
                 words.append(word)
             yield words, code

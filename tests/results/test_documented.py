@@ -1,0 +1,68 @@
+"""docs/results.md and docs/backfill.md, compared with the schema, and their code, run as it stands."""
+
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+import sqlalchemy
+
+from flows.cli.rows.formats import write_rows
+from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
+from tasks.domain import Stage
+from tasks.results.read import read_outcomes
+from tasks.results.write import ShardWriter
+from tests.results.rows import SCOPE, failure, job, result
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "results.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+def columns_of(section):
+    """List the names in the first cells of the tables of a section."""
+    cells = re.findall(r"^\| (`[^|]*) \|", section, flags=re.MULTILINE)
+    return re.findall(r"`(\w+)`", " ".join(cells))
+
+
+@pytest.mark.parametrize("table", [RESULT, FAILURE, CHUNK, RUN], ids=lambda table: table.name)
+def test_every_column_of_a_table_is_explained_once(table):
+    section = PAGE.split(f"## `reelabel.{table.name}`\n")[1].split("\n## ")[0]
+
+    assert sorted(columns_of(section)) == sorted(table.c.keys())
+
+
+def test_every_column_of_the_view_is_explained_where_it_is_selected_by(db):
+    section = (DOCS / "backfill.md").read_text().split("`--where` takes what may follow")[1]
+    found = {each["name"] for each in sqlalchemy.inspect(db).get_columns("job_state", schema="reelabel")}
+
+    assert {*columns_of(section), "dataset", "spec_id", "job_digest", "source_fingerprint"} == found
+
+
+def test_the_values_of_stages_kinds_and_states_are_listed(db):
+    checks = sqlalchemy.inspect(db).get_check_constraints("run", schema="reelabel")
+    allowed = re.findall(r"'(\w+)'", " ".join(check["sqltext"] for check in checks if "ARRAY" in check["sqltext"]))
+
+    assert {"running", "backfill"} <= {*allowed}
+    assert {*allowed, *Stage} <= {*re.findall(r"`(\w+)`", PAGE)}
+
+
+def test_its_code_runs_on_the_rows_of_a_run(db, run, tmp_path, monkeypatch, capsys):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
+    with (tmp_path / "rows.parquet").open("wb") as file:
+        write_rows(read_outcomes(db, SCOPE), form="parquet", sink=file)
+    monkeypatch.chdir(tmp_path)
+
+    for code in blocks("python"):
+        exec(compile(code, "docs/results.md", "exec"), {})
+    with db.connect() as connection:
+        found = [connection.execute(sqlalchemy.text(code)).all() for code in blocks("sql")]
+
+    assert "no_frames" in capsys.readouterr().out
+    assert len(found) == 3
+    rows = pl.read_parquet("rows.parquet")
+    assert rows["created_at"].dtype == pl.Datetime("us", "UTC")
+    assert rows["probabilities"].to_list() == [[0.25, 0.75], None]
