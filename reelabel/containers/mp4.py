@@ -146,11 +146,12 @@ def _first_presented_pts(
 ) -> int | None:
     """Return the PTS of the first presented frame; None if unknown.
 
-    Usually that is a keyframe, but an edit list may start, or the file may have been cut, between two keyframes.
+    Usually that is a keyframe, but an edit list may start between two. If the file begins within a GOP, the frames
+    before its first keyframe may or may not be decoded.
     """
     if keyframes[0].number == 0:
         return int(pts[0])
-    if times is None:
+    if times is None or not entries[0].is_keyframe:
         return None
     second = keyframes[1].number if len(keyframes) > 1 else len(entries)
     return int(times[[number for number in range(second) if not entries[number].is_discard]].min())

@@ -93,13 +93,13 @@ class RunDecoder:
     ) -> Iterator[tuple[int, VideoFrame]]:
         """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
         times = self.times
-        if self._brings_parameters is None:
-            self._brings_parameters = self._look_for_parameters()
-        self.container.seek(times[start], stream=self.stream, backward=True)
         begun = False
         given: set[int] = set()
         packets: dict[int | None, Packet[VideoStream] | None] = dict.fromkeys(info.pts for info in wanted)
         try:
+            if self._brings_parameters is None:
+                self._brings_parameters = self._look_for_parameters()
+            self.container.seek(times[start], stream=self.stream, backward=True)
             for frame in self._frames_from(times[start], packets, leaves, given):
                 position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
                 if not begun and position < start:

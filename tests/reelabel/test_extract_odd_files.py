@@ -27,6 +27,7 @@ from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
 
 
 def extract(path, *, num_frames=6, **options):
@@ -91,7 +92,22 @@ def test_frames_of_a_clip_without_its_first_keyframe_are_not_counted(make_clip, 
 
     assert (got.method, got.total_frames) == ("index", None)
     assert (got.frame_index == -1).all()
-    assert_is_linear(got, decode_linearly(tmp_path / name))
+    linear = decode_linearly(tmp_path / name)
+    assert_is_linear(got, linear)
+    part = extract(tmp_path / name, segment=Segment(0.5, None))
+    assert part.starts_s == pytest.approx(0.5 + float(linear[0][0] * time_base(tmp_path / name)))
+
+
+@pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
+def test_a_matroska_file_that_ends_before_zero_is_decoded(tmp_path, decode_linearly, sampler):
+    path = tmp_path / "clip.mkv"
+    before_zero = {"ticks": lambda number: number - 70, "mux_options": {"avoid_negative_ts": "disabled"}}
+    path.write_bytes(make_recipe(replace(Cell("mkv", "vp8").recipe, frames=1, **before_zero)))
+
+    got = extract_keyframes(path, sampling=Sampling(sampler=sampler), native=True)
+
+    assert got.method == "linear"
+    assert_is_linear(got, decode_linearly(path))
 
 
 def test_hidden_frames_of_vp8_are_not_counted(make_clip, decode_linearly):
@@ -262,6 +278,11 @@ def test_any_file_name_is_taken_literally(make_clip, tmp_path, monkeypatch):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(VideoMissingError):
         extract(tmp_path / "nowhere.mp4")
+
+
+def time_base(path):
+    with av.open(str(path)) as container:
+        return container.streams.video[0].time_base
 
 
 def remux(source, target, *, shift=Fraction(0), skip=0):
