@@ -23,7 +23,6 @@ _H264_SLICES = range(1, 6)
 _H264_IDR = 5
 _HEVC_SLICES = range(32)
 _HEVC_IDR_N_LP = 20
-_HEVC_BLA = range(16, 19)
 
 
 def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
@@ -39,13 +38,6 @@ def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext)
         length_bytes = hevc_length_bytes(codec.extradata)
         return _first_slice_type(packet, length_bytes, kinds=_HEVC_SLICES, shift=1) == _HEVC_IDR_N_LP
     return name in {"vp9", "av1"} or codec.codec.intra_only
-
-
-def begins_splice(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether a keyframe is where HEVC has been cut, so that a decoder leaves out frames around it (8.1.3)."""
-    if codec.codec.canonical_name != "hevc":
-        return False
-    return _first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=_HEVC_SLICES, shift=1) in _HEVC_BLA
 
 
 def h264_length_bytes(extradata: bytes | None) -> int | None:

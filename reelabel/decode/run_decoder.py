@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import av.error
 
 from reelabel.containers.demux import read_packets
+from reelabel.containers.packet_info import MAX_REORDERED
 from reelabel.decode.interlacing import require_own_flag
-from reelabel.decode.keyframe_check import begins_splice, require_keyframe
+from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.decode.leaf_filter import LeafFilter
 from reelabel.decode.parameter_sets import ColoursChangeError, brings_parameters, require_own_parameters
+from reelabel.decode.splices import begins_splice, ends_sequence
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:
@@ -152,16 +154,19 @@ class RunDecoder:
         """
         codec = self.stream.codec_context
         codec.skip_frame = "DEFAULT"
-        has_landed, left = False, set(packets)
-        for packet in read_packets(self.container, self.stream):
+        has_landed, has_ended, left = False, False, set(packets)
+        latest = max(pts for pts in packets if pts is not None)
+        read = read_packets(self.container, self.stream)
+        for packet in read:
             is_leading = has_landed and packet.pts is not None and packet.pts < start_pts
             is_first = packet.pts == start_pts and not has_landed
             has_landed |= is_first
             if packet.is_keyframe:
                 bring = is_first and bool(self._brings_parameters)
                 require_own_parameters(packet, codec, others_bring_them=bring)
-                if begins_splice(packet, codec):
+                if begins_splice(packet, codec, has_ended=has_ended):
                     raise FastPathUnavailableError("a splice leaves out frames")
+            has_ended = ends_sequence(packet, codec)
             if is_leading and codec.codec.reorder:
                 continue
             if packet.pts in left:
@@ -173,7 +178,29 @@ class RunDecoder:
             left.discard(packet.pts)
             if not left or self.stopped.is_set():
                 break
+        if codec.has_b_frames:
+            self._require_shown(latest, read, has_ended=has_ended)
         yield from self._counted(codec.decode(None))
+
+    def _require_shown(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
+        """Check that no splice follows so closely that a linear decode leaves out the last wanted frame.
+
+        Args:
+            latest: Its PTS. The decoder has not shown it yet.
+            rest: The packets that follow.
+            has_ended: Whether the last packet ends a sequence.
+        """
+        codec, position = self.stream.codec_context, bisect_left(self.times, latest)
+        following = bisect_right(self.keyframes, position)
+        within = 2 * MAX_REORDERED  # of what is decoded before the splice, and of its own leading pictures
+        if codec.codec.canonical_name != "hevc" or self.keyframes[following : following + 1] > [position + within]:
+            return
+        for packet in rest:
+            if packet.is_keyframe and begins_splice(packet, codec, has_ended=has_ended):
+                raise FastPathUnavailableError("a splice leaves out frames")
+            if packet.is_keyframe:
+                return
+            has_ended = ends_sequence(packet, codec)
 
     def _listed(self, pts: int | None, *, since: int) -> set[int]:
         """Return a PTS, if it is one of the frames from a keyframe on."""

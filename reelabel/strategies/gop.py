@@ -39,7 +39,7 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
 
 def _extract_by_packets(request: ExtractionRequest) -> SampledFrames:
     with open_video(request.source, request.limits) as (container, stream):
-        times, keyframes = presentation_order(list_packets(container, stream, request.limits))
+        times, keyframes = presentation_order(list_packets(container, stream, request.limits, all_shown=True))
         choice = choose_positions(request, times, stream)
     if choice.positions[0] < keyframes[0]:  # an edit list hides the keyframe they depend on
         raise FastPathUnavailableError("frames precede the first presented keyframe")

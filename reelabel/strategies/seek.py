@@ -15,6 +15,7 @@ from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.decode.parameter_sets import brings_parameters, require_own_parameters
+from reelabel.decode.splices import begins_splice, ends_sequence
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
     if request.every:
         raise FastPathUnavailableError("all keyframes were requested")
     with open_video(request.source, request.limits) as opened:
-        listed, time_base = list_packets(*opened, request.limits), opened[1].time_base
+        listed, time_base = list_packets(*opened, request.limits, all_shown=True), opened[1].time_base
     times, keyframes = presentation_order(listed)
     pts = [times[position] for position in keyframes]
     chosen = request.choose(pts, time_base, first_pts=times[0])
@@ -65,23 +66,35 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
         )
 
 
-def list_packets(container: InputContainer, stream: VideoStream, limits: Limits) -> list[PacketInfo]:
+def list_packets(
+    container: InputContainer, stream: VideoStream, limits: Limits, *, all_shown: bool = False
+) -> list[PacketInfo]:
     """Demux all packets of a stream without decoding.
 
+    Args:
+        container: The open container.
+        stream: Its video stream.
+        limits: Limits on the number of frames.
+        all_shown: Check that no splice makes a decoder leave out frames.
+
     Raises:
-        FastPathUnavailableError: Seeks in the container are inexact, the demuxer fails, there is a palette, or a packet
-            is truncated or has no PTS.
+        FastPathUnavailableError: Seeks in the container are inexact, the demuxer fails, there is a palette or a splice,
+            or a packet is truncated or has no PTS.
         VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
         raise FastPathUnavailableError(f"seeking in {container.format.name} is inexact")
     try:
         listed: list[PacketInfo] = []
+        has_ended = False
         for packet in read_packets(container, stream):
             if not listed:
                 require_no_palette(packet)
             listed.append(packet_info(packet, stream))
             check_frame_count(len(listed), limits)
+            if all_shown and packet.is_keyframe and begins_splice(packet, stream.codec_context, has_ended=has_ended):
+                raise FastPathUnavailableError("a splice leaves out frames")
+            has_ended = ends_sequence(packet, stream.codec_context)
     except av.error.FFmpegError:
         raise FastPathUnavailableError("the demuxer failed") from None
     return listed

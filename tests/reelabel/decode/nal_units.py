@@ -13,9 +13,9 @@ def units_of(data):
     return units
 
 
-def rewrite(path, target, change):
-    """Copy a clip with the NAL units of each packet changed."""
-    with av.open(str(path)) as source, av.open(str(target), "w") as copy:
+def rewrite(path, target, change, **options):
+    """Copy a clip with the NAL units of each packet changed; with options of the muxer."""
+    with av.open(str(path)) as source, av.open(str(target), "w", options=options) as copy:
         stream = copy.add_stream_from_template(source.streams.video[0])
         for number, packet in enumerate(each for each in source.demux(video=0) if each.size):
             units = change(number, units_of(bytes(packet)))

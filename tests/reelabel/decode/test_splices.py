@@ -1,4 +1,4 @@
-"""HEVC that has been cut and joined: a decoder leaves out the leading frames of a BLA picture."""
+"""HEVC that has been cut and joined: a decoder leaves out frames around the cut, which the container announces."""
 
 import numpy as np
 import pytest
@@ -8,31 +8,80 @@ from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling
 from tests.reelabel.decode.nal_units import rewrite
 
-CRA, BLA_W_LP = 21, 16
+IRAP, IDR, CRA, BLA_W_LP = range(16, 24), range(19, 21), 21, 16
+END_OF_SEQUENCE = bytes([36 << 1, 1])
+GOP = 12
+FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
 
 
-def as_bla(unit):
-    return bytes([unit[0] & 0x81 | BLA_W_LP << 1]) + unit[1:] if unit[0] >> 1 & 0x3F == CRA else unit
+def kind(unit):
+    return unit[0] >> 1 & 0x3F
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-@pytest.mark.parametrize(
-    "sampling",
-    [Sampling(num_frames=4), Sampling(sampler="uniform", num_frames=9), Sampling(sampler="uniform", num_frames=48)],
-    ids=["keyframes", "some frames", "every frame"],
-)
-def test_no_frame_after_a_splice_is_counted_that_a_linear_decode_leaves_out(
-    make_clip, tmp_path, decode_linearly, suffix, sampling
-):
-    coded = make_clip("clip.mp4", codec="libx265", **{"x265-params": "open-gop=1:bframes=3:log-level=none"})
-    path = rewrite(coded, tmp_path / f"spliced{suffix}", lambda _, units: [as_bla(unit) for unit in units])
-    linear = decode_linearly(path)
-    assert len(linear) < 48
+def with_bla(_, units):
+    return [bytes([unit[0] & 0x81 | BLA_W_LP << 1]) + unit[1:] if kind(unit) == CRA else unit for unit in units]
 
-    got = extract_keyframes(path, sampling=sampling, native=True)
 
-    assert got.total_frames in {None, len(linear)}
+def with_ends_before(number, units):
+    return [*units, END_OF_SEQUENCE] if number % GOP == GOP - 1 else units
+
+
+def with_ends_in_front(_, units):
+    return [END_OF_SEQUENCE, *units] if any(kind(unit) == CRA for unit in units) else units
+
+
+def without_output_of_prior_pictures(number, units):
+    return [unit[:2] + bytes([unit[2] | 0x40]) + unit[3:] if number and kind(unit) in IDR else unit for unit in units]
+
+
+SPLICES = {
+    "BLA pictures": (with_bla, "open-gop=1"),
+    "ends of sequences": (with_ends_before, "open-gop=1"),
+    "ends of sequences in front": (with_ends_in_front, "open-gop=1"),
+    "no output of prior pictures": (without_output_of_prior_pictures, "open-gop=0"),
+}
+SAMPLINGS = [
+    Sampling(num_frames=4),
+    *(Sampling(sampler="uniform", num_frames=frames) for frames in (9, 24, 48)),
+]
+
+
+def spliced(make_clip, path, name, **options):
+    change, parameters = SPLICES[name]
+    coded = make_clip("clip.mp4", codec="libx265", **{"x265-params": f"{parameters}:bframes=3:log-level=none"})
+    return rewrite(coded, path, change, **options)
+
+
+def assert_shown(got, linear):
     for index, pts, image in zip(got.frame_index, got.pts.tolist(), got.images, strict=True):
         position = [each for each, _, _ in linear].index(pts)
         assert index in {position, UNKNOWN_POSITION}
         np.testing.assert_array_equal(image, linear[position][2])
+
+
+@pytest.mark.parametrize(("suffix", "options"), [(".mp4", {}), (".mkv", {}), (".mov", FRAGMENTS)])
+@pytest.mark.parametrize("name", SPLICES)
+def test_no_frame_around_a_splice_is_shown_or_counted_that_a_linear_decode_leaves_out(
+    make_clip, tmp_path, decode_linearly, name, suffix, options
+):
+    path = spliced(make_clip, tmp_path / f"spliced{suffix}", name, **options)
+    linear = decode_linearly(path)
+    assert len(linear) < 48
+
+    for sampling in SAMPLINGS:
+        got = extract_keyframes(path, sampling=sampling, native=True)
+        is_read = name != "ends of sequences" or sampling.sampler != "keyframes"  # else the end is in another packet
+        assert got.total_frames in {None, len(linear)} or not is_read
+        assert_shown(got, linear)
+
+
+def test_an_end_of_the_last_sequence_is_no_splice(make_clip, tmp_path):
+    parameters = {"x265-params": "open-gop=1:bframes=3:log-level=none"}
+    coded = make_clip("clip.mp4", codec="libx265", **parameters)
+    path = rewrite(
+        coded, tmp_path / "ended.mp4", lambda number, units: [*units, END_OF_SEQUENCE] if number == 47 else units
+    )
+
+    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=9))
+
+    assert (got.method, got.total_frames) == ("seek", 48)
