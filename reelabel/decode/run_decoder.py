@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import islice
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -191,11 +192,12 @@ class RunDecoder:
             has_ended: Whether the last packet ends a sequence.
         """
         codec, position = self.stream.codec_context, bisect_left(self.times, latest)
-        following = bisect_right(self.keyframes, position)
-        within = 2 * MAX_REORDERED  # of what is decoded before the splice, and of its own leading pictures
-        if codec.codec.canonical_name != "hevc" or self.keyframes[following : following + 1] > [position + within]:
+        number = bisect_right(self.keyframes, position)
+        following = self.keyframes[number] if number < len(self.keyframes) else len(self.times)
+        within = 2 * MAX_REORDERED  # frames that are decoded before the splice, and its own leading pictures
+        if codec.codec.canonical_name != "hevc" or following - position > within:
             return
-        for packet in rest:
+        for packet in islice(rest, within):
             if packet.is_keyframe and begins_splice(packet, codec, has_ended=has_ended):
                 raise FastPathUnavailableError("a splice leaves out frames")
             if packet.is_keyframe:

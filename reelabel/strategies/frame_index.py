@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -66,7 +66,7 @@ def extract_by_frame_index(request: ExtractionRequest) -> tuple[SampledFrames, S
 
 def _extract_reading_back(request: ExtractionRequest, probed: ProbedFile) -> tuple[SampledFrames, SavedIndex]:
     """Extract from the frames around a segment, or, if these depend on earlier ones, with the GOPs before them."""
-    with probed.open(request.limits, strictly=True) as video:
+    with _open(probed, request.limits) as video:
         index = _read_frames(probed, video, request.segment)
         try:
             return _extract(request, probed, video, index)
@@ -78,8 +78,19 @@ def _extract_reading_back(request: ExtractionRequest, probed: ProbedFile) -> tup
         earlier = np.searchsorted(index.keyframe_pts, index.pts[0]) - MAX_PREROLL_GOPS
         start_pts = float(index.keyframe_pts[max(0, earlier)] - index.first_pts)
         wider = request.segment._replace(start_s=start_pts * float(video.stream.time_base or 0))
-    with probed.open(request.limits, strictly=True) as video:
+    with _open(probed, request.limits) as video:
         return _extract(request, probed, video, _read_frames(probed, video, wider))
+
+
+@contextmanager
+def _open(probed: ProbedFile, limits: Limits) -> Iterator[OpenVideo]:
+    """Open a video, unless its container, such as a fragmented MP4, has no index at all."""
+    with ExitStack() as stack:
+        try:
+            video = stack.enter_context(probed.open(limits, strictly=True))
+        except FastPathUnavailableError as error:
+            raise NoFrameIndexError(str(error)) from None
+        yield video
 
 
 def _extract(

@@ -4,6 +4,7 @@ import av
 import numpy as np
 import pytest
 
+from benchmarks.media.matrix import Cell
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import SamplingRefusedError
 from reelabel.extract import extract_keyframes
@@ -51,6 +52,20 @@ def test_frames_are_those_chosen_by_the_sampler(make_clip, decode_linearly, samp
     for image, index, is_keyframe in zip(got.images, got.frame_index, got.is_keyframe, strict=True):
         np.testing.assert_array_equal(image, linear[index][2])
         assert is_keyframe == linear[index][1]
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "vp9", "mpeg2"])
+def test_only_the_needed_gops_of_a_fragmented_mp4_are_decoded(tmp_path, decode_linearly, codec):
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(Cell("fmp4", codec).make())
+    linear = decode_linearly(path)
+
+    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), native=True)
+
+    assert (got.method, got.frame_index.tolist()) == ("seek", [0, 19, 39])
+    assert got.frames_decoded < len(linear)
+    for image, index in zip(got.images, got.frame_index, strict=True):
+        np.testing.assert_array_equal(image, linear[index][2])
 
 
 def test_a_gop_without_picks_is_not_decoded_and_no_gop_is_decoded_twice(make_clip, monkeypatch):
