@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 _H264_SLICES = range(1, 6)
 _H264_IDR = 5
+# First bytes of headers of slices (ITU-T H.264, 7.3.3) that begin a picture, and whose `slice_type` is P or B.
+_H264_INTER = frozenset(
+    bytes([0x80 | kind << 7 - bits | rest])
+    for kind, bits in ((0b1, 1), (0b010, 3), (0b00110, 5), (0b00111, 5))  # 0, 1, 5 and 6, in Exp-Golomb
+    for rest in range(1 << 7 - bits)
+)
 _HEVC_SLICES = range(32)
+_HEVC_IRAP = range(16, 24)
 _HEVC_IDR_N_LP = 20
 
 
@@ -50,15 +57,33 @@ def hevc_length_bytes(extradata: bytes | None) -> int | None:
     return (extradata[21] & 3) + 1 if extradata and len(extradata) > 21 and extradata[0] == 1 else None  # noqa: PLR2004
 
 
+def is_flagged_wrongly(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+    """Return whether a packet of H.264 or HEVC, flagged as a keyframe, says itself that it is none."""
+    name = codec.codec.canonical_name
+    if name == "hevc":
+        kind = _first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=_HEVC_SLICES, shift=1)
+        return kind is not None and kind not in _HEVC_IRAP
+    if name != "h264":
+        return False
+    unit = _first_slice(packet, h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0)
+    return unit is not None and unit[1:2].tobytes() in _H264_INTER
+
+
 def _first_slice_type(packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int) -> int | None:
     """Return the type of the first NAL unit that is a slice; None if there is none."""
+    unit = _first_slice(packet, length_bytes, kinds=kinds, shift=shift)
+    return None if unit is None else (unit[0] >> shift) & (0x3F if shift else 0x1F)
+
+
+def _first_slice(
+    packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int
+) -> memoryview | None:
     data, start = memoryview(packet), 0
     while length_bytes is not None and start + length_bytes < len(data):
         length = int.from_bytes(data[start : start + length_bytes])
         start += length_bytes
-        kind = (data[start] >> shift) & (0x3F if shift else 0x1F)
-        if kind in kinds:
-            return kind
+        if (data[start] >> shift) & (0x3F if shift else 0x1F) in kinds:
+            return data[start : start + length]
         start += length
     return None
 

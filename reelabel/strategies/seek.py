@@ -13,7 +13,7 @@ from reelabel.containers.packet_info import MAX_REORDERED, packet_info, require_
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.interlacing import require_own_flag
-from reelabel.decode.keyframe_check import require_keyframe
+from reelabel.decode.keyframe_check import is_flagged_wrongly, require_keyframe
 from reelabel.decode.parameter_sets import brings_parameters, require_own_parameters
 from reelabel.decode.splices import begins_splice, ends_sequence
 from reelabel.fast_path import FastPathUnavailableError
@@ -79,7 +79,7 @@ def list_packets(
 
     Raises:
         FastPathUnavailableError: Seeks in the container are inexact, the demuxer fails, there is a palette or a splice,
-            or a packet is truncated or has no PTS.
+            or a packet is truncated, has no PTS or is flagged wrongly.
         VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
@@ -92,6 +92,8 @@ def list_packets(
                 require_no_palette(packet)
             listed.append(packet_info(packet, stream))
             check_frame_count(len(listed), limits)
+            if packet.is_keyframe and is_flagged_wrongly(packet, stream.codec_context):
+                raise FastPathUnavailableError("a packet is flagged as a keyframe, but its frame is not")
             if all_shown and packet.is_keyframe and begins_splice(packet, stream.codec_context, has_ended=has_ended):
                 raise FastPathUnavailableError("a splice leaves out frames")
             has_ended = ends_sequence(packet, stream.codec_context)

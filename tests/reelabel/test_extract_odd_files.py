@@ -98,6 +98,32 @@ def test_frames_of_a_clip_without_its_first_keyframe_are_not_counted(make_clip, 
     assert part.starts_s == pytest.approx(0.5 + float(linear[0][0] * time_base(tmp_path / name)))
 
 
+FRAGMENTED = {"mux_options": {"movflags": "frag_keyframe+empty_moov"}}
+BEGINS_WITHIN_A_GOP = {"skipped_packets": 3, "gop": 20, "mux_options": {"frag_duration": "300000"}}
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes", "segment"),
+    [
+        (Cell("fmp4", "hevc"), BEGINS_WITHIN_A_GOP, Segment(0.4, None)),
+        (Cell("mp4", "h264", "intra-refresh"), FRAGMENTED, Segment(None, 0.2)),
+    ],
+    ids=["hevc", "h264"],
+)
+def test_packets_that_are_no_keyframes_are_not_counted_where_all_are_listed(
+    tmp_path, decode_linearly, cell, changes, segment
+):
+    path = tmp_path / "clip"
+    path.write_bytes(make_recipe(replace(cell.recipe, **changes)))
+    linear = decode_linearly(path)
+
+    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=2), native=True, segment=segment)
+
+    assert got.reason == "a packet is flagged as a keyframe, but its frame is not"
+    assert (got.total_frames, got.keyframes_in_file) == (len(linear), sum(is_key for _, is_key, _ in linear))
+    assert_is_linear(got, linear)
+
+
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
 def test_a_matroska_file_that_ends_before_zero_is_decoded(tmp_path, decode_linearly, sampler):
     path = tmp_path / "clip.mkv"
