@@ -38,6 +38,7 @@ from reelabel.strategies.keyframe_times import (
     keyframe_times_by_decoding,
     keyframe_times_by_index,
     keyframe_times_by_packets,
+    keyframe_times_of,
 )
 from reelabel.strategies.linear import LinearVideo, extract_by_linear_decode
 from reelabel.strategies.seek import extract_by_seeking
@@ -127,6 +128,8 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
     started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
     if listing:
+        if fast_only and listing.times_ms is None:
+            raise FastPathUnavailableError("the keyframes of the file are not listed")
         known = listing if listing.times_ms is not None else keyframe_times_by_decoding(file, limits, stats)
         sampling = _resolve_auto(sampling, known, segment)
     request = ExtractionRequest(
@@ -163,6 +166,8 @@ class VideoInOrder:
         self._file, self._limits = file, limits
         self._video = LinearVideo(file, limits)
         self._listing = _list_keyframes(file, limits)
+        is_listed = self._listing.times_ms is not None
+        self._known = self._listing if is_listed else keyframe_times_of(*self._video.opened, self._video.shown)
         self._counted, self._listed_s = 0, time.perf_counter() - started
 
     def close(self) -> None:
@@ -177,7 +182,7 @@ class VideoInOrder:
         """
         started, self._listed_s = time.perf_counter() - self._listed_s, 0.0
         if sampling.sampler == "auto":
-            sampling = _resolve_auto(sampling, self._listing, segment)
+            sampling = _resolve_auto(sampling, self._known, segment)
         request = ExtractionRequest(source=self._file, sampling=sampling, limits=self._limits, segment=segment)
         keyframes = _with_listing(_strategies(request)[1](request, self._video), self._listing)
         request.stats.frames, self._counted = self._video.frames_decoded - self._counted, self._video.frames_decoded

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-    from reelabel.decode.assemble import DecodeStats
+    from reelabel.decode.assemble import DecodeStats, FrameInfo
     from reelabel.limits import Limits
     from reelabel.sources.sparse_file import SparseFile
     from reelabel.sources.video_file import VideoFile
@@ -67,9 +67,13 @@ def keyframe_times_by_packets(file: VideoFile, limits: Limits) -> KeyframeTimes 
 def keyframe_times_by_decoding(file: VideoFile, limits: Limits, stats: DecodeStats) -> KeyframeTimes:
     """List keyframes by decoding the whole video: exact in any container, where packets may be flagged wrongly."""
     with open_video(file, limits) as (container, stream):
-        frames = list(stats.each(scan_frames(container, stream, limits)))
-        pts = [frame.pts for frame in frames if frame.is_keyframe]
-        return _listing(container, stream, pts, frames[0].pts if frames else None)
+        return keyframe_times_of(container, stream, list(stats.each(scan_frames(container, stream, limits))))
+
+
+def keyframe_times_of(container: InputContainer, stream: VideoStream, frames: Sequence[FrameInfo]) -> KeyframeTimes:
+    """List the keyframes among all frames of a video, in the order of the decode."""
+    pts = [frame.pts for frame in frames if frame.is_keyframe]
+    return _listing(container, stream, pts, frames[0].pts if frames else None)
 
 
 def _listing(

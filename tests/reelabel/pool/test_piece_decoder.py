@@ -20,6 +20,7 @@ FPS, FRAMES = 12, 96
 PIECES = [Segment.of(start, start + 1.999) for start in (0.0, 2.0, 4.0)] + [Segment.of(6.0, None)]
 MIDDLES = Sampling(sampler="middles", num_frames=4)
 KEYFRAMES = Sampling(num_frames=2)
+AUTO = Sampling(sampler="auto", num_frames=2, min_keyframes=2)
 COSTS = {"decode_ms", "frames_decoded", "reason"}  # which differ by how a frame was come by
 
 
@@ -43,7 +44,7 @@ def require_same(got, expected):
         assert np.array_equal(found, wanted) if isinstance(wanted, np.ndarray) else found == wanted, name
 
 
-@pytest.mark.parametrize("sampling", [MIDDLES, KEYFRAMES], ids=["middles", "keyframes"])
+@pytest.mark.parametrize("sampling", [MIDDLES, KEYFRAMES, AUTO], ids=["middles", "keyframes", "auto"])
 @pytest.mark.parametrize(
     ("name", "options"),
     [
