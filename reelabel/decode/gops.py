@@ -115,6 +115,7 @@ def decode_chosen(
         keyframes=timeline.keyframes,
         threads=threads // decoders if pixels >= LEAST_THREADED_PIXELS else 1,
         roughly=request.roughly,
+        reads_on=isinstance(request.source, VideoFile),  # which costs a request, and more, in a remote video
     )
     if decoders > 1:
         others = [timeline.reopen() for _ in range(decoders - 1)]

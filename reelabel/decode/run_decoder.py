@@ -46,6 +46,7 @@ class RunDecoder:
         stats: Counts the decoded frames.
         threads: Threads that decode successive frames.
         roughly: Leave out the loop filter.
+        reads_on: Read packets after the last wanted frame, to see whether a splice leaves it out.
         stopped: Set when nobody wants the frames any more.
     """
 
@@ -56,6 +57,7 @@ class RunDecoder:
     stats: DecodeStats
     threads: int = 1
     roughly: bool = False
+    reads_on: bool = False
     stopped: Event = field(default_factory=Event)
     _brings_parameters: bool | None = None
 
@@ -179,7 +181,7 @@ class RunDecoder:
             left.discard(packet.pts)
             if not left or self.stopped.is_set():
                 break
-        if codec.has_b_frames:
+        if self.reads_on and codec.has_b_frames:
             self._require_shown(latest, read, has_ended=has_ended)
         yield from self._counted(codec.decode(None))
 
