@@ -142,9 +142,10 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
         segment=segment,
         windows=windows,
         roughly=roughly,
+        fast_only=fast_only,
         stats=stats,
     )
-    keyframes = _extract_with_fallback(request, fast_only=fast_only)
+    keyframes = _extract_with_fallback(request)
     if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
         keyframes = _with_listing(keyframes, listing or _list_keyframes(file, limits))
     return _checked(keyframes, request, file, since=started)
@@ -295,7 +296,7 @@ def _checked(keyframes: SampledFrames, request: ExtractionRequest, file: VideoFi
     )
 
 
-def _extract_with_fallback(request: ExtractionRequest, *, fast_only: bool) -> SampledFrames:
+def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
     reasons: dict[str, None] = {}  # an ordered set
     is_contradicted = False
     fast, linear = _strategies(request)
@@ -309,7 +310,7 @@ def _extract_with_fallback(request: ExtractionRequest, *, fast_only: bool) -> Sa
                 break
         else:
             return _without_counts(got) if is_contradicted else got
-    if fast_only:
+    if request.fast_only:
         unavailable = FastPathUnavailableError("; ".join(reasons))
         unavailable.frames_decoded = request.stats.frames
         raise unavailable

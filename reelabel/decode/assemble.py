@@ -61,6 +61,7 @@ class ExtractionRequest:
     Attributes:
         roughly: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for frames that a
             model sees.
+        fast_only: Refuse rather than decode the video from its beginning, or demux all of it for one of its pieces.
     """
 
     source: VideoFile | SparseFile
@@ -72,6 +73,7 @@ class ExtractionRequest:
     segment: Segment = WHOLE
     windows: Windows = ()
     roughly: bool = False
+    fast_only: bool = False
     stats: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(

@@ -66,7 +66,7 @@ def extract_by_frame_index(request: ExtractionRequest) -> tuple[SampledFrames, S
 
 def _extract_reading_back(request: ExtractionRequest, probed: ProbedFile) -> tuple[SampledFrames, SavedIndex]:
     """Extract from the frames around a segment, or, if these depend on earlier ones, with the GOPs before them."""
-    with _open(probed, request.limits) as video:
+    with _open(probed, request) as video:
         index = _read_frames(probed, video, request.segment)
         try:
             return _extract(request, probed, video, index)
@@ -78,17 +78,19 @@ def _extract_reading_back(request: ExtractionRequest, probed: ProbedFile) -> tup
         earlier = np.searchsorted(index.keyframe_pts, index.pts[0]) - MAX_PREROLL_GOPS
         start_pts = float(index.keyframe_pts[max(0, earlier)] - index.first_pts)
         wider = request.segment._replace(start_s=start_pts * float(video.stream.time_base or 0))
-    with _open(probed, request.limits) as video:
+    with _open(probed, request) as video:
         return _extract(request, probed, video, _read_frames(probed, video, wider))
 
 
 @contextmanager
-def _open(probed: ProbedFile, limits: Limits) -> Iterator[OpenVideo]:
+def _open(probed: ProbedFile, request: ExtractionRequest) -> Iterator[OpenVideo]:
     """Open a video, unless its container, such as a fragmented MP4, has no index at all."""
     with ExitStack() as stack:
         try:
-            video = stack.enter_context(probed.open(limits, strictly=True))
+            video = stack.enter_context(probed.open(request.limits, strictly=True))
         except FastPathUnavailableError as error:
+            if request.fast_only and not request.segment.is_whole:
+                raise  # one pass for all pieces is faster than to list all packets for each
             raise NoFrameIndexError(str(error)) from None
         yield video
 

@@ -8,12 +8,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from benchmarks.media.matrix import Cell
 from reelabel.errors import SamplingRefusedError
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampled_frames import SampledFrames
 from reelabel.sampling.options import Sampling
-from reelabel.segment import Segment
+from reelabel.segment import WHOLE, Segment
 from tests.clips import blank_packet
 
 FPS, FRAMES = 12, 96
@@ -78,6 +79,21 @@ def test_all_pieces_are_decoded_in_one_pass_after_the_one_that_lists_the_frames(
     assert [pts for each in got for pts in each.pts.tolist()] == [shown[position][0] for position in at]
     assert at == sorted(set(at))
     assert len(at) == 16
+
+
+def test_a_fragmented_mp4_is_not_demuxed_for_each_piece(pool, tmp_path):
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(Cell("fmp4", "h264").make())
+    pieces = [Segment(0.0, 0.79), Segment(0.8, None)]
+
+    got = extract(pool, path, pieces)
+
+    assert [each.method for each in got] == ["linear"] * 2
+    for piece, found in zip(pieces, got, strict=True):
+        alone = pool.extract(path, sampling=MIDDLES, limits=Limits(), segment=piece)
+        assert alone.method == "seek"
+        assert np.array_equal(found.images, alone.images)
+    assert [each.method for each in extract(pool, path, [WHOLE])] == ["seek"]
 
 
 def test_frames_that_were_passed_are_decoded_in_another_pass(pool, make_clip):
