@@ -136,7 +136,8 @@ class JobSelector:
         for job_id, number in map(split_chunk_id, self.named) if spec.chunk_s is not None else ():
             if number is not None:
                 chunks.setdefault(job_id, set()).add(number)
-        return {job_id: numbers for job_id, numbers in chunks.items() if job_id not in set(self.named)}
+        whole = set(self.named)
+        return {job_id: numbers for job_id, numbers in chunks.items() if job_id not in whole}
 
     def _named_jobs(self, spec: Spec) -> list[str]:
         if spec.chunk_s is None:

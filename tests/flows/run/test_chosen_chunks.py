@@ -102,3 +102,23 @@ def test_failed_jobs_are_asked_about_all_chunks_without_an_answer_although_one_i
 def test_a_chunk_that_does_not_exist_is_refused(choose):
     with pytest.raises(ConfigurationError, match="film#3 is not a chunk: film has 3 chunks, film#0 to film#2"):
         choose("film#3", "film#999999999")
+
+
+class Counted(list):
+    """Counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return super().__iter__()
+
+
+def test_ids_of_a_file_are_gone_through_once_and_not_for_each_of_them():
+    named = Counted([*(f"film-{number}#1" for number in range(20)), "film-3"])
+    parts = {"earlier": BaseRun(dataset="d", spec=CUT), "settings": Settings()}
+
+    chunks = JobSelector(selection=Selection(), named=named, **parts).named_chunks(CUT)
+
+    assert chunks == {f"film-{number}": {1} for number in range(20) if number != 3}
+    assert named.times <= 2
