@@ -155,20 +155,6 @@ class FrameExtractor(VideoReader):
     copies: DownloadCache = field(default_factory=DownloadCache, repr=False, compare=False)
     pieces: PieceDecoder | None = field(default=None, repr=False, compare=False)
 
-    def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Look up sizes and fingerprints of many videos in few requests, where possible; for use with `prepare`.
-
-        Returns:
-            What was found, by URI.
-
-        Raises:
-            TransientError: The store is unavailable.
-        """
-        try:
-            return self.objects.stat_many_near(uris)
-        except ConfigurationError:
-            return {}  # caused by a single video, for which `prepare` will raise
-
     def check_stores(self, uris: Iterable[str]) -> None:
         """Check that S3 is available, if videos or frame files are stored there; see `ObjectStore.reach`.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import (
+    ConfigurationError,
     ObjectChangedError,
     ObjectMissingError,
     ObjectRefusedError,
@@ -30,7 +31,7 @@ from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri,
 from reelabel.sources.video_file import LocalFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from reelabel.frames.cache import FrameCache
@@ -137,6 +138,20 @@ class VideoReader:
     def beside(cls, other: VideoReader, **more: Any) -> Self:  # noqa: ANN401 - fields of the class
         """Return what reads the same videos in the same way as another one; `more` are its own fields."""
         return cls(**{each.name: getattr(other, each.name) for each in fields(VideoReader)}, **more)
+
+    def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+        """Look up sizes and fingerprints of many videos in few requests, where possible.
+
+        Returns:
+            What was found, by URI.
+
+        Raises:
+            TransientError: The store is unavailable.
+        """
+        try:
+            return self.objects.stat_many_near(uris)
+        except ConfigurationError:
+            return {}  # caused by a single video, which will fail by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

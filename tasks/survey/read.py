@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from math import inf, isinf
 from typing import TYPE_CHECKING
 
-from reelabel.errors import ConfigurationError, VideoError
+from reelabel.errors import VideoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from reelabel.frames.look import IndexReader, SeenVideo
     from reelabel.segment import Segment
-    from reelabel.sources.object_store import ObjectInfo
     from tasks.survey.clips import Clip
 
 _MAX_CONCURRENT = 32  # mostly waiting for a store
@@ -84,7 +83,7 @@ def _look_at(
     uris: Sequence[str], batch: Sequence[Clip], reader: IndexReader, deadline_s: float
 ) -> Iterator[tuple[str, SeenClip]]:
     clip_of = {clip.uri: clip for clip in batch}
-    infos = _infos(uris, reader)
+    infos = reader.stat_many(sorted(uris))
 
     def look(uri: str) -> SeenClip | None:
         if time.monotonic() > deadline_s:
@@ -105,10 +104,3 @@ def _look_at(
         pass
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _infos(uris: Sequence[str], reader: IndexReader) -> dict[str, ObjectInfo]:
-    try:
-        return reader.objects.stat_many_near(sorted(uris))
-    except ConfigurationError:
-        return {}  # caused by a single video, such as one in a missing bucket
