@@ -20,7 +20,7 @@ from tasks.description.scene_file import SceneFiles
 from tasks.description.scenes.detector import find
 from tasks.description.scenes.registry import scene_detectors
 from tasks.domain import DescribeSpec
-from tasks.embedding.backend import towers_backend
+from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.video import frame_pixels
 from tasks.frame_cache.pool import open_extractor
@@ -75,7 +75,7 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
     merged = DescribeOptions.model_validate(
         {name: value for each in given for name, value in each.items() if name in DescribeOptions.model_fields}
     )
-    card = towers_backend(settings.describe.backend).card(merged.model, revision=settings.describe.revision)
+    card = towers_card(settings, merged.model)
     method = merged.scene_method or _SCENES[merged.method or "default"]
     scene_detectors()  # registers them
     detector = find(method)

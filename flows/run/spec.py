@@ -14,7 +14,7 @@ from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OP
 from reelabel.validation import first_fault
 from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.domain.chunk_rule import DEFAULT_RULE, check_rule
-from tasks.embedding.backend import towers_backend
+from tasks.embedding.backend import towers_card
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels
 
@@ -91,13 +91,14 @@ def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
             "none; set run.executor to local, or use another sampler."
         )
     describe = settings.describe
-    card = towers_backend(describe.backend).card(describe.model, revision=describe.revision)
     given = {
         "sampler": describe.sampler,
         "seconds_per_chunk": describe.chunk_s,
         "frames_per_chunk": describe.frames_per_chunk,
     }
-    return EmbeddingSpec(model=card.identity, **{name: value for name, value in given.items() if value is not None})
+    return EmbeddingSpec(
+        model=towers_card(settings).identity, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def _chunk_options(usual: RunSpec | ChunkOptions, choice: ChunkOptions, sampling: Sampling) -> dict[str, Any]:

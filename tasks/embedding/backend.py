@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from infra.settings import Settings
     from tasks.embedding.protocol import TowersInfo
     from tasks.model.identity import ModelCard
 
@@ -134,3 +135,14 @@ def towers_backend(name: str = DEFAULT_BACKEND) -> TowersBackend:
         kind = type(backend).__name__
         raise ConfigurationError(f"The backend {name} is of type {kind}; it must be an instance of TowersBackend.")
     return backend
+
+
+def towers_card(settings: Settings, name: str | None = None, *, revision: str | None = None) -> ModelCard:
+    """Read the card of a model of the settings' backend; what is not named is as in the settings.
+
+    Raises:
+        ConfigurationError: As `towers_backend`.
+        ModelError: The model cannot be used.
+    """
+    describe = settings.describe
+    return towers_backend(describe.backend).card(name or describe.model, revision=revision or describe.revision)

@@ -23,7 +23,7 @@ from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from reelabel.wording import pluralize
 from tasks.description.banks import read_bank
-from tasks.embedding.backend import towers_backend
+from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.opened import open_towers
@@ -173,9 +173,8 @@ class _Search:
 
     def _embed(self) -> tuple[VectorSpace, list[npt.NDArray[np.float32]], None]:
         """Return vectors of what is searched for; the model is loaded once, if any of them is not kept."""
-        options, describe = self._options, self._settings.describe
-        backend = towers_backend(describe.backend)
-        card = backend.card(options.model or describe.model, revision=describe.revision)
+        options = self._options
+        card = towers_card(self._settings, options.model)
         space = choose_space(self._catalogue, card.identity)
         with ExitStack() as stack:
 
@@ -199,8 +198,7 @@ class _Search:
         job_id, time_s = parse_moment(options.like or "")
         spaces = self._catalogue.spaces()
         if options.model:
-            describe = self._settings.describe
-            card = towers_backend(describe.backend).card(options.model, revision=describe.revision)
+            card = towers_card(self._settings, options.model)
             spaces = {space: spaces[space] for space in [choose_space(self._catalogue, card.identity)]}
         fault: ConfigurationError | None = None
         for space in sorted(spaces, key=lambda each: -spaces[each]):

@@ -10,7 +10,7 @@ from infra.embedded import ServiceName, missing_services
 from infra.embedded.home import Home
 from infra.settings import load_settings
 from tasks.domain import ONE_VIDEO
-from tasks.embedding.backend import DEFAULT_BACKEND, towers_backend
+from tasks.embedding.backend import DEFAULT_BACKEND, towers_card
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -70,6 +70,4 @@ def _open_towers(parameters: dict[str, Any], settings: Settings) -> Startable:
     from tasks.embedding.opened import open_towers  # noqa: PLC0415
 
     Home(settings.home).require_private()
-    describe = settings.describe
-    model = parameters["options"].get("model") or describe.model
-    return open_towers(settings, towers_backend(describe.backend).card(model, revision=describe.revision))
+    return open_towers(settings, towers_card(settings, parameters["options"].get("model")))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader
-from tasks.embedding.backend import towers_backend
+from tasks.embedding.backend import towers_card
 from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.opened import open_towers
@@ -69,9 +69,7 @@ def relevant_extraction(
         ModelError: The model cannot be loaded, or has no text tower.
         ConfigurationError: There are fewer GPUs than towers, or no such backend.
     """
-    describe = settings.describe
-    card = towers_backend(describe.backend).card(describe.model, revision=describe.revision)
-    with closing(open_towers(settings, card)) as towers:
+    with closing(open_towers(settings, towers_card(settings))) as towers:
         towers.start()
         info = towers.wait_ready()
         yield RelevantExtractor(

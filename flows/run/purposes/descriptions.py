@@ -12,7 +12,7 @@ from flows.run.purposes.purpose import Execute, Purpose
 from flows.run.search_index import index_embeddings
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunPhase
-from tasks.embedding.backend import towers_backend
+from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.opened import towers_on_demand
 from tasks.results.search_catalogue import DatabaseCatalogue
@@ -108,9 +108,8 @@ def _resolve_again(request: RunRequest, settings: Settings) -> tuple[ModelCard, 
             "A backfill of descriptions keeps the options of the earlier run; to change them, describe the manifest "
             "again, which reuses its embeddings."
         )
-    backend, revision = towers_backend(settings.describe.backend), base.model.revision
-    name = request.overrides.model or (base.model.name if revision else settings.describe.model)
-    card = backend.card(name, revision=revision or settings.describe.revision)
+    name = request.overrides.model or (base.model.name if base.model.revision else None)
+    card = towers_card(settings, name, revision=base.model.revision)
     if card.identity != base.model:
         raise ConfigurationError(
             f"The earlier run used {base.model.name}, but describe.model is now {card.identity.name}, or another "

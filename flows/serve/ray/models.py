@@ -11,7 +11,7 @@ from flows.serve.ray.calls import call, outcome_of
 from infra.errors import ModelError
 from infra.settings import load_settings
 from tasks.domain import ONE_VIDEO
-from tasks.embedding.backend import towers_backend
+from tasks.embedding.backend import towers_card
 from tasks.embedding.opened import open_towers
 from tasks.model.backend import backend_of, open_backend
 from tasks.model.protocol import EngineTimes, Lifetime
@@ -93,9 +93,7 @@ class Encoder(_Model):
         """
         super().__init__()
         settings = load_settings()
-        describe = settings.describe
-        card = towers_backend(describe.backend).card(describe.model, revision=describe.revision)
-        self._towers = self._stack.enter_context(closing(open_towers(settings, card)))
+        self._towers = self._stack.enter_context(closing(open_towers(settings, towers_card(settings))))
         self._towers.start()
         self._info = self._towers.wait_ready()
 
