@@ -16,7 +16,7 @@ import numpy as np
 from infra.errors import EngineLostError, ModelError
 from reelabel.errors import ConfigurationError
 from tasks.embedding.protocol import Message, TowersInfo, receive, send
-from tasks.model.engine.process import CPU_SITE
+from tasks.model.engine.process import CPU_SITE, NUMBERED_BY_DRIVER
 from tasks.model.model_process import Incarnation, LostError, ModelProcess
 from tasks.model.protocol import EngineFailure
 
@@ -200,6 +200,7 @@ def towers_environment(config: TowersConfig) -> dict[str, str]:
         # For torchvision beside a CPU build of torch; it does nothing beside any other.
         "PYTHONPATH": os.pathsep.join(filter(None, [str(CPU_SITE), inherited])),
     }
+    environment.setdefault(*NUMBERED_BY_DRIVER)
     if config.devices:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(config.devices)
     if Path(config.model).is_dir():

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.engine.engine_main")
 CPU_SITE = Path(__file__).parent / "cpu_site"
+# GPUs are numbered as by nvidia-smi, also for CUDA, which would otherwise begin with the fastest.
+NUMBERED_BY_DRIVER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
 class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
@@ -281,6 +283,7 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
         "VLLM_HOST_IP": "127.0.0.1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
     }
+    environment.setdefault(*NUMBERED_BY_DRIVER)
     if config.devices:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(config.devices)
     if Path(config.model).is_dir():

@@ -288,5 +288,6 @@ def test_vllm_for_gpus_starts_its_ranks_anew_and_leaves_cuda_to_them(tmp_path, m
 
     environment = process.engine_environment(EngineConfig(model="m"))
 
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert environment["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert environment["FLASHINFER_CUDA_ARCH_LIST"] == "8.9 9.0"
