@@ -33,29 +33,36 @@ def gpu(
     model: Annotated[str, typer.Option(help="7b or 3b (Qwen2.5-VL with random weights), or tiny.")] = "7b",
     questions: Annotated[int, typer.Option(min=1, help="Questions per clip size, one per clip.")] = 1990,
     sizes: Annotated[str, typer.Option(help="Clip sizes in pixels, comma-separated.")] = "320x240,640x360",
-    contenders: Annotated[
-        str, typer.Option(help="What to compare, comma-separated.")
-    ] = "ceiling,ours,keyframes,uniform",
+    parts: Annotated[
+        str, typer.Option(help="What to compare, and what else to measure, comma-separated.")
+    ] = "ceiling,warm,ours,uniform,keyframes,questions,engine,death,precision",
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Begin nothing later than this; the same command measures the rest.")
+    ] = None,
     rounds: Rounds = 1,
     folder: ClipFolder = FOLDER,
     *,
     json: AsJson = False,
 ) -> None:
-    """Compare pipelines on a GPU, without services: extraction, frame files in a folder, the engine's process."""
+    """Compare pipelines on a GPU, without services, and measure its engine: its start, settings, precision and death.
+
+    What was measured before is not measured again: FOLDER/gpu keeps the figures.
+    """
     from benchmarks.pipeline.gpu import GpuBenchmark, run  # noqa: PLC0415
 
     benchmark = GpuBenchmark(
         model=model,
         questions=questions,
         sizes=tuple(sizes.split(",")),
-        contenders=tuple(contenders.split(",")),
         rounds=rounds,
         folder=folder,
+        parts=tuple(parts.split(",")),
+        minutes=minutes,
     )
     run(benchmark, as_json=json)
 
 
 BENCHES = (
     Bench(pipeline, "pipeline --model tiny --jobs 60 --rounds 1"),
-    Bench(gpu, "gpu --model tiny --questions 24 --sizes 320x240"),
+    Bench(gpu, "gpu --questions 480 --sizes 320x240 --minutes 9"),
 )

@@ -7,30 +7,34 @@ its store and its database. Without a GPU the same runs on cores, for which the 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.cores import Cores, bind
+from benchmarks.engine.life import EngineWork, measure_death, measure_life, measure_precision, measure_shared_video
 from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
 from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.bare_engine import BareEngine
-from benchmarks.pipeline.contender import measure
+from benchmarks.pipeline.contender import ContenderResult, Timing, measure
 from benchmarks.pipeline.extraction import Extractor
 from benchmarks.pipeline.isolated import Isolated
 from benchmarks.pipeline.llm_chat import LlmChat
 from benchmarks.pipeline.local_pipeline import LocalPipeline
 from benchmarks.pipeline.report import DEFINITION, print_results, print_versions, results_json, versions
-from benchmarks.pipeline.targets import CEILING, COLD, KEYFRAMES, UNIFORM, check_targets
+from benchmarks.pipeline.targets import CEILING, COLD, KEYFRAMES, UNIFORM, WARM, check_targets
 from benchmarks.pipeline.utilization import observe
 from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs
+from benchmarks.steps import Steps
 from infra.settings import StoreSettings
 from reelabel.cores import usable_cores
 from reelabel.sampling.options import Sampling
+from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
 from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL, read_model_card
@@ -39,19 +43,34 @@ from tasks.model.protocol import EngineConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from benchmarks.pipeline.contender import Contender, ContenderResult
+    from benchmarks.pipeline.contender import Contender
     from benchmarks.pipeline.targets import Target
+    from benchmarks.pipeline.utilization import CpuUtilization, GpuUtilization
 
 MODELS: Mapping[str, Callable[[Path], Path]] = {
     "7b": lambda folder: write_qwen(QWEN_7B, folder),
     "3b": lambda folder: write_qwen(QWEN_3B, folder),
     "tiny": lambda _folder: TINY_MODEL,
 }
-CONTENDERS = {"ceiling": CEILING, "ours": COLD, "keyframes": KEYFRAMES, "uniform": UNIFORM}
+CONTENDERS = {"ceiling": CEILING, "warm": WARM, "ours": COLD, "keyframes": KEYFRAMES, "uniform": UNIFORM}
 _FRAMES = 16
 _CORES_PER_RENDERER = 4  # as in a run
 _MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"
 _REQUESTS_IN_MEMORY = 96  # each holds 45 MB of patches at 640x360
+_CHAT_JOBS = 480  # LLM.chat holds those of all questions of a call
+_WARM_SHARE = 0.95
+_PUBLISHED_GAIN = 1.77  # over vLLM's uniform loader
+_NOISE_VIDEOS, _NOISE_SIDE_PX = 96, 280
+_SHARED_FRAMES = 32
+# By name, what differs from the chosen settings.
+_SETTINGS: Mapping[str, dict[str, Any]] = {
+    "as chosen": {},
+    "no graphs, no compilation": {"enforce_eager": True},
+    "steps of 8,192 tokens": {"max_num_batched_tokens": 8192},
+    "steps of 32,768 tokens": {"max_num_batched_tokens": 32_768},
+    "half of each video pruned": {"video_pruning_rate": 0.5},
+    "as chosen, at the end": {},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,22 +81,24 @@ class GpuBenchmark:
         model: One of MODELS.
         questions: Questions per clip size, one per clip.
         sizes: Clip sizes, as `320x240`.
-        contenders: Some of CONTENDERS.
         rounds: Passes of each contender.
-        folder: Folder that keeps clips, model folders and logs.
+        folder: Folder that keeps clips, model folders, logs and figures.
+        parts: Some of CONTENDERS and of PARTS.
+        minutes: Begin nothing later than this; None sets no limit.
     """
 
     model: str
     questions: int
     sizes: tuple[str, ...]
-    contenders: tuple[str, ...]
     rounds: int
     folder: Path
+    parts: tuple[str, ...]
+    minutes: float | None = None
 
     def __post_init__(self) -> None:
         for option, names, known in (
             ("--model", [self.model], MODELS),
-            ("--contenders", self.contenders, CONTENDERS),
+            ("--parts", self.parts, (*CONTENDERS, *PARTS)),
         ):
             for name in names:
                 if name not in known:
@@ -95,22 +116,100 @@ class _SizeResult:
 
 
 def run(benchmark: GpuBenchmark, *, as_json: bool) -> None:
-    """Measure each clip size; print tables or JSON."""
+    """Measure what has not been measured before, part by part; print tables or JSON."""
     with observe(Cores.split()) as utilization:
-        cores = utilization.cores
-        bind(os.getpid(), cores.host)
-        measured = []
-        for size in benchmark.sizes:
-            workload = _workload(benchmark.model, _clips(benchmark, size), benchmark.folder)
+        bind(os.getpid(), utilization.cores.host)
+        device = "".join(letter if letter.isalnum() else "-" for letter in utilization.device)
+        steps = Steps(
+            benchmark.folder / "gpu" / f"{benchmark.model}-{benchmark.questions}-{device}.jsonl",
+            minutes=benchmark.minutes,
+            on_progress=_show,
+        )
+        sizes = _pipelines(benchmark, steps, utilization)
+        figures = {part: PARTS[part](benchmark, steps) for part in PARTS if part in benchmark.parts}
+    if as_json:
+        _print_json(sizes, figures, benchmark, steps, utilization.device)
+    else:
+        _print(sizes, figures, benchmark, steps, utilization.device)
+
+
+def _pipelines(
+    benchmark: GpuBenchmark, steps: Steps, utilization: GpuUtilization | CpuUtilization
+) -> list[_SizeResult]:
+    measured = []
+    for size in benchmark.sizes:
+        prepare = cache(lambda size=size: _workload(benchmark.model, _clips(benchmark, size), benchmark.folder))
+
+        def measure_one(name: str, prepare: Callable[[], Workload] = prepare) -> dict[str, Any]:
             with TemporaryDirectory(prefix="reelabel-", dir=benchmark.folder) as scratch:
-                contenders = _contenders(workload, Path(scratch), cores, logs=benchmark.folder / "logs")
-                chosen = {CONTENDERS[name]: contenders[CONTENDERS[name]] for name in benchmark.contenders}
-                results = measure(
-                    chosen, rounds=benchmark.rounds, utilization=utilization, on_progress=_show, together=False
-                )
-            targets = check_targets({each.contender: each for each in results}, jobs_per_video=1, warm_share=0)
-            measured.append(_SizeResult(size=size, results=results, targets=targets))
-    (_print_json if as_json else _print)(measured, benchmark, utilization.device)
+                contenders = _contenders(prepare(), Path(scratch), utilization.cores, logs=benchmark.folder / "logs")
+                chosen = {CONTENDERS[name]: contenders[CONTENDERS[name]]}
+                [result] = measure(chosen, rounds=benchmark.rounds, utilization=utilization, on_progress=lambda _: None)
+            return asdict(result)
+
+        found = [
+            steps.take(f"pipelines, {size}, {name}, rounds: {benchmark.rounds}", partial(measure_one, name))
+            for name in benchmark.parts
+            if name in CONTENDERS
+        ]
+        results = [
+            ContenderResult(**{**each, "timings": tuple(Timing(**timing) for timing in each["timings"])})
+            for each in found
+            if each is not None
+        ]
+        by_name = {each.contender: each for each in results}
+        targets = check_targets(by_name, jobs_per_video=1, warm_share=_WARM_SHARE, gain=_PUBLISHED_GAIN)
+        measured.append(_SizeResult(size=size, results=results, targets=targets))
+    return [each for each in measured if each.results]
+
+
+def _engine_config(benchmark: GpuBenchmark) -> EngineConfig:
+    return _workload(benchmark.model, (), benchmark.folder).engine
+
+
+def _work(benchmark: GpuBenchmark) -> EngineWork:
+    return EngineWork(
+        videos=min(benchmark.questions, _NOISE_VIDEOS),
+        side_px=SIDE_PX if benchmark.model == "tiny" else _NOISE_SIDE_PX,
+        log_path=benchmark.folder / "logs" / "engine.log",
+    )
+
+
+def _shared_video(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
+    config = replace(_engine_config(benchmark), num_frames=_SHARED_FRAMES)
+    rows = steps.take("questions on one video", lambda: measure_shared_video(config, _work(benchmark)))
+    return list(rows or [])
+
+
+def _settings(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
+    rows = []
+    for name, options in _SETTINGS.items():
+        config = replace(_engine_config(benchmark), **options)
+        figures = steps.take(f"engine, {name}", partial(measure_life, config, _work(benchmark)))
+        if figures:
+            rows.append({"name": name, **figures})
+    return rows
+
+
+def _death(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
+    figures = steps.take("death", lambda: measure_death(_engine_config(benchmark), _work(benchmark)))
+    return [figures] if figures else []
+
+
+def _precision(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
+    tiny = replace(benchmark, model="tiny")
+    exact = replace(_engine_config(tiny), load_format="auto", dtype="float32")
+    others = [replace(exact, dtype="bfloat16")]
+    rows = steps.take("precision", lambda: measure_precision(exact, others, _work(tiny)))
+    return list(rows or [])
+
+
+PARTS: Mapping[str, Callable[[GpuBenchmark, Steps], list[dict[str, Any]]]] = {
+    "questions": _shared_video,
+    "engine": _settings,
+    "death": _death,
+    "precision": _precision,
+}
 
 
 def _workload(model: str, clips: Sequence[Path], folder: Path) -> Workload:
@@ -142,12 +241,16 @@ def _contenders(workload: Workload, scratch: Path, cores: Cores, *, logs: Path) 
         return Isolated(contender, environment=environment, cores=where, log_path=log_path)
 
     extractor = Extractor(sampling=workload.spec.sampling, store=StoreSettings(), root_uri=scratch.as_uri())
+    ours = LocalPipeline(workload=workload, extractor=extractor, log_path=logs / "engine.log", cores=cores)
+    uniform = LlmChat(workload=workload, loader="opencv", cores=cores, max_jobs=_CHAT_JOBS)
+    keyframes = replace(uniform, loader="pyav_keyframes")
     ceiling = BareEngine(workload=workload, max_in_memory=_REQUESTS_IN_MEMORY)
     return {
         CEILING: isolated(ceiling, inside, cores.engine),
-        COLD: LocalPipeline(workload=workload, extractor=extractor, log_path=logs / "engine.log", cores=cores),
-        KEYFRAMES: isolated(LlmChat(workload=workload, loader="pyav_keyframes", cores=cores), outside, cores.host),
-        UNIFORM: isolated(LlmChat(workload=workload, loader="opencv", cores=cores), outside, cores.host),
+        COLD: ours,
+        WARM: replace(ours, is_warm=True),
+        KEYFRAMES: isolated(keyframes, outside, cores.host),
+        UNIFORM: isolated(uniform, outside, cores.host),
     }
 
 
@@ -162,18 +265,41 @@ def _show(text: str) -> None:
     PROGRESS.print(text, soft_wrap=True)
 
 
-def _print(measured: Sequence[_SizeResult], benchmark: GpuBenchmark, device: str) -> None:
-    for each in measured:
+def _print(
+    sizes: Sequence[_SizeResult],
+    figures: Mapping[str, list[dict[str, Any]]],
+    benchmark: GpuBenchmark,
+    steps: Steps,
+    device: str,
+) -> None:
+    for each in sizes:
         title = (
             f"{benchmark.model} on {device}, {benchmark.questions} questions about as many clips of {each.size}, "
             f"{_FRAMES} frames"
         )
         print_results(title, each.results, each.targets)
-    OUT.print(f"{DEFINITION} Ours runs without the flow, its store and its database.", soft_wrap=True)
+    if sizes:
+        OUT.print(f"{DEFINITION} Ours runs without the flow, its store and its database.", soft_wrap=True)
+    for part, rows in figures.items():
+        if rows:
+            table = figures_table(f"{benchmark.model} on {device}: {part}", list(rows[0]), as_markdown=True)
+            for row in rows:
+                table.add_row(*("" if value is None else str(value) for value in row.values()))
+            OUT.print(table)
+    for name, message in steps.failures.items():
+        OUT.print(f"failed  {name}: {message}", soft_wrap=True, highlight=False)
+    if steps.left:
+        OUT.print(f"No time was left for: {'; '.join(steps.left)}. The same command measures it.", soft_wrap=True)
     print_versions()
 
 
-def _print_json(measured: Sequence[_SizeResult], benchmark: GpuBenchmark, device: str) -> None:
+def _print_json(
+    sizes: Sequence[_SizeResult],
+    figures: Mapping[str, list[dict[str, Any]]],
+    benchmark: GpuBenchmark,
+    steps: Steps,
+    device: str,
+) -> None:
     report = {
         "model": benchmark.model,
         "device": device,
@@ -181,6 +307,9 @@ def _print_json(measured: Sequence[_SizeResult], benchmark: GpuBenchmark, device
         "frames": _FRAMES,
         "definition": DEFINITION,
         "versions": versions(),
-        "sizes": [{"size": each.size, **results_json(each.results, each.targets)} for each in measured],
+        "sizes": [{"size": each.size, **results_json(each.results, each.targets)} for each in sizes],
+        **figures,
+        "failures": steps.failures,
+        "left": steps.left,
     }
     print_json(report)

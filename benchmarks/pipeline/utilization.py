@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from benchmarks.cores import Cores
 from benchmarks.repeat import repeating
+from tasks.model.engine.devices import visible_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,9 +94,11 @@ class GpuUtilization(CounterSampler):
         """
         import pynvml  # noqa: PLC0415 - only with a GPU
 
+        first, *_ = [*visible_gpus(), "0"]  # an engine takes the first of those that CUDA sees
         try:
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            by_index, by_uuid = pynvml.nvmlDeviceGetHandleByIndex, pynvml.nvmlDeviceGetHandleByUUID
+            handle = by_index(int(first)) if first.isdecimal() else by_uuid(first)
             self.device = str(pynvml.nvmlDeviceGetName(handle))
         except pynvml.NVMLError as error:
             raise RuntimeError(str(error)) from None

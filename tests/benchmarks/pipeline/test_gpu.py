@@ -9,35 +9,43 @@ import pytest
 
 import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
-from benchmarks.pipeline.targets import CEILING, COLD, UNIFORM
+from benchmarks.pipeline.targets import CEILING, UNIFORM, WARM
 from tasks.model.identity import read_model_card
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gpu")]
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def measure(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpu")
     asked = ["gpu", "--model", "tiny", "--questions", "4", "--sizes", "240x240", "--folder", str(folder), "--json"]
-    asked += ["--contenders", "ceiling,ours,uniform"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks", *asked],
-        # One process less to start for each of vLLM's own engines.
-        env=os.environ | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+
+    def run(*options):
+        ended = subprocess.run(
+            [sys.executable, "-m", "benchmarks", *asked, *options],
+            # One process less to start for each of vLLM's own engines.
+            env=os.environ | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def report(measure):
+    return measure("--parts", "ceiling,warm,uniform,questions")
 
 
 def test_every_contender_answers_every_question(report):
     [size] = report["sizes"]
 
     assert {each["contender"]: each["jobs"] for each in size["contenders"]} == dict.fromkeys(
-        (CEILING, COLD, UNIFORM), 4
+        (CEILING, WARM, UNIFORM), 4
     )
     assert all(each["jobs_per_s"] > 0 for each in size["contenders"])
 
@@ -46,6 +54,17 @@ def test_every_contender_gets_the_same_number_of_tokens(report):
     [size] = report["sizes"]
 
     assert len({each["prompt_tokens"] for each in size["contenders"]}) == 1
+
+
+def test_questions_on_one_video_share_its_tokens(report):
+    assert [row["questions"] for row in report["questions"]] == [1, 8, 32]
+    assert report["questions"][-1]["cached_tokens"] > 0
+
+
+def test_what_was_measured_is_kept_and_what_no_time_is_left_for_is_named(measure, report):
+    again = measure("--parts", "ceiling,warm,uniform,questions,death", "--minutes", "0")
+
+    assert again == report | {"death": [], "left": ["death"]}
 
 
 @pytest.mark.parametrize(
