@@ -14,6 +14,7 @@ import polars as pl
 from benchmarks.scale.process import run_in_process
 from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
 from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.search.build import update_index
 from tasks.search.catalogue import FILES
 from tasks.search.index_store import IndexStore
@@ -124,7 +125,8 @@ class Case:
     def store(self) -> IndexStore:
         """Where the index is."""
         root = f"file://{self.folder.absolute()}/store"
-        return IndexStore(ObjectStore(), root, self.made.space, folder=self.folder / "copies")
+        files = SealedFiles(objects=ObjectStore(), root_uri=root)
+        return IndexStore(files, self.made.space, folder=self.folder / "copies")
 
     def recall(self, kind: str, found: list[npt.NDArray[np.int64]]) -> float:
         """Return the share of the best frames that were found."""

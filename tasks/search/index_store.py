@@ -23,9 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reelabel.disk import disk_errors
 from reelabel.errors import FrameFileError, ObjectMissingError, ObjectTooLargeError, SealError
-from reelabel.seal import NO_KEY
-from reelabel.sources.object_store import ObjectStore
 from tasks.domain import ModelIdentity  # noqa: TC001 - pydantic reads it
+from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.search.fragment import Rows
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel.seal import Seal
     from tasks.search.catalogue import VectorSpace
 
 _GENERATION = re.compile(r"/generation-(\d{8,18})\.json$")
@@ -77,23 +75,18 @@ class Generation(BaseModel):
 class IndexStore:
     """The index of one space: reads and writes its files, and keeps copies of fragments on this machine."""
 
-    def __init__(
-        self, objects: ObjectStore, root_uri: str, space: VectorSpace, *, folder: Path, seal: Seal = NO_KEY
-    ) -> None:
+    def __init__(self, files: SealedFiles, space: VectorSpace, *, folder: Path) -> None:
         """Store the places; nothing is read yet.
 
         Args:
-            objects: The object store.
-            root_uri: The root of the frame cache.
+            files: Files under the root of the frame cache.
             space: Whose vectors are indexed.
             folder: For copies of fragments, which only this user can write to; created on use.
-            seal: Seals the files.
         """
         self.space = space
-        self._objects = objects
-        self._root = f"{root_uri.rstrip('/')}/search/{space.key}"
+        self._objects, self._seal = files.objects, files.seal
+        self._root = files.uri_of(f"search/{space.key}")
         self._folder = folder / space.key
-        self._seal = seal
 
     def read_newest(self) -> tuple[Generation | None, list[str]]:
         """Return the newest generation that is valid, and why newer ones are not; None if there is none."""
@@ -273,9 +266,7 @@ class IndexStore:
 
 def index_store(settings: Settings, space: VectorSpace) -> IndexStore:
     """Return the index of a space, whose copies on this machine are below `home`."""
-    assert settings.store.uri is not None
-    objects, folder = ObjectStore(settings.store), settings.home / "search"
-    return IndexStore(objects, settings.store.uri, space, folder=folder, seal=settings.store.seal)
+    return IndexStore(SealedFiles.of(settings.store), space, folder=settings.home / "search")
 
 
 def _names_of(generation: Generation) -> set[str]:

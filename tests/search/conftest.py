@@ -16,6 +16,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
 from tasks.embedding.embedding_file import EmbeddingCache, EmbeddingIdentity
+from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.search import build, fragment, opened_index
 from tasks.search.build import update_index
 from tasks.search.catalogue import FILES, VectorSpace
@@ -76,7 +77,8 @@ class World:
         return pl.DataFrame(self.jobs, schema=FILES)
 
     def store(self, machine="here"):
-        return IndexStore(self.objects, self.root, self.space, folder=self.folder / machine, seal=self.seal)
+        files = SealedFiles(objects=self.objects, root_uri=self.root, seal=self.seal)
+        return IndexStore(files, self.space, folder=self.folder / machine)
 
     def update(self, machine="here"):
         return update_index(self.store(machine), self.cache, self.table()["key"].unique(maintain_order=True))
