@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.cors import CORSMiddleware
 
@@ -28,7 +29,7 @@ class Health(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    status: Literal["ok"] = "ok"
+    status: Literal["ok"] = Field(default="ok", description="Always ok: a service that is not does not answer.")
     version: str = Field(description="Version of Reelabel.")
     requests: int = Field(description="Requests in progress.")
     places: int = Field(description="Maximum requests in progress at the same time.")
@@ -48,11 +49,21 @@ def make_app(
     app = FastAPI(title="Reelabel", version=version("reelabel"), docs_url=None, redoc_url=None)
     app.state.service = service
     explain_errors(app)
-    app.add_api_route("/health", _health, response_model=Health, summary="Say that the service answers")
-    app.add_api_route("/metrics", _metrics, response_class=Response, summary="Metrics in Prometheus' text format")
+    app.add_api_route(
+        "/health", _health, operation_id="health", response_model=Health, summary="Say that the service answers"
+    )
+    app.add_api_route(
+        "/metrics",
+        _metrics,
+        operation_id="metrics",
+        response_class=PlainTextResponse,
+        summary="Metrics in Prometheus' text format",
+    )
     app.add_api_route("/docs", _docs, include_in_schema=False)
     for router in routers:
         app.include_router(router)
+    if settings.token:
+        _describe_token(app.openapi(), open_paths=OPEN_PATHS | open_paths)
     app.add_middleware(Guard, settings=settings, open_paths=OPEN_PATHS | open_paths)
     if settings.origins:  # outside of the guard: a browser asks without a token whether it may ask
         app.add_middleware(
@@ -62,6 +73,14 @@ def make_app(
             allow_headers=["Authorization", "Content-Type"],
         )
     return app
+
+
+def _describe_token(openapi: dict[str, Any], *, open_paths: frozenset[str]) -> None:
+    """Add to an OpenAPI description which routes need the token, so that generated clients send it."""
+    openapi.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in openapi["paths"].items():
+        for operation in operations.values() if path not in open_paths else ():
+            operation["security"] = [{"token": []}]
 
 
 async def _health(request: Request) -> Health:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import Field
 
 from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
-from flows.serve.requests.route import Answered, request_router, with_rest
+from flows.serve.requests.route import (
+    Answered,
+    DecodeMethod,
+    DecodeNote,
+    FramesUsed,
+    SourceFingerprint,
+    request_router,
+    with_rest,
+)
 from reelabel.errors import VideoError
 
 if TYPE_CHECKING:
@@ -38,10 +46,13 @@ class AnalyzeRequest(VideoRequest):
     ] = None
 
 
+Seconds: TypeAlias = Annotated[float, Field(description="Seconds since the video's first frame.")]
+
+
 class Fitting(Answered):
     """A text that fits."""
 
-    text: str
+    text: Annotated[str, Field(description="The text, as in the bank.")]
     score: Annotated[float, Field(description="Cosine with the frames, averaged.")]
     probability: Annotated[float | None, Field(description="From the model's sigmoid, if it has one.")]
 
@@ -50,39 +61,39 @@ class AnalyzedChunk(Answered):
     """What a chunk shows."""
 
     chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
-    start_s: float
-    end_s: float
-    frames_used: int
-    tags: list[Fitting] | None = None
-    caption: Fitting | None = None
+    start_s: Seconds
+    end_s: Seconds
+    frames_used: FramesUsed
+    tags: Annotated[list[Fitting] | None, Field(description="Texts that fit best, the best first.")] = None
+    caption: Annotated[Fitting | None, Field(description="The caption that fits best.")] = None
     changes: Annotated[list[float] | None, Field(description="Seconds at which scenes change.")] = None
 
 
 class Scene(Answered):
     """A scene."""
 
-    start_s: float
-    end_s: float
-    shots: int
+    start_s: Seconds
+    end_s: Seconds
+    shots: Annotated[int, Field(description="Consecutive shots that show the same.")]
 
 
 class AnalyzeAnswer(Answered):
     """What a video shows; its fields are columns of `reelabel.description`."""
 
-    duration_s: float
-    tags: list[Fitting] | None = None
-    caption: Fitting | None = None
-    scenes: list[Scene] | None = None
-    scene_changes: int | None = None
-    scene_method: str | None = None
+    duration_s: Annotated[float, Field(description="Length of the video, or of its segment, in seconds.")]
+    tags: Annotated[list[Fitting] | None, Field(description="Texts that fit best, the best first.")] = None
+    caption: Annotated[Fitting | None, Field(description="The caption that fits best.")] = None
+    scenes: Annotated[list[Scene] | None, Field(description="Scenes in the order of time.")] = None
+    scene_changes: Annotated[int | None, Field(description="How often the scene changes.")] = None
+    scene_method: Annotated[str | None, Field(description="How changes were found.")] = None
     scene_note: Annotated[str | None, Field(description="What limits the scenes; empty if nothing does.")] = None
-    chunks: list[AnalyzedChunk]
-    frames_used: int
+    chunks: Annotated[list[AnalyzedChunk], Field(description="The video's chunks, at least one.")]
+    frames_used: FramesUsed
     model: Annotated[str, Field(description="The image-text model.")]
-    source_fingerprint: str
+    source_fingerprint: SourceFingerprint
     was_cached: Annotated[bool, Field(description="Whether the frames had been embedded before.")]
-    decode_method: str
-    decode_note: str
+    decode_method: DecodeMethod
+    decode_note: DecodeNote
     stage_ms: Annotated[
         dict[str, float], Field(description="Milliseconds by stage; `other` is the rest, such as waiting for turns.")
     ]

@@ -10,7 +10,15 @@ from pydantic import Field
 
 from flows.run.parameters import SpecOverrides
 from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
-from flows.serve.requests.route import Answered, request_router, with_rest
+from flows.serve.requests.route import (
+    Answered,
+    DecodeMethod,
+    DecodeNote,
+    FramesUsed,
+    SourceFingerprint,
+    request_router,
+    with_rest,
+)
 from infra.settings import PromptOptions
 from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
@@ -30,8 +38,12 @@ if TYPE_CHECKING:
 class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest):
     """A job, as a row of a manifest, and options of runs; those left empty are as in the settings."""
 
-    prompt: Annotated[str, Field(description="The question, without its choices.")]
-    choices: Annotated[list[str], Field(description="At least two different answers.")]
+    # The rules are those of manifests, with their sentences; generated clients are told of them.
+    prompt: Annotated[str, Field(description="The question, without its choices.", json_schema_extra={"minLength": 1})]
+    choices: Annotated[
+        list[str],
+        Field(description="At least two different answers.", json_schema_extra={"minItems": 2, "uniqueItems": True}),
+    ]
     task: Annotated[str | None, Field(description="Task, by which the sampler auto may choose.")] = None
 
     def job_values(self) -> dict[str, object]:
@@ -62,33 +74,35 @@ class AnsweredChunk(Answered):
     """The answer about one chunk, or why there is none."""
 
     chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
-    start_s: float | None
-    end_s: float | None
-    label: str | None = None
-    probabilities: list[float] | None = None
-    margin: float | None = None
-    code: str | None = None
-    message: str | None = None
+    start_s: Annotated[float | None, Field(description="Its start in the video, in seconds; null is the video's.")]
+    end_s: Annotated[float | None, Field(description="Its end in the video, in seconds; null is the video's.")]
+    label: Annotated[str | None, Field(description="The most probable choice; null if it failed.")] = None
+    probabilities: Annotated[list[float] | None, Field(description="One per choice, in their order.")] = None
+    margin: Annotated[float | None, Field(description="Difference of the two highest probabilities.")] = None
+    code: Annotated[str | None, Field(description="Why it has no label, as of a failed job; null if it has.")] = None
+    message: Annotated[str | None, Field(description="The same in a sentence.")] = None
 
 
 class ClassifyAnswer(Answered):
     """The answer to one job; its fields are columns of `reelabel.result`."""
 
     label: Annotated[str, Field(description="The most probable choice.")]
-    choice_index: int
+    choice_index: Annotated[int, Field(description="Its place among the choices, from 0.")]
     probabilities: Annotated[list[float], Field(description="One per choice, in their order.")]
     margin: Annotated[float, Field(description="Difference of the two highest probabilities.")]
-    entropy_nats: float
+    entropy_nats: Annotated[float, Field(description="Entropy of the probabilities, at most ln(number of choices).")]
     model: Annotated[str, Field(description="The model that answered.")]
     spec_id: Annotated[str, Field(description="Id of the spec, the same as for runs with the same options.")]
-    sampler: str
-    routed_by: str
-    frames_used: int
-    decode_method: str
-    decode_note: str
-    source_fingerprint: str
-    prompt_tokens: int
-    cached_tokens: int
+    sampler: Annotated[str, Field(description="The sampler that chose the frames.")]
+    routed_by: Annotated[
+        str, Field(description="Why a dense sampler was used: task, coverage or margin; empty if none of them.")
+    ]
+    frames_used: FramesUsed
+    decode_method: DecodeMethod
+    decode_note: DecodeNote
+    source_fingerprint: SourceFingerprint
+    prompt_tokens: Annotated[int, Field(description="Tokens of the prompt, including the video.")]
+    cached_tokens: Annotated[int, Field(description="Those of them that the prefix cache had.")]
     chunks: Annotated[list[AnsweredChunk], Field(description="Empty unless chunk_s is given.")]
     stage_ms: Annotated[
         dict[str, float],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from flows.serve.refusals import Refusal
 from flows.serve.requests.place import Work, answer_in_place
@@ -18,13 +18,27 @@ Answer = TypeVar("Answer", bound=BaseModel)
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": description}
     for status, description in {
+        400: "The form is damaged.",
         401: "The token is missing or wrong.",
-        413: "The upload is too large.",
+        403: "A page of another site asks.",
+        408: "The body has stopped.",
+        413: "The body or the upload is too large.",
+        415: "The body is neither JSON nor a form.",
+        421: "The service was asked for by a host name that is not loopback's.",
         422: "The request or its video is at fault.",
         429: "All places are taken; Retry-After says when to try again.",
+        500: "The service failed; its log says why.",
         503: "The store or the engine is unavailable; Retry-After says when to try again.",
     }.items()
 }
+
+
+FramesUsed: TypeAlias = Annotated[int, Field(description="Distinct frames that the model was shown.")]
+DecodeMethod: TypeAlias = Annotated[str, Field(description="How frames were found: index, seek or linear.")]
+DecodeNote: TypeAlias = Annotated[
+    str, Field(description="Why no faster method was used, and what was cut short or left out; empty if nothing.")
+]
+SourceFingerprint: TypeAlias = Annotated[str, Field(description="The version of the video.")]
 
 
 class Answered(BaseModel):
@@ -62,6 +76,7 @@ def request_router(
         handle,
         methods=["POST"],
         name=name,
+        operation_id=name,
         response_model=answer,
         responses=_REFUSALS,
         summary=summary,
@@ -83,7 +98,8 @@ def _body_schema(model: type[BaseModel]) -> dict[str, Any]:
         },
         "additionalProperties": False,
     }
-    content = {"application/json": {"schema": schema}, "multipart/form-data": {"schema": form}}
+    named = schema | {"required": [*schema.get("required", ()), "video_uri"]}
+    content = {"application/json": {"schema": named}, "multipart/form-data": {"schema": form}}
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -178,6 +178,36 @@ def test_a_name_that_was_pointed_at_loopback_is_refused(client_of, host):
     assert (answer.status_code, answer.json()["code"]) == (421, "host_refused")
 
 
+def test_a_generated_client_knows_the_names_fields_and_refusals_and_where_the_token_goes(client_of):
+    ask = {"Authorization": f"Bearer {TOKEN}"}
+    routers = classify_router(None), analyze_router(None)
+
+    described = client_of(*routers, token=SecretStr(TOKEN)).get("/openapi.json", headers=ask).json()
+    without = client_of(*routers).get("/openapi.json").json()
+
+    operations = {path: next(iter(methods.values())) for path, methods in described["paths"].items()}
+    assert {path: each["operationId"] for path, each in operations.items() if path[1] != "f"} == {
+        "/health": "health",
+        "/metrics": "metrics",
+        "/v1/classify": "classify",
+        "/v1/analyze": "analyze",
+    }
+    assert [path for path, each in operations.items() if "security" not in each] == ["/health"]
+    assert described["components"]["securitySchemes"] == {"token": {"type": "http", "scheme": "bearer"}}
+    assert "security" not in str(without)
+    assert {400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503} <= {
+        *map(int, operations["/v1/classify"]["responses"])
+    }
+    bodies = operations["/v1/classify"]["requestBody"]["content"]
+    assert "video_uri" in bodies["application/json"]["schema"]["required"]
+    assert (
+        "video_uri" not in bodies["multipart/form-data"]["schema"]["properties"]["request"]["contentSchema"]["required"]
+    )
+    for name, schema in described["components"]["schemas"].items():
+        if name not in {"HTTPValidationError", "ValidationError"}:  # FastAPI's own
+            assert [field for field, facts in schema["properties"].items() if "description" not in facts] == [], name
+
+
 def test_the_page_of_all_routes_names_every_field_and_loads_nothing(client_of):
     client = client_of(classify_router(None), analyze_router(None))
 
