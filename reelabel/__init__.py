@@ -13,6 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
+
     from reelabel.coverage import KeyframeCoverage
     from reelabel.errors import ReelabelError, VideoError
     from reelabel.extract import extract_keyframes
@@ -65,6 +67,8 @@ if not TYPE_CHECKING:  # type checkers would take any name for one that exists
 
     def __getattr__(name: str) -> object:
         """Import a public name when it is first used: `import reelabel` alone loads nothing else."""
+        if name == "__version__":
+            return import_module("importlib.metadata").version("reelabel")
         if name not in _HOME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_HOME[name]), name)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -34,6 +35,10 @@ def test_the_public_names_are_pinned():
 @pytest.mark.parametrize("name", PUBLIC)
 def test_each_public_name_can_be_imported_and_is_documented(name):
     assert getattr(reelabel, name).__doc__
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert reelabel.__version__ == version("reelabel")
 
 
 def test_an_unknown_name_is_no_attribute():

@@ -115,6 +115,14 @@ class PrepareWorker:
         return replace(self._fetcher, segment=segment).fetch(info).keyframes
 
 
+def _renew_lock() -> None:
+    global _workers_lock  # noqa: PLW0603 - a lock of the parent's threads, which do not exist here
+    _workers_lock = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
 def get_worker(options: PrepareOptions) -> PrepareWorker:
     """Return this process's worker for some options. Equal options share one, also if unpickled separately."""
     with _workers_lock:

@@ -2,8 +2,10 @@
 
 import errno
 import json
+import multiprocessing
 import pickle
 import struct
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from reelabel import PrepareVideo
 from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.extract import extract_keyframes
+from reelabel.integrations.ray_data import worker
 from reelabel.integrations.ray_data.options import parse_sampling
 from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.limits import Limits
@@ -356,6 +359,18 @@ def prepare_in_locked_process(*, path, refused):
         except SandboxUnavailableError as error:
             return error.message
         return locks_of(only_child(get_worker(prepare._options)._pool))
+
+
+def test_a_process_that_is_forked_while_a_thread_starts_decoding_does_not_wait_for_that_thread(preparing, make_clip):
+    prepare, batch = preparing(), {"video_uri": [str(make_clip())]}
+    with worker._workers_lock, warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        child = multiprocessing.get_context("fork").Process(target=prepare, args=(batch,))
+        child.start()
+        child.join(60)
+
+    state = child.exitcode
+    child.kill()
+    assert state == 0
 
 
 def test_videos_are_decoded_in_a_locked_process_or_refused(make_clip):
