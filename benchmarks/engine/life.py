@@ -98,7 +98,7 @@ def measure_shared_video(config: EngineConfig, work: EngineWork) -> list[dict[st
             rounds=_QUESTION_ROUNDS,
             counts=_QUESTION_COUNTS,
         )
-        return [asdict(row) for row in rows]
+        return [asdict(row) | {"answer_ms": round(row.answer_ms, 1)} for row in rows]
 
 
 def measure_death(config: EngineConfig, work: EngineWork) -> dict[str, Any]:

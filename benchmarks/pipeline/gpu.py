@@ -282,10 +282,14 @@ def _print(
         OUT.print(f"{DEFINITION} Ours runs without the flow, its store and its database.", soft_wrap=True)
     for part, rows in figures.items():
         if rows:
-            table = figures_table(f"{benchmark.model} on {device}: {part}", list(rows[0]), as_markdown=True)
+            shown = [name for name in rows[0] if name != "settings"]  # too long for a table
+            table = figures_table(f"{benchmark.model} on {device}: {part}", shown, as_markdown=True)
             for row in rows:
-                table.add_row(*("" if value is None else str(value) for value in row.values()))
+                table.add_row(*("" if row[name] is None else str(row[name]) for name in shown))
             OUT.print(table)
+            for row in rows:
+                if "settings" in row:
+                    OUT.print(f"{row['name']}: {row['settings']}", soft_wrap=True, highlight=False)
     for name, message in steps.failures.items():
         OUT.print(f"failed  {name}: {message}", soft_wrap=True, highlight=False)
     if steps.left:

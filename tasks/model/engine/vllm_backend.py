@@ -179,7 +179,7 @@ class VllmBackend(Backend):
         if not vllm.ok and settings.run.executor == "remote":
             vllm = replace(vllm, ok=True, advice=f"{vllm.advice} Only machines with infer workers need it.")
         yield vllm
-        if card:
+        if card and vllm.ok:
             with suppress(ReelabelError):  # reported by a check above
                 yield from check_tuning(engine_config(card, settings))
 

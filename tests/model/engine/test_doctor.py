@@ -35,8 +35,8 @@ def test_vllm_for_gpus_without_one_says_what_to_check(tmp_path, monkeypatch):
     (tmp_path / "vllm" / "platforms.py").write_text("class current_platform:\n    device_type = ''\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    found = next(check for check in VLLM.diagnose(Settings()) if check.name == "vllm")
+    model, found = VLLM.diagnose(Settings())  # nothing is said of settings, which would be those for a CPU
 
-    assert not found.ok
+    assert (model.ok, found.ok) == (True, False)
     assert found.detail == "RuntimeError: Device string must not be empty"
     assert found.advice.startswith("No GPU can be used; check that nvidia-smi lists one")
