@@ -245,7 +245,9 @@ class VideoEmbedder:
         return _extract(replace(extractor, sampling=sampling), info, segment)
 
     def _add(self, piece: _Frames, taken: _Taken) -> None:
-        taken.add(piece, self.frames.embed(piece.file.images))
+        images, is_new = piece.file.images, taken.find_new(piece)
+        new = images if is_new.all() else images[is_new]
+        taken.add(piece, is_new, self.frames.embed(new) if len(new) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,34 +325,40 @@ class _Taken:
     length_s: float = 0.0
     is_cut: bool = False
 
-    def add(self, piece: _Frames, embedded: EmbeddedFrames) -> None:
-        """Add the frames of a piece, but for those that an earlier piece has given."""
-        vectors, embed_ms = embedded
-        video, file, start_s, read_ms = piece.video, piece.file, piece.segment.start_s or 0.0, piece.read_ms
+    def find_new(self, piece: _Frames) -> npt.NDArray[np.bool_]:
+        """Return which frames of a piece no earlier piece has given: none, if it has no frame of its own."""
+        times_ms = self._times_ms(piece)
+        is_new: npt.NDArray[np.bool_] = np.diff(times_ms, prepend=times_ms[:1] - 1) > 0
+        if self.pts_ms:  # a piece without a frame of its own shows the last one before it
+            is_new &= (times_ms > self.pts_ms[-1][-1]) & (times_ms >= round((piece.segment.start_s or 0.0) * _MS) - 1)
+        return is_new
+
+    def _times_ms(self, piece: _Frames) -> npt.NDArray[np.int64]:
         if self.first_ms is None:
-            self.first_ms = int(file.facts["first_ms"] or 0)
-        times_ms = np.round(file.time_s * _MS).astype(np.int64) - self.first_ms
-        last_ms = self.pts_ms[-1][-1] if self.pts_ms else None
-        is_new = np.diff(times_ms, prepend=times_ms[:1] - 1) > 0
-        if last_ms is not None:  # a piece without a frame of its own shows the last one before it
-            is_new &= (times_ms > last_ms) & (times_ms >= round(start_s * _MS) - 1)
-        if is_new.any():
-            self.vectors.append(vectors[is_new])
-            self.pts_ms.append(times_ms[is_new])
-        seen = video.provenance
+            self.first_ms = int(piece.file.facts["first_ms"] or 0)
+        return np.round(piece.file.time_s * _MS).astype(np.int64) - self.first_ms
+
+    def add(self, piece: _Frames, is_new: npt.NDArray[np.bool_], embedded: EmbeddedFrames | None) -> None:
+        """Add the new frames of a piece, which were embedded, if there are any."""
+        video, read_ms, seen = piece.video, piece.read_ms, piece.video.provenance
+        is_cut = _CUT in seen.decode_note
+        if embedded:
+            self.vectors.append(embedded.vectors)
+            self.pts_ms.append(self._times_ms(piece)[is_new])
+        if embedded or is_cut:  # otherwise, it says that the piece has no frame
+            self.notes |= dict.fromkeys(filter(None, [seen.decode_note]))
         self.method = self.method or seen.decode_method
-        self.notes |= dict.fromkeys(filter(None, [seen.decode_note]))
-        self.is_cut |= _CUT in seen.decode_note
+        self.is_cut |= is_cut
         self.remade |= dict.fromkeys(filter(None, [video.remade]))
         more = DescriptionCost(
             frames_decoded=0 if video.was_cached else seen.frames_decoded,
-            frames_embedded=len(vectors),
+            frames_embedded=int(is_new.sum()),
             bytes_fetched=seen.bytes_fetched,
             fetch_ms=seen.fetch_ms,
             decode_ms=seen.decode_ms,
             cache_write_ms=seen.cache_write_ms,
             cache_read_ms=read_ms + (video.lookup_ms if video.was_cached else 0.0),
-            embed_ms=embed_ms,
+            embed_ms=embedded.embed_ms if embedded else 0.0,
         )
         self.cost = self.cost + more
 

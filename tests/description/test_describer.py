@@ -45,16 +45,19 @@ SPEC = DescribeSpec(
 RGB = {"red": (200, 10, 10), "green": (10, 200, 10), "blue": (10, 10, 200), "white": (255, 255, 255)}
 
 
-def film(path, *scenes, fps=FPS, first_s=0, **options):
-    """Write scenes, each a colour and seconds at `FPS`, as a video whose first frame is at some time."""
+def film(path, *scenes, fps=FPS, first_s=0, pause_s=0, **options):
+    """Write scenes, each a colour and seconds at `FPS`, as a video whose first frame is at some time.
+
+    Between two scenes, nothing is shown for `pause_s`.
+    """
     with av.open(str(path), "w", options=options) as container:
         stream = container.add_stream("libx264", rate=fps, options={"g": str(FPS), "bf": "0", "crf": "10"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         numbers = itertools.count(first_s * fps)
-        for colour, seconds in scenes:
+        for scene, (colour, seconds) in enumerate(scenes):
             for _ in range(round(seconds * FPS)):
                 frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), RGB[colour], np.uint8), format="rgb24")
-                frame.pts = next(numbers)
+                frame.pts = next(numbers) + scene * pause_s * fps
                 container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
@@ -318,6 +321,19 @@ def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, to
     assert pieces.description == whole.description
     # Each piece begins at a keyframe here, so that no frame is decoded twice.
     assert pieces.cost.frames_decoded <= 25 * FPS + 50
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_pieces_in_which_no_frame_begins_cost_nothing_and_are_no_fault(
+    describer_of, towers, tmp_path, monkeypatch, suffix
+):
+    monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
+
+    found = describer_of().describe(job(film(tmp_path / f"a.{suffix}", ("red", 3), ("blue", 3), pause_s=60)), 0)
+
+    assert (found.duration_s, found.decode_note) == (pytest.approx(66, abs=0.2), "")
+    assert [change.since_ms // 1000 for change in found.changes.changes] == [2]
+    assert towers.images_embedded == found.cost.frames_embedded == found.frames
 
 
 @pytest.mark.parametrize(
