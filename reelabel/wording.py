@@ -30,11 +30,20 @@ def printable(text: str, *, keep: str = "") -> str:
     """Return a text with its invisible characters as pictures: `␛` for ESC, `␊` for a newline, `<U+202E>` for others.
 
     Otherwise a job id or a file name could move the cursor, forge a line, or reverse what follows it. `keep` are
-    characters to leave, such as the newlines of a text that was laid out by us.
+    characters to leave, such as the newlines of a text that was laid out by us; so is what joins two characters of a
+    script that is not ASCII.
     """
     if text.isprintable():
         return text
-    return "".join(_picture(ord(each)) if each not in keep and category(each) in _HIDDEN else each for each in text)
+    return "".join(
+        each if each in keep or category(each) not in _HIDDEN or _is_joiner(text, at) else _picture(ord(each))
+        for at, each in enumerate(text)
+    )
+
+
+def _is_joiner(text: str, at: int) -> bool:
+    around = text[max(0, at - 1) : at] + text[at + 1 : at + 2]
+    return text[at] in _JOINERS and len(around) == 2 and not any(map(str.isascii, around))  # noqa: PLR2004 - neighbours
 
 
 def unprintable(text: str) -> str:

@@ -12,10 +12,16 @@ def test_invisible_characters_are_shown():
     assert printable(HOSTILE) == SHOWN
     assert printable("\udcff\0\ufeff\U000e0041") == "<U+DCFF>␀<U+FEFF><U+E0041>"
     assert printable(SHOWN) == SHOWN
+    assert printable("a\u200cb\u200d") == "a<U+200C>b<U+200D>"
 
 
 @pytest.mark.parametrize("text", ["", "clip 7", "é", "日本語\u3000x", "שלום", "مرحبا", "👍🏽", "a\u00a0b", "\ue0b0"])
 def test_visible_characters_are_unchanged(text):
+    assert printable(text) == text
+
+
+@pytest.mark.parametrize("text", ["می\u200cرود", "क्\u200dष", "👨\u200d👩\u200d👧"], ids=["fa", "hi", "emoji"])
+def test_what_joins_the_letters_of_a_script_is_unchanged(text):
     assert printable(text) == text
 
 
