@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _WRITING_PROCESSES, _WRITING_THREADS = 4, 8
 _WRITTEN_ROWS = 400_000
 _ROWS_A_VIDEO = 4  # its own, and those of its chunks
-_LEASING_THREADS, _LEASING_PROCESSES, _LEASED_AT_ONCE = 32, 2, 8
+_LEASING_THREADS, _LEASING_PROCESSES = 32, 2
 NAMED_EVERY = 10
 
 
@@ -54,7 +54,7 @@ class ScaleRow:
         shards: Shards planned.
         plan_s: Seconds from the manifest to the plan's files, with an empty database.
         plan_peak_bytes: Peak memory of the planning process.
-        leased_per_s: Shards per second leased by 32 threads, eight at a time, until none was left.
+        leased_per_s: Shards per second leased by 32 threads, until none was left.
         audit_s: Seconds of an audit of the manifest's Parquet file.
         audit_peak_bytes: Peak memory of the auditing process, without the database server.
         named: Jobs of a backfill that names every tenth job.
@@ -196,7 +196,6 @@ def _lease(plan: Plan, settings: DatabaseSettings) -> float:
         lease_shards,
         threads=_LEASING_THREADS // _LEASING_PROCESSES,
         plan_id=plan.plan_id,
-        at_once=_LEASED_AT_ONCE,
         settings=settings,
     )
     seconds, results = run_in_parallel(worker, processes=_LEASING_PROCESSES)

@@ -155,7 +155,7 @@ def _failure(job: Job, shard: int) -> Failure:
 
 
 def lease_shards(
-    number: int, start: Barrier, *, threads: int, plan_id: UUID, at_once: int, settings: DatabaseSettings
+    number: int, start: Barrier, *, threads: int, plan_id: UUID, settings: DatabaseSettings
 ) -> ProcessResult:
     """Lease shards from several threads until none is left; return the numbers of those leased."""
     engine = connect(settings.model_copy(update={"pool_size": threads}))
@@ -163,8 +163,8 @@ def lease_shards(
     def lease_all(thread: int) -> list[int]:
         taken: list[int] = []
         holder = f"worker {number}/{thread}"
-        while leases := claim(engine, plan_id, Work.BOTH, holder=holder, lease_s=600, limit=at_once):
-            taken += [lease.shard_index for lease in leases]
+        while lease := claim(engine, plan_id, Work.BOTH, holder=holder, lease_s=600):
+            taken.append(lease.shard_index)
         return taken
 
     with ThreadPoolExecutor(threads) as pool:

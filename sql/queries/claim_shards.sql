@@ -1,7 +1,7 @@
--- Lease free shards of a plan; concurrent callers never get the same shard. Extracted shards come first, so that begun
+-- Lease a free shard of a plan; concurrent callers never get the same one. Extracted shards come first, so that begun
 -- work is finished: 'extracted' sorts before 'planned', also in the index.
--- Parameters: plan_id, first_state and last_state (extracted or planned), claimed_for, holder, lease_s, limit.
--- Rows: shard_index, token, jobs, attempts, message.
+-- Parameters: plan_id, first_state and last_state (extracted or planned), claimed_for, holder, lease_s.
+-- Rows: at most one: shard_index, token, jobs, attempts, message.
 WITH free AS MATERIALIZED (
     SELECT shard_index
     FROM reelabel.shard
@@ -10,7 +10,7 @@ WITH free AS MATERIALIZED (
         AND state IN ('planned', 'extracted')
         AND lease_until IS NULL
     ORDER BY state, shard_index
-    LIMIT :limit
+    LIMIT 1
     FOR UPDATE SKIP LOCKED
 )
 UPDATE reelabel.shard

@@ -70,23 +70,21 @@ class Lease:
     message: str = ""
 
 
-def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: float, limit: int = 1) -> list[Lease]:
-    """Lease up to `limit` shards of a plan that are free and ready for the given work.
-
-    If there are fewer, shards with expired leases are claimed as well.
+def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: float) -> Lease | None:
+    """Lease a shard of a plan that is ready for the given work, and free; if none is, one with an expired lease.
 
     Raises:
-        DatabaseUnavailableError: Nothing was leased, or the leases expire unused.
+        DatabaseUnavailableError: Nothing was leased, or the lease expires unused.
     """
     first, last = _CLAIMABLE_STATES[work]
     parameters = {"plan_id": plan_id, "first_state": first, "last_state": last, "claimed_for": work, "holder": holder}
-    parameters |= {"lease_s": lease_s, "limit": limit}
+    parameters["lease_s"] = lease_s
     # In autocommit mode, a statement is its own transaction, which halves the round trips.
     with database_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        rows = [*connection.execute(_CLAIM, parameters).mappings()]
-        if len(rows) < limit and connection.execute(_FREE, {"plan_id": plan_id}).first():
-            rows += connection.execute(_CLAIM, parameters | {"limit": limit - len(rows)}).mappings()
-    return [Lease(plan_id=plan_id, **row) for row in rows]
+        row = connection.execute(_CLAIM, parameters).mappings().one_or_none()
+        if row is None and connection.execute(_FREE, {"plan_id": plan_id}).first():
+            row = connection.execute(_CLAIM, parameters).mappings().one_or_none()
+    return None if row is None else Lease(plan_id=plan_id, **row)
 
 
 def renew(engine: Engine, leases: Collection[Lease], *, lease_s: float) -> set[int]:
@@ -229,10 +227,11 @@ class LeaseKeeper:
         """
         if self._is_overdue:  # otherwise this claim would free our own expired leases
             self._renew_held()
-        leases = claim(self._engine, plan_id, work, holder=self._holder, lease_s=self._lease_s)
-        with self._lock:
-            self._held.update((lease.token, lease) for lease in leases)
-        return leases[0] if leases else None
+        lease = claim(self._engine, plan_id, work, holder=self._holder, lease_s=self._lease_s)
+        if lease:
+            with self._lock:
+                self._held[lease.token] = lease
+        return lease
 
     def forget(self, lease: Lease) -> None:
         """Stop renewing a lease whose shard has ended or whose holder has lost it."""

@@ -31,7 +31,7 @@ def backfill(db, run, make_plan):
     """
 
     def backfill(*numbers, ending=result):
-        (lease,) = claim(db, make_plan(shards=1).plan_id, Work.BOTH, holder="here", lease_s=600)
+        lease = claim(db, make_plan(shards=1).plan_id, Work.BOTH, holder="here", lease_s=600)
         film = job("film", chunk_s=60, only_chunks=numbers or None)
         cut = cut_shard(Shard(index=0, jobs=(film,)), {film.video_uri: 60 * CHUNKS})
         endings = [replace(ending(film), job=asked) for asked in cut.shard.jobs]

@@ -15,8 +15,7 @@ from tests.results.rows import SCOPE, failure, job, result
 @pytest.fixture
 def take(db):
     def take(plan, lease_s=600):
-        (lease,) = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=lease_s)
-        return lease
+        return claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=lease_s)
 
     return take
 

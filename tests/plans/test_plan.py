@@ -64,7 +64,7 @@ def test_open_plans_are_listed_oldest_first(db, make_plan):
 
 def test_the_reports_of_done_shards_are_summed_and_each_engine_counts_once(db, make_plan):
     plan, holders = make_plan(shards=4), ("here", "here", "there", "there")
-    leases = [claim(db, plan.plan_id, Work.BOTH, holder=holder, lease_s=600)[0] for holder in holders]
+    leases = [claim(db, plan.plan_id, Work.BOTH, holder=holder, lease_s=600) for holder in holders]
     report = {"labels": 90, "failures": 10, "prompt_tokens": 7, "gpus": 2, "coverage": {"videos": 3, "long_gap": 1}}
     report |= {"stage_ms": {"decode": 1.5}, "wall_ms": {"answer": 10.0}}
     with db.begin() as connection:

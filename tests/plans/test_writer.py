@@ -75,7 +75,7 @@ def test_a_transaction_takes_no_more_shards_than_the_lock_limit_allows(db, write
 
 def test_each_shard_is_written_under_its_own_lease(db, write_at_once, make_plan):
     plan = make_plan(shards=2)
-    leases = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, limit=2)
+    leases = [claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600) for _ in range(2)]
     shards = [([result(job(f"{lease.shard_index}"))], [], {"lease": lease}) for lease in reversed(leases)]
 
     assert write_at_once(*shards) == [None] * 3
@@ -87,9 +87,9 @@ def test_each_shard_is_written_under_its_own_lease(db, write_at_once, make_plan)
 
 def test_a_lost_lease_does_not_fail_other_shards_of_the_transaction(db, write_at_once, make_plan):
     plan = make_plan(shards=2)
-    [lost] = claim(db, plan.plan_id, Work.BOTH, holder="dead", lease_s=0.05)
+    lost = claim(db, plan.plan_id, Work.BOTH, holder="dead", lease_s=0.05)
     time.sleep(0.1)
-    held = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, limit=2)
+    held = [claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600) for _ in range(2)]
     [other] = [lease for lease in held if lease.shard_index != lost.shard_index]
 
     outcomes = write_at_once(

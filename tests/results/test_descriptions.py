@@ -149,10 +149,10 @@ def plan(db, run):
 
 
 def test_a_worker_that_was_thought_dead_does_not_replace_a_newer_description(db, run, plan):
-    [old] = claim(db, plan.plan_id, Work.BOTH, holder="slow", lease_s=60)
+    old = claim(db, plan.plan_id, Work.BOTH, holder="slow", lease_s=60)
     with db.begin() as connection:
         connection.execute(update(SHARD).values(lease_until=None, state="planned", claimed_for=None))
-    [new] = claim(db, plan.plan_id, Work.BOTH, holder="quick", lease_s=60)
+    new = claim(db, plan.plan_id, Work.BOTH, holder="quick", lease_s=60)
     write(db, run, described(film("a"), duration_s=2.0), lease=new)
 
     with db.begin() as connection:  # as if the old lease were that of another plan, so that only the fence decides

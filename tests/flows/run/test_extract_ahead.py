@@ -109,7 +109,7 @@ def test_a_second_worker_finds_the_other_one_of_two_shards(db, planned, extracti
     with extracting(plan, threads=THREADS) as worker:
         assert worker.has_leased_only(1)
 
-        (lease,) = claim(db, plan.plan_id, Work.EXTRACT, holder="another", lease_s=600)
+        lease = claim(db, plan.plan_id, Work.EXTRACT, holder="another", lease_s=600)
         finish_alone(db, lease, state="done")
 
     assert plan_state(db, plan.plan_id).is_drained

@@ -144,7 +144,7 @@ def test_a_run_with_another_key_does_not_drop_a_plan_in_use(opened):
 
 
 def do_one_shard(ready, plan, *, labels):
-    [lease] = claim(ready.database, plan.plan_id, Work.BOTH, holder="there", lease_s=60)
+    lease = claim(ready.database, plan.plan_id, Work.BOTH, holder="there", lease_s=60)
     with ready.database.begin() as connection:
         finish(connection, lease, state="done", report={"labels": labels, "stage_ms": {"answer": 5}, "coverage": {}})
 

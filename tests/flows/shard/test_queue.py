@@ -169,7 +169,7 @@ def test_shards_are_taken_on_after_the_database_was_away_for_a_moment(busy_engin
 
 def test_a_shard_is_given_up_after_the_database_was_away_for_a_moment(db, busy_engine, planned, source_of):
     plan = planned(1)
-    [lease] = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
+    lease = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
 
     with away_for_a_moment(busy_engine):
         replace(source_of(plan), database=busy_engine)._give_up(lease)
@@ -185,7 +185,7 @@ def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(db, busy
         with away_for_a_moment(busy_engine):
             assert source.run_or_release(leased, away) is None
 
-    [lease] = claim(db, plan.plan_id, Work.BOTH, holder="there", lease_s=600)
+    lease = claim(db, plan.plan_id, Work.BOTH, holder="there", lease_s=600)
     assert (lease.attempts, lease.message) == (1, "The store is away.")
 
 
@@ -226,7 +226,7 @@ def test_extraction_pauses_while_enough_waits_and_goes_on_after(db, planned, sou
         finish_alone(db, next(shards).lease, state="extracted")
 
     assert next(shards) is None
-    (lease,) = claim(db, plan.plan_id, Work.INFER, holder="there", lease_s=600)
+    lease = claim(db, plan.plan_id, Work.INFER, holder="there", lease_s=600)
     finish_alone(db, lease, state="done")
 
     assert next(shards).shard.index == 2
@@ -290,7 +290,7 @@ def test_who_serves_all_plans_goes_on_with_the_others_where_the_files_of_one_are
 
 def test_a_shard_is_not_given_up_where_its_plan_was_dropped_meanwhile(db, planned, source_of):
     plan = planned(1)
-    [lease] = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
+    lease = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
     close_plan(db, plan.plan_id, state="dropped")
 
     source_of(plan)._give_up(lease)
