@@ -377,6 +377,7 @@ def test_the_audit_reports_ids_that_occur_in_several_rows(db, run):
     report = audit_jobs(db, SCOPE, jobs=jobs)
 
     assert (report.repeated, report.labels, report.is_reconciled) == (1, 3, False)
+    assert str(report).endswith("1 ids in several rows of the manifest, such as b; run `reelabel classify` again.")
     assert report.examples == ("b",)
 
 

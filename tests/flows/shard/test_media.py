@@ -1,6 +1,7 @@
 """A shard whose jobs show several videos and images: each is extracted once, and shown with the others."""
 
 import json
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -226,6 +227,8 @@ def test_all_videos_of_an_uncertain_job_are_shown_by_the_dense_sampler(make_extr
     [result] = outcome.results
     assert (result.routed_by, result.provenance.sampler) == ("margin", "uniform")
     assert [len(images) for _, images in engine.shown["both"]] == [4, 1, 4]
+    cost = Counter(video.provenance.sampler for video in outcome.videos)
+    assert (cost, len(outcome.read_ms)) == ({"keyframes": 4, "uniform": 2}, 5)  # the image is read twice
 
 
 def test_auto_decides_for_each_video_and_keeps_images_as_they_are(make_extractor, make_clip, picture):
