@@ -1,4 +1,5 @@
 import os
+import time
 from datetime import timedelta
 from uuid import uuid4
 
@@ -8,8 +9,9 @@ from sqlalchemy import func
 
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
+from tasks.plans.lease import Work, claim
 from tasks.plans.plan import close_plan, open_plans
-from tasks.results.overview import list_plans
+from tasks.results.overview import PlanStatus, list_plans
 from tasks.results.retention import remove_plans
 from tasks.results.runs import LOST_AFTER, close_run, update_run
 
@@ -89,3 +91,29 @@ def test_a_plan_s_status_describes_what_it_waits_for(db, make_plan):
     [plan_status] = list_plans(db)
     assert (plan_status.planned, plan_status.extracted, plan_status.inferring) == (3, 1, 1)
     assert plan_status.status == ""
+
+
+@pytest.mark.parametrize(
+    ("shards", "status"),
+    [
+        ({"planned": 1, "extracting": 1}, ""),
+        ({"planned": 1, "inferring": 1}, "engine waiting for extraction"),
+        ({"planned": 1, "extracted": 1, "inferring": 1}, ""),
+        ({"planned": 1, "extracted": 2, "extracting": 1}, "2 extracted shards waiting for an engine"),
+        ({"done": 3, "failed": 1}, ""),
+    ],
+)
+def test_what_a_plan_waits_for_follows_from_its_shards(shards, status):
+    names = ("planned", "extracted", "done", "failed", "extracting", "inferring")
+    counts = dict.fromkeys(names, 0) | shards
+
+    assert PlanStatus(plan_id=uuid4(), dataset="d", spec_id="s", **counts).status == status
+
+
+def test_an_expired_lease_is_nobodys_work(db, make_plan):
+    claim(db, make_plan(shards=1).plan_id, Work.BOTH, holder="dead", lease_s=0.01)
+    time.sleep(0.05)
+
+    [plan_status] = list_plans(db)
+
+    assert (plan_status.extracting, plan_status.inferring) == (0, 0)

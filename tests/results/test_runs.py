@@ -21,6 +21,7 @@ from tasks.results.runs import (
     record_heartbeat,
     require_only_spec,
     run_states,
+    update_run,
 )
 from tests.results.rows import FACTS, SPEC
 
@@ -51,6 +52,16 @@ def test_a_run_without_a_heartbeat_is_lost_and_is_closed(db, run):
     assert "start it again to continue" in row["message"]
 
 
+def test_a_run_counts_what_it_has_to_answer_and_what_has_ended(db, run):
+    open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS | {"jobs_total": 10, "jobs_skipped": 4})
+    update_run(db, run.run_id, jobs_labelled=2, jobs_failed=1)
+
+    [listed] = list_runs(db, limit=1)
+
+    assert (listed.jobs, listed.ended, listed.failed) == (6, 3, 1)
+    assert listed.remaining_s == pytest.approx(listed.elapsed_s)
+
+
 def test_a_run_whose_process_was_killed_is_lost_at_once(db, run):
     code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
     with subprocess.Popen(
@@ -78,6 +89,10 @@ def test_a_failed_run_is_listed_until_its_manifest_is_finished(db, run):
     close_run(db, run.run_id, state="failed", message="Postgres failed.")
     assert [each.message for each in list_unrepaired_runs(db, within=week)] == ["Postgres failed."]
 
+    for other in ({"kind": "backfill"}, {"dataset": "other"}, {"manifest_uri": "other.parquet"}):
+        elsewhere = uuid4()
+        open_run(db, run_id=elsewhere, spec=SPEC, facts=FACTS | other)
+        close_run(db, elsewhere, state="done", message="Reconciled.")
     again = uuid4()
     open_run(db, run_id=again, spec=SPEC, facts=FACTS)
     assert len(list_unrepaired_runs(db, within=week)) == 1
