@@ -29,9 +29,10 @@ def manifest(tmp_path):
 def ended(db, manifest):
     """Record a run that has written some rows."""
 
-    def ended(kind, state, *, results=(), failures=(), spec=SPEC):
+    def ended(kind, state, *, results=(), failures=(), spec=SPEC, **facts):
         key = RunKey(run_id=uuid4(), dataset="d", spec_id=spec.spec_id, model="tiny", versions={}, host="h")
-        open_run(db, run_id=key.run_id, spec=spec, facts=FACTS | {"kind": kind, "manifest_uri": str(manifest)})
+        facts |= {"kind": kind, "manifest_uri": str(manifest)}
+        open_run(db, run_id=key.run_id, spec=spec, facts=FACTS | facts)
         ShardWriter(db, key).write(results=list(map(result, results)), failures=list(map(failure, failures)))
         close_run(db, key.run_id, state=state, message="")
 
@@ -58,6 +59,14 @@ def test_a_night_is_repaired_once_backfills_have_left_each_job_with_a_row(ended,
     assert is_repaired(spec_id=None)
     assert not is_repaired(since=datetime.now(UTC))
     assert not is_repaired(dataset="other")
+
+
+def test_rows_that_were_rejected_need_no_job_with_a_row(ended, is_repaired, manifest):
+    jobs_to_rows([*JOBS, job("d", choices=("yes", "yes"))]).drop("row", "job_digest").write_parquet(manifest)
+
+    ended("backfill", "done", results=JOBS, jobs_total=4, jobs_rejected=1)
+
+    assert is_repaired()
 
 
 def test_rows_about_other_questions_or_under_another_spec_repair_nothing(ended, is_repaired):
