@@ -50,6 +50,16 @@ def test_a_plan_is_valid_if_the_session_that_held_the_lock_was_lost(db, make_pla
         assert find_shared_plan(db, SCOPE, manifest_fingerprint="f") is None
 
 
+def test_jobs_are_left_until_their_shard_is_done(db, make_plan):
+    plan = make_plan(shards=2)
+
+    for work, state, left in ((Work.EXTRACT, "extracted", 200), (Work.INFER, "done", 100)):
+        lease = claim(db, plan.plan_id, work, holder="here", lease_s=600)
+        with db.begin() as connection:
+            finish(connection, lease, state=state)
+        assert plan_state(db, plan.plan_id).jobs_left == left
+
+
 def test_open_plans_are_listed_oldest_first(db, make_plan):
     with db.begin() as connection:
         connection.execute(SPEC_TABLE.insert().values(spec_id="0", body={}))

@@ -65,6 +65,7 @@ def choose(db, reader, run):
         pytest.param({"missing": True}, "new changed", id="without a row for their question"),
         pytest.param({"label": "no"}, "sure unsure", id="with a label"),
         pytest.param({"margin_below": 0.5}, "unsure", id="with a small margin"),
+        pytest.param({"margin_below": 0.55 - 0.45}, "", id="with exactly this margin"),
         pytest.param({"failed": True, "margin_below": 0.5}, "unsure gone odd", id="states add up"),
         pytest.param({"task": "colour"}, "sure gone new", id="filter by task only"),
         pytest.param({"failed": True, "task": "colour"}, "gone", id="filtered by task"),
