@@ -116,6 +116,7 @@ class Counting:
         pytest.param("x" * 100_000, 1, 1, 10, id="long"),
         pytest.param("x" * 2_000_000, 1, 1, 1, id="longer than a batch"),
         pytest.param("?", 1, 16 * 3 * 1280 * 720, 60, id="on a large video"),
+        pytest.param("?", 4, 16 * 3 * 1280 * 720, 60, id="on a large video, in several orders"),
     ],
 )
 def test_a_group_is_asked_about_in_batches_of_bounded_size(
