@@ -164,13 +164,19 @@ class Channel:
 
     def has_input(self) -> bool:
         """Return whether there is something to receive, or the process has closed its end."""
-        self._poll.register(self._socket, select.POLLIN)
+        self._watch_for(select.POLLIN)
         return bool(self._poll.poll(0))
 
     def _wait(self, event: int) -> None:
-        self._poll.register(self._socket, event)
+        self._watch_for(event)
         while not self._poll.poll(self.watch() * 1e3):
             pass
+
+    def _watch_for(self, event: int) -> None:
+        try:
+            self._poll.register(self._socket, event)
+        except ValueError:  # another thread has closed it with the pool
+            raise ProcessDiedError from None
 
 
 def _rights(descriptor: int) -> tuple[int, int, bytes]:

@@ -4,6 +4,7 @@ import os
 import pickle
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,8 @@ from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.pool.faults import ProcessDiedError
+from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import dense_samplers
 from reelabel.sources.object_store import ObjectStore
@@ -266,6 +269,8 @@ import sys, time
 from pathlib import Path
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.pool.faults import ProcessDiedError
+from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 
 pool = DecodePool(processes=1, timeout_s=60, memory_mib=2048)
@@ -302,6 +307,8 @@ import sys
 from pathlib import Path
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.pool.faults import ProcessDiedError
+from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 
 wanted = {"sampling": Sampling(num_frames=4), "limits": Limits()}
@@ -346,6 +353,15 @@ def test_a_closed_pool_releases_its_threads_and_starts_nothing():
     assert _ending(pool) is RuntimeError
 
 
+def test_a_channel_that_another_thread_has_closed_counts_as_that_of_a_process_that_died():
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    channel.close()
+
+    with theirs, pytest.raises(ProcessDiedError):
+        channel.has_input()
+
+
 def _ending(pool):
     try:
         pool.extract_by_ranges(OnAHangingDisk(), **WANTED)
@@ -383,6 +399,8 @@ from pathlib import Path
 from tasks.domain import Sampling
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.pool.faults import ProcessDiedError
+from reelabel.pool.wire import Channel
 
 with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
     got = pool.extract(Path(sys.argv[1]), sampling=Sampling(), limits=Limits())
@@ -399,6 +417,8 @@ from pathlib import Path
 import numpy as np
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.pool.faults import ProcessDiedError
+from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import register
 from reelabel.sampling.spec import SamplerSpec
