@@ -9,18 +9,24 @@ from urllib.request import getproxies, proxy_bypass
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def go_around_proxies() -> None:
+def go_around_proxies() -> list[str]:
     """Have this process, and those that it starts, reach servers of this machine without a proxy.
 
     A proxy elsewhere would look for them on its own machine. SOCKS proxies are forgotten where httpx, which Prefect
     and the clients of models use for everything, could not open a connection at all.
+
+    Returns:
+        The variables of the proxies that were forgotten.
     """
+    forgotten = []
     if importlib.util.find_spec("socksio") is None:
-        for name in [name for name, value in os.environ.items() if _is_socks(name, value)]:
-            del os.environ[name]
+        forgotten = sorted(name for name, value in os.environ.items() if _is_socks(name, value))
+    for name in forgotten:
+        del os.environ[name]
     if getproxies() and not all(proxy_bypass(host) for host in _LOOPBACK):
         around = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
         os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, (around, *_LOOPBACK)))
+    return forgotten
 
 
 def _is_socks(name: str, value: str) -> bool:

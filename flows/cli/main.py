@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.command_group import PANELS, ReelabelGroup, watch_interrupts
+from flows.cli.console import print_notice
 from flows.cli.evaluation.commands import evaluation_app
 from flows.cli.groups import cache_app, database_app, manifest_app, route_app, worker_app
 from flows.cli.options import Dataset, example, with_describing, with_overrides, with_selection
@@ -44,7 +45,6 @@ def main() -> None:
     """Run a command."""
     watch_interrupts()
     end_at_hangup()
-    go_around_proxies()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
     app()
@@ -73,6 +73,9 @@ def options(
     """Answer multiple-choice questions about millions of videos; describe, search and watch them."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+        return
+    if left_out := go_around_proxies():
+        print_notice(f"{' and '.join(left_out)}: SOCKS proxies are not used without the package socksio; install it.")
 
 
 _SELECTION = "Job selection"

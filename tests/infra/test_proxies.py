@@ -43,9 +43,10 @@ def here():
 )
 def test_servers_of_this_machine_are_reached_without_a_proxy(here, variables, around):
     with patch.dict(os.environ, variables, clear=True):
-        go_around_proxies()
-        go_around_proxies()
+        forgotten = go_around_proxies()
 
+        assert forgotten == [name for name in variables if name == "ALL_PROXY"]
+        assert go_around_proxies() == []
         assert httpx.get(here).status_code == 204
         assert os.environ.get("no_proxy") == around
         assert proxy_bypass("example.com") == (around == "*")
