@@ -51,7 +51,7 @@ class ReportSettings(SettingsSection):
         str | None,
         Field(
             pattern=r"^https?://[^@]+$",
-            description="Address at which browsers reach the store's folder reports/, such as "
+            description="The address at which browsers reach the store's folder reports/, such as "
             "https://reports.example.com. Prefect links to reports there; if empty, it does not.",
         ),
     ] = None

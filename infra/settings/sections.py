@@ -111,7 +111,10 @@ class PrefectSettings(SettingsSection):
 
     api_url: Annotated[
         str | None,
-        Field(description="Prefect API, http://host:port/api; if empty, the embedded server is started."),
+        Field(
+            pattern=r"^https?://.+",
+            description="The address of Prefect's API, http://host:port/api; if empty, the embedded server is started.",
+        ),
     ] = None
     auth_string: Annotated[
         SecretStr | None,
@@ -377,6 +380,12 @@ def _by_setting(error: ValidationError) -> Iterable[list[ErrorDetails]]:
     return found.values()
 
 
+def _form(description: str) -> str:
+    """Return what a description says of a value's form, and whether it may be left out."""
+    form, *_ = description.rstrip(".").partition("; if empty, ")[0].partition(". ")
+    return f"{form[:1].lower()}{form[1:]}{', or leave it out' if '; if empty, ' in description else ''}"
+
+
 def _explain(faults: Sequence[ErrorDetails]) -> str:
     """Say what is wrong with a setting."""
     fault = faults[0]
@@ -389,7 +398,7 @@ def _explain(faults: Sequence[ErrorDetails]) -> str:
     if is_secret_here:
         clauses["too_short"] = "must have at least {min_length} characters"
     if info := _field_at(fault["loc"]):
-        clauses["string_pattern_mismatch"] = f"has the wrong format; give {(info.description or '').rstrip('.')}"
+        clauses["string_pattern_mismatch"] = f"has the wrong format; give {_form(info.description or '')}"
     first, *others = (describe_fault(each, clauses) for each in faults)
     clause = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
     names_value = clause.startswith(("must", "has", "is not")) and not is_secret_here

@@ -16,7 +16,7 @@ class ServerSettings(SettingsSection):
         str | None,
         Field(
             pattern=r"^https?://[^@]+$",
-            description="URL of the server's API, such as http://gpu-1:8000/v1, without a key.",
+            description="The URL of the server's API, such as http://gpu-1:8000/v1, without a key.",
         ),
     ] = None
     api_key: Annotated[SecretStr | None, Field(description="API key, if the server requires one.")] = None

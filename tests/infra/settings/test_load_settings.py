@@ -20,6 +20,13 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_FOO", "1", "REELABEL_FOO is not a setting"),
         ("REELABEL_CONFIG", "/no/such.toml", "REELABEL_CONFIG is /no/such.toml, but that file does not exist."),
         ("REELABEL_STORE_URI", "ftp://x", "'ftp://x' has the wrong format; give s3://bucket/prefix or file:///folder"),
+        (
+            "REELABEL_STORE_URI",
+            "",
+            "'' has the wrong format; give s3://bucket/prefix or file:///folder, or leave",
+        ),
+        ("REELABEL_PREFECT_API_URL", "host:4200", "give the address of Prefect's API, http://host:port/api, or leave"),
+        ("REELABEL_REPORT_BASE_URL", "x", "such as https://reports.example.com, or leave it out. Fix"),
         ("REELABEL_MODEL_ENGINES", "two", "model.engines: 'two' must be a whole number or 'auto'. Fix"),
         ("REELABEL_HOME", "", "home: '' must name a folder; leave it out for .reelabel"),
         ("REELABEL_MODEL_DTYPE", "float8", "model.dtype: 'float8' must be 'auto', 'float32', 'bfloat16' or 'float16'"),
