@@ -45,6 +45,7 @@ class Record:
         label: Identifies its configuration; see `Service.label`.
         leaves_behind: Files to remove after it has ended.
         folder: The home folder it was started for, by device and inode: a copy of the folder has a copy of this record.
+        path: The path of that folder at the start, below which the service looks for its files also if it is moved.
     """
 
     process: Identity
@@ -52,6 +53,7 @@ class Record:
     label: str
     leaves_behind: Sequence[str] = ()
     folder: Sequence[int] = ()
+    path: str = ""
 
 
 class Home:
@@ -120,7 +122,8 @@ class Home:
 
     def write_record(self, service: ServiceName, record: Record) -> None:
         """Record the start of a service."""
-        write_privately(self._record_path(service), json.dumps(asdict(replace(record, folder=self._identity))))
+        placed = replace(record, folder=self._identity, path=str(self.path))
+        write_privately(self._record_path(service), json.dumps(asdict(placed)))
 
     @property
     def is_kept(self) -> bool:

@@ -41,9 +41,9 @@ def ensure_started(service: Service, home: Home, cancelled: threading.Event, *, 
         StartCancelledError: `cancelled` was set while waiting.
     """
     record = home.record(service.name)
-    is_ours = record is not None and record.process.is_alive() and record.label == service.label()
     # If it is killed at this moment, it dies while we wait, and is started again.
-    if record and is_ours and _wait_until_ready(service, home, record, cancelled, may_die=True):
+    is_usable = record is not None and _is_usable(record, service, home)
+    if record and is_usable and _wait_until_ready(service, home, record, cancelled, may_die=True):
         return record.port
     end_service(service.name, home, service.stop_signal)
     for attempt in range(1, _ATTEMPTS + 1):
@@ -54,6 +54,12 @@ def ensure_started(service: Service, home: Home, cancelled: threading.Event, *, 
         if _wait_until_ready(service, home, started, cancelled, may_die=attempt < _ATTEMPTS):
             break
     return started.port
+
+
+def _is_usable(record: Record, service: Service, home: Home) -> bool:
+    """Return whether a service runs as it would be started now: of a moved folder, S3 would not find its files."""
+    is_moved = record.path not in {"", str(home.path)}
+    return record.process.is_alive() and record.label == service.label() and not is_moved
 
 
 def end_service(name: ServiceName, home: Home, stop_signal: signal.Signals) -> None:

@@ -281,7 +281,6 @@ def test_a_service_that_cannot_start_is_explained_with_its_log(settings, home):
 
 def test_a_copy_of_the_folder_has_no_services(settings, home, tmp_path):
     start(settings, wanted=POSTGRES)
-    pids = _running_pids(home)
     copy = tmp_path / "copy"
     subprocess.run(["cp", "--archive", home, copy], check=True)
 
@@ -289,9 +288,20 @@ def test_a_copy_of_the_folder_has_no_services(settings, home, tmp_path):
     with pytest.raises(ConfigurationError, match="another postmaster"):
         start(Settings(home=copy), wanted=POSTGRES)
     stop(copy)
-    home.rename(tmp_path / "moved")
-    assert _running_pids(tmp_path / "moved") == pids
-    stop(tmp_path / "moved")
+
+
+def test_services_of_a_moved_folder_are_started_again_where_it_is_now(settings, home, tmp_path):
+    start(settings, wanted=POSTGRES)
+    pids = _running_pids(home)
+    moved = home.rename(tmp_path / "moved")
+    assert _running_pids(moved) == pids
+
+    started = start(Settings(home=moved), wanted=POSTGRES)
+
+    assert _query(started, "SELECT 1") == (1,)
+    assert not {*pids.values()} & {*_running_pids(moved).values()}
+    stop(moved)
+    assert _processes_of(home) == []
 
 
 def test_a_service_that_runs_where_nobody_sees_it_is_not_started_again(settings, home, monkeypatch):
