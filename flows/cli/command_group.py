@@ -14,9 +14,11 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from flows.cli.console import print_error, print_notice
+from flows.cli.prefect_settings import fault_of_prefect
 from infra.errors import NotReconciledError, RunFailedError
 from infra.interrupts import EXIT_CODE, InterruptWatch
 from infra.json_logs import json_line, logs_are_json
+from infra.limits import limit_reached
 from infra.settings import load_settings
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import JobError, ReelabelError, TransientError
@@ -65,9 +67,13 @@ class ReelabelGroup(TyperGroup):
         except ReelabelError as error:
             print_error(error.code, error.message)
             sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
+        except (ValueError, MemoryError, RuntimeError, ImportError) as error:
+            _exit_if_set_up_wrongly(error)
+            raise
         except OSError as error:
             if error.errno == errno.EPIPE and not _is_read():
                 raise  # Click exits quietly
+            _exit_if_set_up_wrongly(error)
             if isinstance(error, ConnectionError):
                 fate = f"A process that this one was connected to has ended ({error.strerror or type(error).__name__})"
                 print_error("connection_lost", f"{fate}; run the same command again.")
@@ -105,6 +111,16 @@ def _quoting(message: str) -> str:
     _, _, surplus = message.partition("Got unexpected extra argument")
     is_pattern = any(Path(word.strip("()")).exists() for word in surplus.split()[1:])
     return "; put a pattern in quotes, such as 'jobs/*.parquet'." if is_pattern else ""
+
+
+def _exit_if_set_up_wrongly(error: Exception) -> None:
+    """Exit if an error is due to a setting of Prefect's, or to a limit of the operating system, naming it."""
+    fault = fault_of_prefect(error) if isinstance(error, ValueError) else None
+    if limit := limit_reached(error):
+        fault = f"{limit[:1].upper()}{limit[1:]}."
+    if fault:
+        print_error("configuration", printable(fault))
+        sys.exit(2)
 
 
 def _is_read() -> bool:

@@ -155,10 +155,17 @@ def test_a_wrong_argument_is_a_usage_error(environment, manifest, arguments, cod
     ("changed", "arguments", "code", "said"),
     [
         ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, ["classify", "{manifest}"], 2, "not answer"),
+        (
+            {"PREFECT_API_REQUEST_TIMEOUT": "soon"},
+            ["classify", "{manifest}"],
+            2,
+            "TIMEOUT: 'soon' must be a number; corr",
+        ),
+        ({"ALL_PROXY": "socks5://x:1"}, ["frames", "x.mp4"], 1, "ALL_PROXY: SOCKS proxies are not used without the "),
         ({}, ["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
         ({}, ["nothing"], 2, "No such command"),
     ],
-    ids=["a service", "a job's error", "a command"],
+    ids=["a service", "Prefect's settings", "a SOCKS proxy", "a job's error", "a command"],
 )
 def test_a_real_process_prints_the_same(environment, manifest, changed, arguments, code, said):
     ended = reelabel_process(environment | changed, *[argument.format(manifest=manifest) for argument in arguments])
@@ -286,6 +293,33 @@ def test_a_pipe_that_breaks_within_a_command_is_told():
 
     assert ended.exit_code == 1
     assert ended.stderr.startswith("connection_lost: A process that this one was connected to has ended (Broken pipe);")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "configuration: No more memory can be had; raise the limit on it (`ulimit -v`"),
+        (RuntimeError("can't start new thread"), "configuration: No further thread or process can be started; raise"),
+        (BlockingIOError(errno.EAGAIN, "x"), "configuration: No further thread or process can be started; raise"),
+        (OSError(errno.EMFILE, "x"), "configuration: Too many files are open; raise the limit on them (`ulimit -n`)."),
+        (ImportError("libx.so: failed to map segment from shared object"), "configuration: No more memory can be had"),
+        (RuntimeError("a fault of ours"), ""),
+        (ValueError("a fault of ours"), ""),
+    ],
+    ids=repr,
+)
+def test_a_limit_of_the_operating_system_is_told(error, said):
+    app = typer.Typer(cls=ReelabelGroup)
+
+    @app.command()
+    def reach():
+        raise error
+
+    app.command()(print)
+    ended = CliRunner().invoke(get_command(app), ["reach"])
+
+    assert ended.stderr.startswith(said)
+    assert ended.exit_code == 2 if said else ended.exception is error
 
 
 @pytest.mark.system
