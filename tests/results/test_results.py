@@ -370,15 +370,16 @@ def test_the_audit_names_a_job_with_a_label_and_a_failure(db, run):
     assert (report.doubled, report.labels, report.failures, report.is_reconciled) == (1, 0, 0, False)
 
 
-def test_the_audit_reports_ids_that_occur_in_several_rows(db, run):
+def test_the_audit_reports_ids_that_occur_in_several_rows(db, run, tmp_path):
     jobs = [job("a"), job("b"), job("b")]
     ShardWriter(db, run).write(results=[result(job("a")), result(job("b"))], failures=[])
 
-    report = audit_jobs(db, SCOPE, jobs=jobs)
+    report = audit_jobs(db, SCOPE, jobs=jobs, listing=tmp_path / "ids.txt")
 
     assert (report.repeated, report.labels, report.is_reconciled) == (1, 3, False)
     assert str(report).endswith("1 ids in several rows of the manifest, such as b; run `reelabel classify` again.")
     assert report.examples == ("b",)
+    assert (tmp_path / "ids.txt").read_text() == ""  # no backfill can ask about one of the rows
 
 
 def test_ids_with_commas_quotes_and_newlines_are_preserved(db, run, tmp_path):
