@@ -197,6 +197,8 @@ def towers_environment(config: TowersConfig) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        # A GPU that fails is then an error; otherwise torch would say that there is none, and the CPU be used instead.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         # For torchvision beside a CPU build of torch; it does nothing beside any other.
         "PYTHONPATH": os.pathsep.join(filter(None, [str(CPU_SITE), inherited])),
     }

@@ -10,7 +10,7 @@ import pytest
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
 from tasks.embedding.fleet import TowersFleet
-from tasks.embedding.process import TowersProcess
+from tasks.embedding.process import TowersProcess, towers_environment
 from tasks.embedding.protocol import Message, TowersConfig, receive, send
 from tests.embedding import stub_towers
 
@@ -198,3 +198,11 @@ def test_a_fleet_without_usable_towers_says_why(make_towers, tmp_path):
 
     with TowersFleet([make_towers(), make_towers()]) as fleet, pytest.raises(ModelError, match="It has no weights"):
         fleet.embed_frames([frames_of(1)])
+
+
+def test_towers_take_a_gpu_that_fails_for_one_and_number_gpus_as_the_driver_does():
+    environment = towers_environment(TowersConfig(model="m", devices=("1",)))
+
+    assert environment["CUDA_VISIBLE_DEVICES"] == "1"
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert environment["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
