@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tasks.model.protocol import Batch, Reply
 
 ChoiceTokens = tuple[frozenset[int], ...]
+_MOST_TOKENS = 1024  # that vLLM's sampler on GPUs (MAX_NUM_ALLOWED_TOKEN_IDS) chooses from; more would end the engine
 
 
 def choice_tokens(
@@ -41,7 +42,8 @@ def choice_tokens(
         One non-empty set of token ids per choice; the sets are disjoint.
 
     Raises:
-        ChoicesAmbiguousError: There are more choices than letters, or two choices share a token.
+        ChoicesAmbiguousError: There are more choices than letters, or more than a token can be chosen from, or two
+            choices share a token.
     """
     found = _letters(choices, encode) if scoring == "letter" else [_first_tokens(text, encode) for text in choices]
     for index, tokens in enumerate(found):
@@ -53,6 +55,11 @@ def choice_tokens(
                     f"Choices {choices[other]!r} and {choices[index]!r} start with the same token, so a single token "
                     "cannot tell them apart; use choice_scoring 'letter' or reword them.",
                 )
+    if (count := sum(map(len, found))) > _MOST_TOKENS:
+        raise ChoicesAmbiguousError(
+            f"{len(choices)} choices start with {count:,} tokens, and vLLM chooses from {_MOST_TOKENS:,} at most; give "
+            "fewer choices, or ask several questions.",
+        )
     return tuple(found)
 
 

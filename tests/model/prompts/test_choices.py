@@ -40,6 +40,17 @@ def test_more_choices_than_letters_are_ambiguous(encode):
         choice_tokens([str(number) for number in range(27)], scoring="letter", encode=encode)
 
 
+def test_more_tokens_than_vllm_chooses_from_are_ambiguous():
+    def encode(text):
+        return [sum(ord(letter) << 8 * place for place, letter in enumerate(text))]
+
+    most = [chr(number) for number in range(1000, 1000 + 341)]  # each bare, after a space and after a line break
+
+    assert len(frozenset().union(*choice_tokens(most, scoring="text", encode=encode))) <= 1024
+    with pytest.raises(ChoicesAmbiguousError, match="1,200 tokens, and vLLM chooses from 1,024"):
+        choice_tokens([chr(number) for number in range(1000, 1600)], scoring="text", encode=encode)
+
+
 def test_the_probability_of_a_choice_is_the_sum_of_its_tokens():
     tokens = (frozenset({1, 2}), frozenset({3}))
     logprobs = {1: math.log(0.2), 2: math.log(0.1), 3: math.log(0.3)}
