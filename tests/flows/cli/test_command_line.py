@@ -66,7 +66,7 @@ def endless(manifest):
     [
         ({"REELABEL_PREFECT_API_URL": f"http://{CLOSED}/api"}, "does not answer"),
         ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, f"http://{CLOSED}/api does not answer"),
-        ({"REELABEL_PREFECT_API_URL": "garbage"}, "does not answer"),
+        ({"REELABEL_PREFECT_API_URL": "garbage"}, "give the address of Prefect's API, http://host:port/api"),
         ({"REELABEL_PREFECT_AUTH_STRING": "me:hunter2"}, "refuses the login (HTTP 401)"),
         ({"REELABEL_DATABASE_URL": f"postgresql://me:hunter2@{CLOSED}/db"}, "Postgres failed"),
         ({"REELABEL_STORE_ENDPOINT_URL": f"http://{CLOSED}"}, "cannot be used"),
