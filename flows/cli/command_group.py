@@ -49,6 +49,18 @@ class ReelabelGroup(TyperGroup):
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: self._place(self.commands[name]))
 
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - Typer's own types
+        """Return the options before the command."""
+        return _flags_without_type(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
+        """Return a command, or a group with its commands; None if there is none of this name."""
+        command = super().get_command(ctx, cmd_name)
+        for each in (command, *getattr(command, "commands", {}).values()):
+            if each is not None:
+                _flags_without_type(each.get_params(ctx))
+        return command
+
     def make_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Typer's own types
         """Parse the options before the command."""
         with _usage_errors_printable():
@@ -104,6 +116,14 @@ def _usage_errors_printable() -> Iterator[None]:
             error.message = f"{value} {clause}."
         error.message = printable(f"{error.message}{_quoting(error.message)}")
         raise
+
+
+def _flags_without_type(params: list[Any]) -> list[Any]:
+    """Keep Typer from printing `<bool>` after flags in help texts, which reads as if they took a value."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
 
 
 def _quoting(message: str) -> str:

@@ -337,6 +337,14 @@ def test_help_and_version_are_printed(environment):
     assert reelabel(environment, "--version").stdout.startswith("reelabel ")
 
 
+def test_help_shows_no_type_after_a_flag(environment):
+    shown = [reelabel(environment, *command, "--help").stdout for command in ([], ["classify"], ["cache", "gc"])]
+
+    assert ["<bool>" in text for text in shown] == [False] * 3
+    assert all("--help " in text for text in shown)
+    assert "<str>" in shown[1]
+
+
 @pytest.mark.parametrize("password", ["hunter2", "hun/ter2", "hun/t@er2", "%2Fhunter2"])
 def test_passwords_are_masked(environment, password):
     url = {"REELABEL_STORE_ENDPOINT_URL": f"http://key:{password}@host:1/a"}
