@@ -364,13 +364,22 @@ def prepare_in_locked_process(*, path, refused):
 def test_a_process_that_is_forked_while_a_thread_starts_decoding_does_not_wait_for_that_thread(preparing, make_clip):
     prepare, batch = preparing(), {"video_uri": [str(make_clip())]}
     with worker._workers_lock, warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        child = multiprocessing.get_context("fork").Process(target=prepare, args=(batch,))
+        told, tell = multiprocessing.Pipe(duplex=False)
+        child = multiprocessing.get_context("fork").Process(target=_tell_of, args=(prepare, batch, tell))
         child.start()
-        child.join(60)
+        answers = told.poll(60)
 
-    state = child.exitcode
     child.kill()
-    assert state == 0
+    assert answers
+    assert told.recv() == [None]
+
+
+def _tell_of(prepare, batch, tell):
+    try:
+        tell.send([meta["error"] for meta in prepare(batch)["video_meta"]])
+    except BaseException as error:
+        tell.send(repr(error))
+        raise
 
 
 def test_videos_are_decoded_in_a_locked_process_or_refused(make_clip):
