@@ -115,6 +115,15 @@ class _SizeResult:
     targets: list[Target] = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    benchmark: GpuBenchmark
+    device: str
+    steps: Steps
+    sizes: list[_SizeResult]
+    figures: Mapping[str, list[dict[str, Any]]]
+
+
 def run(benchmark: GpuBenchmark, *, as_json: bool) -> None:
     """Measure what has not been measured before, part by part; print tables or JSON."""
     with observe(Cores.split()) as utilization:
@@ -127,10 +136,8 @@ def run(benchmark: GpuBenchmark, *, as_json: bool) -> None:
         )
         sizes = _pipelines(benchmark, steps, utilization)
         figures = {part: PARTS[part](benchmark, steps) for part in PARTS if part in benchmark.parts}
-    if as_json:
-        _print_json(sizes, figures, benchmark, steps, utilization.device)
-    else:
-        _print(sizes, figures, benchmark, steps, utilization.device)
+    report = _Report(benchmark=benchmark, device=utilization.device, steps=steps, sizes=sizes, figures=figures)
+    (_print_json if as_json else _print)(report)
 
 
 def _pipelines(
@@ -265,25 +272,20 @@ def _show(text: str) -> None:
     PROGRESS.print(text, soft_wrap=True)
 
 
-def _print(
-    sizes: Sequence[_SizeResult],
-    figures: Mapping[str, list[dict[str, Any]]],
-    benchmark: GpuBenchmark,
-    steps: Steps,
-    device: str,
-) -> None:
-    for each in sizes:
+def _print(report: _Report) -> None:
+    benchmark, steps = report.benchmark, report.steps
+    for each in report.sizes:
         title = (
-            f"{benchmark.model} on {device}, {benchmark.questions} questions about as many clips of {each.size}, "
-            f"{_FRAMES} frames"
+            f"{benchmark.model} on {report.device}, {benchmark.questions} questions about as many clips of "
+            f"{each.size}, {_FRAMES} frames"
         )
         print_results(title, each.results, each.targets)
-    if sizes:
+    if report.sizes:
         OUT.print(f"{DEFINITION} Ours runs without the flow, its store and its database.", soft_wrap=True)
-    for part, rows in figures.items():
+    for part, rows in report.figures.items():
         if rows:
             shown = [name for name in rows[0] if name != "settings"]  # too long for a table
-            table = figures_table(f"{benchmark.model} on {device}: {part}", shown, as_markdown=True)
+            table = figures_table(f"{benchmark.model} on {report.device}: {part}", shown, as_markdown=True)
             for row in rows:
                 table.add_row(*("" if row[name] is None else str(row[name]) for name in shown))
             OUT.print(table)
@@ -297,23 +299,18 @@ def _print(
     print_versions()
 
 
-def _print_json(
-    sizes: Sequence[_SizeResult],
-    figures: Mapping[str, list[dict[str, Any]]],
-    benchmark: GpuBenchmark,
-    steps: Steps,
-    device: str,
-) -> None:
-    report = {
-        "model": benchmark.model,
-        "device": device,
-        "questions": benchmark.questions,
-        "frames": _FRAMES,
-        "definition": DEFINITION,
-        "versions": versions(),
-        "sizes": [{"size": each.size, **results_json(each.results, each.targets)} for each in sizes],
-        **figures,
-        "failures": steps.failures,
-        "left": steps.left,
-    }
-    print_json(report)
+def _print_json(report: _Report) -> None:
+    print_json(
+        {
+            "model": report.benchmark.model,
+            "device": report.device,
+            "questions": report.benchmark.questions,
+            "frames": _FRAMES,
+            "definition": DEFINITION,
+            "versions": versions(),
+            "sizes": [{"size": each.size, **results_json(each.results, each.targets)} for each in report.sizes],
+            **report.figures,
+            "failures": report.steps.failures,
+            "left": report.steps.left,
+        }
+    )

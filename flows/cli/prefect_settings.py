@@ -21,8 +21,9 @@ def fault_of_prefect(error: ValueError) -> str | None:
         return f"Prefect's settings cannot be read ({' '.join(str(error).split())}); it reads {_SOURCES}."
     place, value, clause = first_fault(error)
     named = [name for name, text in os.environ.items() if _is_meant(name, text, value)]
-    where = " or ".join(sorted(named)) or f"Prefect's setting {place}"
-    return f"{where}: {value!r} {clause}; correct or remove it. Prefect reads {_SOURCES}."
+    # What is part of a value, such as a header, may be a secret.
+    fault = f"{' or '.join(sorted(named))}: {value!r}" if named else f"Prefect's setting {place}: it"
+    return f"{fault} {clause}; correct or remove it. Prefect reads {_SOURCES}."
 
 
 def _is_meant(name: str, text: str, value: object) -> bool:

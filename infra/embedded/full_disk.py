@@ -62,7 +62,7 @@ def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
     if not isinstance(error, StoreUnavailableError) or record is None or error.failed_at != s3_endpoint(record.port):
         return None
     free_mib, needed_mib = _s3_room(home)
-    if s3_must_restart(Home(home)):
+    if free_mib > needed_mib and _met_full_disk(Home(home).log(ServiceName.S3)):
         return DiskFullError(
             f"The disk of {s3_data(home)} was full, and the embedded S3 server cannot write until it is restarted; run "
             "`reelabel up`, then the same command again."

@@ -96,7 +96,7 @@ def list_packets(
                 raise FastPathUnavailableError("a packet is flagged as a keyframe, but its frame is not")
             if all_shown and packet.is_keyframe and begins_splice(packet, stream.codec_context, has_ended=has_ended):
                 raise FastPathUnavailableError("a splice leaves out frames")
-            has_ended = ends_sequence(packet, stream.codec_context)
+            has_ended = all_shown and ends_sequence(packet, stream.codec_context)
     except av.error.FFmpegError:
         raise FastPathUnavailableError("the demuxer failed") from None
     return listed
