@@ -1,7 +1,7 @@
-"""A SigLIP with random weights: `python -m benchmarks.describe.model FOLDER SEED`.
+"""A SigLIP with random weights: `python -m benchmarks.describe.model FOLDER SEED LAYERS`.
 
-Frames of 224 px, patches of 16 px and vectors of 768, as SigLIP base has them, but one layer of twelve, so that two
-cores embed some tens of frames a second. The tokenizer is the tiny model's.
+Frames of 224 px, patches of 16 px and vectors of 768, as SigLIP base has them, but by default one layer of its twelve,
+so that two cores embed some tens of frames a second. The tokenizer is the tiny model's.
 """
 
 from __future__ import annotations
@@ -16,41 +16,42 @@ from typing import Any
 import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 from tasks.embedding.identity import TINY_TOWERS
 
-NAME = "siglip-base-1-layer"
-SIDE_PX, SIZE, LAYERS = 224, 768, 1
+NAME = "siglip-base"
+SIDE_PX, SIZE, LAYERS, BASE_LAYERS = 224, 768, 1, 12
 _TOWER = {
     "hidden_size": SIZE,
     "intermediate_size": 4 * SIZE,
     "num_attention_heads": SIZE // 64,
-    "num_hidden_layers": LAYERS,
 }
 _COPIED = ("tokenizer.json", "tokenizer_config.json")
 _TOKENS = 16
 
 
-def make_model(folder: Path, *, seed: int = 0) -> Path:
+def make_model(folder: Path, *, seed: int = 0, layers: int = LAYERS) -> Path:
     """Return the model's folder below another one; write it unless it is there.
 
     Args:
         folder: Folder that keeps models.
         seed: Models of different seeds have different weights, and so different embeddings.
+        layers: Of each tower; SigLIP base has BASE_LAYERS.
     """
-    model = folder / "with-weights" / f"{NAME}-{seed}"
+    model = folder / "with-weights" / f"{NAME}-{layers}-{seed}"
     if not (model / "model.safetensors").exists():
         # In a subprocess: this process forks later, and must not have torch's threads.
-        command = [sys.executable, "-P", "-m", "benchmarks.describe.model", str(model), str(seed)]
+        command = [sys.executable, "-P", "-m", "benchmarks.describe.model", str(model), str(seed), str(layers)]
         subprocess.run(command, check=True)  # noqa: S603 - our own module
     return model
 
 
-def write_model(folder: Path, seed: int) -> None:
+def write_model(folder: Path, seed: int, layers: int) -> None:
     """Write the model; deterministic for a version of torch."""
     import torch  # noqa: PLC0415 - slow to import
     import transformers  # noqa: PLC0415
 
     torch.manual_seed(seed)
-    vision = _TOWER | {"image_size": SIDE_PX, "patch_size": 16}
-    text: dict[str, Any] = _TOWER | {"vocab_size": 704, "max_position_embeddings": _TOKENS}
+    tower = _TOWER | {"num_hidden_layers": layers}
+    vision = tower | {"image_size": SIDE_PX, "patch_size": 16}
+    text: dict[str, Any] = tower | {"vocab_size": 704, "max_position_embeddings": _TOKENS}
     text |= {"pad_token_id": 0, "eos_token_id": 0, "bos_token_id": None}
     config = transformers.SiglipConfig(text_config=text, vision_config=vision)
     model = transformers.SiglipModel(config).eval()
@@ -67,4 +68,4 @@ def write_model(folder: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    write_model(Path(sys.argv[1]), int(sys.argv[2]))
+    write_model(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

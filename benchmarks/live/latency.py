@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from benchmarks.live.chat_server import ChatServer
     from benchmarks.live.stream import LiveSetup, OpenLive
 
+_SAME = 1e-3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:
@@ -54,8 +56,17 @@ def measure_latency(
     *,
     rounds: int,
     on_length: Callable[[str], None],
+    tolerance: float = _SAME,
 ) -> Iterator[dict[str, float]]:
     """Measure what the engine does, for each length of history; yields the fields of a row but for the chat's.
+
+    Args:
+        live: A loaded engine.
+        setup: Its model and frames.
+        lengths: Frames of history.
+        rounds: Repetitions; medians are reported.
+        on_length: Called with a description of each step.
+        tolerance: How far probabilities may differ by what is cached; 16-bit arithmetic is less exact.
 
     Raises:
         AssertionError: An answer differs from that of the same frames at once.
@@ -87,7 +98,7 @@ def measure_latency(
             whole = live.ask(session, items, system_prompt=system)
             at_question.append(whole.first_token_ms)
             live.model.forget(session)
-            _check(grown.probabilities, whole.probabilities)
+            _check(grown.probabilities, whole.probabilities, tolerance)
         yield {
             "frames": frames,
             "arrival_ms": median(arrivals),
@@ -137,8 +148,5 @@ def no_chat(error: ModelError) -> dict[str, float | str | None]:
     return {"chat_ms": None, "chat_error": error.message}
 
 
-_SAME = 1e-3
-
-
-def _check(one: Sequence[float], other: Sequence[float]) -> None:
-    assert max(abs(a - b) for a, b in zip(one, other, strict=True)) < _SAME, "An answer differs by what is cached."
+def _check(one: Sequence[float], other: Sequence[float], tolerance: float) -> None:
+    assert max(abs(a - b) for a, b in zip(one, other, strict=True)) < tolerance, "An answer differs by what is cached."

@@ -35,7 +35,7 @@ def gpu(
     sizes: Annotated[str, typer.Option(help="Clip sizes in pixels, comma-separated.")] = "320x240,640x360",
     parts: Annotated[
         str, typer.Option(help="What to compare, and what else to measure, comma-separated.")
-    ] = "ceiling,warm,ours,uniform,keyframes,questions,engine,death,precision",
+    ] = "ceiling,warm,ours,uniform,keyframes,questions,engine,death,precision,live,encoders",
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Begin nothing later than this; the same command measures the rest.")
     ] = None,
@@ -44,7 +44,7 @@ def gpu(
     *,
     json: AsJson = False,
 ) -> None:
-    """Compare pipelines on a GPU, without services, and measure its engine: its start, settings, precision and death.
+    """Compare pipelines on a GPU, and measure its engine, live sessions and the image-text encoders; needs no service.
 
     What was measured before is not measured again: FOLDER/gpu keeps the figures.
     """

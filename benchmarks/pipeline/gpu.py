@@ -17,8 +17,11 @@ import typer
 
 from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.cores import Cores, bind
+from benchmarks.describe.encoders import measure_encoders
 from benchmarks.engine.life import EngineWork, measure_death, measure_life, measure_precision, measure_shared_video
 from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
+from benchmarks.live.latency import measure_latency
+from benchmarks.live.stream import LiveSetup, open_live
 from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.bare_engine import BareEngine
 from benchmarks.pipeline.contender import ContenderResult, Timing, measure
@@ -62,6 +65,10 @@ _WARM_SHARE = 0.95
 _PUBLISHED_GAIN = 1.77  # over vLLM's uniform loader
 _NOISE_VIDEOS, _NOISE_SIDE_PX = 96, 280
 _SHARED_FRAMES = 32
+_LIVE_FRAMES, _LIVE_ROUNDS = (32, 128, 512), 3
+_LIVE_SIDE_PX = 336  # the least that the processor does not scale up
+_LIVE_TOLERANCE = 0.05  # bfloat16 and random weights
+_ENCODER_ROUNDS = 3
 # By name, what differs from the chosen settings.
 _SETTINGS: Mapping[str, dict[str, Any]] = {
     "as chosen": {},
@@ -211,11 +218,33 @@ def _precision(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
     return list(rows or [])
 
 
+def _live(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
+    config = replace(_engine_config(benchmark), live_sessions=2)
+    setup = LiveSetup(
+        name=benchmark.model, config=config, side_px=SIDE_PX if benchmark.model == "tiny" else _LIVE_SIDE_PX
+    )
+
+    def measure_live() -> list[dict[str, Any]]:
+        with open_live(setup, benchmark.folder / "logs") as live:
+            measured = measure_latency(
+                live, setup, _LIVE_FRAMES, rounds=_LIVE_ROUNDS, on_length=_show, tolerance=_LIVE_TOLERANCE
+            )
+            return [{name: round(value, 1) for name, value in row.items()} for row in measured]
+
+    return list(steps.take("live", measure_live) or [])
+
+
+def _encoders(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
+    return list(steps.take("encoders", lambda: measure_encoders(benchmark.folder, rounds=_ENCODER_ROUNDS)) or [])
+
+
 PARTS: Mapping[str, Callable[[GpuBenchmark, Steps], list[dict[str, Any]]]] = {
     "questions": _shared_video,
     "engine": _settings,
     "death": _death,
     "precision": _precision,
+    "live": _live,
+    "encoders": _encoders,
 }
 
 
