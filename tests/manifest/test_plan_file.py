@@ -10,6 +10,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.domain import MAX_JOBS, Job, Shard
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import SHARDS_PER_FILE, PlanWriter, read_shard
+from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 
 SEAL = Seal(b"a key of the tests, with 32 bytes.")
 
@@ -21,11 +22,22 @@ def jobs_of(index, count=3):
     ]
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(scope="module")
+def elsewhere():
+    """An S3 server without ETags and ranges."""
+    with serving_elsewhere(etags=False, ranges=False) as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "s3", "s3 elsewhere"])
 def store(request, tmp_path):
     """An object store, and a plan's folder on it."""
     if request.param == "folder":
         return ObjectStore(StoreSettings()), f"file://{tmp_path}/plans/p"
+    if request.param == "s3 elsewhere":
+        server = request.getfixturevalue("elsewhere")
+        server.objects.clear()
+        return ObjectStore(server.settings), f"{server.settings.uri}/plans/p"
     settings = request.getfixturevalue("store_settings")
     return ObjectStore(settings), f"{settings.uri}/plans/p"
 
