@@ -143,13 +143,13 @@ def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
 
 
 def part_size(uri: str, content_range: str | None, *, start: int) -> int:
-    """Return the size of the part that a response to a range request has, which may be less than was asked for.
+    """Return the size of the part that a response to a range request has, at least 1, which may be less than asked for.
 
     Raises:
         RangesIgnoredError: The server sends the whole object, or another range.
     """
     found = _CONTENT_RANGE.match(content_range or "")
-    if found is None or int(found[1]) != start:
+    if found is None or int(found[1]) != start or int(found[2]) < start:
         raise RangesIgnoredError(
             f"The server of {redact_uri(uri)} does not return the requested range; download the whole object."
         )

@@ -201,6 +201,7 @@ class Web:
             except AttemptFailedError as error:
                 if progress() > reached:
                     reached, retries = progress(), fresh
+                    continue
                 try:
                     retries = retries.increment("GET", uri, response=error.response, error=error)
                 except MaxRetryError:

@@ -65,6 +65,16 @@ def test_an_object_without_an_etag_is_identified_by_version_time_and_size(elsewh
             read()
 
 
+@pytest.mark.parametrize("etags", [True, False])
+def test_a_range_of_an_object_that_has_become_shorter_is_of_a_replaced_one(elsewhere, etags):
+    store, uri = elsewhere(etags=etags), NAMES[0]
+    fingerprint = store.stat(uri).fingerprint
+    store.replace(uri, DATA[:10])
+
+    with pytest.raises(ObjectChangedError, match="was replaced"):
+        store.read_range(uri, start=100, size=10, fingerprint=fingerprint)
+
+
 def test_a_range_in_several_parts_is_put_together(elsewhere):
     store, uri = elsewhere(most_bytes=1000), NAMES[0]
     fingerprint = store.stat(uri).fingerprint

@@ -139,7 +139,8 @@ def test_an_interrupted_transfer_that_cannot_resume_starts_over(server, store, t
     assert (tmp_path / "video").read_bytes() == BODY
 
 
-def test_a_server_that_sends_few_bytes_at_a_time_makes_progress(server, store, tmp_path):
+def test_a_server_that_sends_few_bytes_at_a_time_makes_progress(server, tmp_path):
+    store = store_with(max_attempts=1)
     uri = server.add("/little", body=BODY, most_bytes=10_000)
     fingerprint = store.stat(uri).fingerprint
 
