@@ -54,6 +54,7 @@ class Elsewhere:
 def serving_elsewhere(**behaviour) -> Iterator[Elsewhere]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
+    server.handle_error = lambda *_: None  # a reader that had enough
     url = f"http://127.0.0.1:{server.server_port}"
     login = {"access_key_id": "key", "secret_access_key": "secret"}
     server.store = Elsewhere(StoreSettings(uri="s3://bucket/cache", endpoint_url=url, **login), **behaviour)
