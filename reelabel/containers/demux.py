@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -56,6 +57,16 @@ _FORMATS = ",".join(
 _FILE_BUFFER_BYTES, _RANGES_BUFFER_BYTES = 32 * 1024, 8 * 1024
 _HEAD_BYTES = 1024
 _WEBP_ANIMATION = 0x02
+_OTHERS = {
+    re.compile(rb"#EXTM3U|ffconcat version|<.*<MPD", re.DOTALL): "a playlist; name the video file itself",
+    re.compile(rb"(?=<).*<(?:!doctype\s+html|html)\b", re.DOTALL | re.IGNORECASE): (
+        "a web page, not a video; check the address, and whether it needs a login"
+    ),
+    re.compile(rb"\x1f\x8b\x08"): "compressed with gzip; store it, and have its server send it, as it is",
+    re.compile(rb".{4}(?:styp|moof|sidx)|\x1f\x43\xb6\x75", re.DOTALL): (
+        "a segment of a DASH or HLS stream without its initialisation segment; join them into one file"
+    ),
+}
 SILENT_CONCEALERS = frozenset({"ffv1"})
 _MP4 = "mov,mp4,m4a,3gp,3g2,mj2"
 _FOR_SOME = Disposition.hearing_impaired | Disposition.visual_impaired  # such as with a sign language interpreter
@@ -189,8 +200,8 @@ def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dic
     except MemoryError:
         raise
     except (av.error.FFmpegError, OSError, ValueError) as error:
-        if _is_playlist(source):
-            raise VideoUnreadableError("The file is a playlist; name the video file itself.") from None
+        if known := _known_other(source):
+            raise VideoUnreadableError(f"The file is {known}.") from None
         raise VideoUnreadableError(
             f"FFmpeg cannot open the video ({_message(error)}); the file may be truncated, or not a video."
         ) from None
@@ -217,11 +228,11 @@ def _refuse_to_open(_url: str, _flags: int, _options: dict[str, str]) -> NoRetur
     raise PermissionError(errno.EACCES, "the video refers to another file")
 
 
-def _is_playlist(source: VideoFile | SparseFile) -> bool:
-    if not isinstance(source, VideoFile):
-        return False  # remote files read in ranges are larger than playlists
-    head = source.reopen().read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \r\n")
-    return head.startswith((b"#EXTM3U", b"ffconcat version")) or b"<MPD" in head
+def _known_other(source: VideoFile | SparseFile) -> str | None:
+    """Return what a file is by its first bytes, and what to do, if it is something often served in a video's place."""
+    head = source.reopen().read(_HEAD_BYTES) if isinstance(source, VideoFile) else _OpenRanges(source).read(_HEAD_BYTES)
+    head = head.lstrip(b"\xef\xbb\xbf \r\n\t")
+    return next((said for start, said in _OTHERS.items() if start.match(head)), None)
 
 
 def _is_animation(source: VideoFile | SparseFile) -> bool:

@@ -12,6 +12,7 @@ import av
 from reelabel.digest import json_digest
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
+from reelabel.sources.signatures import unsigned_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,7 @@ class FrameIdentity:
 
     def facts(self) -> dict[str, Any]:
         """Return what the frame file holds of it, as JSON values: no embedded video, and no signed query."""
-        return self._values | {"key": self.key, "source_uri": redact_uri(self.source_uri)}
+        return self._values | {"key": self.key, "source_uri": redact_uri(self._values["source_uri"])}
 
     def differences(self, facts: Mapping[str, Any]) -> list[str]:
         """Return the names of the values in which a frame file's metadata differs from this identity."""
@@ -80,7 +81,7 @@ class FrameIdentity:
         pillow = {"pillow": _version("pillow")} if self.sampling.jpeg_quality else {}
         return {
             "schema": SCHEMA_VERSION,
-            "source_uri": self.source_uri,
+            "source_uri": unsigned_uri(self.source_uri),
             "fingerprint": self.fingerprint,
             "segment_s": list(self.segment),
             "sampling": _sampling_facts(self.sampling),
@@ -94,14 +95,13 @@ def index_key(*, source_uri: str, fingerprint: str) -> str:
     Returns:
         A path relative to the cache's root: `v4/ab/abcdef....index`.
     """
-    digest = json_digest(
-        {"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION, "table": _TABLE_VERSION}
-    )
+    video = {"source_uri": unsigned_uri(source_uri), "fingerprint": fingerprint}
+    digest = json_digest(video | {"schema": SCHEMA_VERSION, "table": _TABLE_VERSION})
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"
 
 
 def archive_index_key(*, source_uri: str, fingerprint: str, part: str) -> str:
     """Derive the key of an index of an archive, or of a part of it: a path as of `index_key`."""
-    archive = {"archive_uri": source_uri, "fingerprint": fingerprint, "part": part}
+    archive = {"archive_uri": unsigned_uri(source_uri), "fingerprint": fingerprint, "part": part}
     digest = json_digest(archive | {"schema": SCHEMA_VERSION, "index": _ARCHIVE_INDEX_VERSION})
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

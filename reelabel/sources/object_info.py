@@ -27,6 +27,7 @@ _WEB_URI = re.compile(
     r"(?P<path>(?:/[^?#]*)?)(?:\?(?P<query>[^#]*))?(?:#.*)?",
     re.DOTALL,
 )
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ONE_SLASH = re.compile(r"(?:^|/)(s3|https?|file):/(?!/)")
 _OF_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
@@ -141,13 +142,15 @@ def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
     return ObjectTooLargeError(f"{redact_uri(uri)} exceeds the limit of {max_bytes:,} bytes; raise the limit.")
 
 
-def check_range(uri: str, content_range: str | None, *, start: int) -> None:
-    """Check that the response to a range request begins at `start`.
+def part_size(uri: str, content_range: str | None, *, start: int) -> int:
+    """Return the size of the part that a response to a range request has, at least 1, which may be less than asked for.
 
     Raises:
         RangesIgnoredError: The server sends the whole object, or another range.
     """
-    if content_range is None or not content_range.startswith(f"bytes {start}-"):
+    found = _CONTENT_RANGE.match(content_range or "")
+    if found is None or int(found[1]) != start or int(found[2]) < start:
         raise RangesIgnoredError(
             f"The server of {redact_uri(uri)} does not return the requested range; download the whole object."
         )
+    return int(found[2]) + 1 - start

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
 
-from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.errors import ConfigurationError, ObjectError, RangesIgnoredError
 from reelabel.optional import require
 from reelabel.sources.archives.archives import Archives
 from reelabel.sources.archives.member_uri import split_member
@@ -173,6 +173,13 @@ class ObjectStore:
             RangesIgnoredError: The server does not support ranges; use `download`.
         """
         return self._readable(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
+
+    def read_part(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Read a range, as `read_range` does, out of the whole object where the server does not support ranges."""
+        try:
+            return self.read_range(uri, start=start, size=size, fingerprint=fingerprint)
+        except RangesIgnoredError:
+            return self.read(uri, fingerprint=fingerprint)[start : start + size]
 
     def max_wait_s(self, uri: str) -> float:
         """Return the most seconds that a request can take, including retries, before it fails."""

@@ -25,7 +25,10 @@ class S3Options(BaseModel):
     ] = None
     connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
     read_timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for data.")] = 60
-    max_attempts: Annotated[int, Field(ge=1, le=20, description="Attempts per request before giving up.")] = 4
+    max_attempts: Annotated[
+        int,
+        Field(ge=1, le=20, description="Attempts per request; refusals of a busy store do not count."),
+    ] = 4
 
 
 class WebOptions(BaseModel):

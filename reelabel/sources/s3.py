@@ -25,10 +25,11 @@ from botocore.utils import parse_timestamp
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
 from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
-from reelabel.sources.object_info import ObjectInfo, changed, check_range
+from reelabel.sources.object_info import ObjectInfo, changed, part_size
 from reelabel.sources.s3_connections import endable, make_endable
 from reelabel.sources.s3_errors import BROKEN_OFF, is_denied, is_missing, s3_errors, status_code
 from reelabel.sources.s3_listing import FEWEST, list_neighbours
+from reelabel.sources.s3_retries import BOTOCORE_RETRIES, Retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32
+_UNTAGGED = "@"  # begins what identifies a version that has no ETag
 _TIME_FORMS = (datetime.fromisoformat, parsedate_to_datetime)  # in listings, and in headers
 _client_lock = Lock()
 _T = TypeVar("_T")
@@ -58,7 +60,8 @@ class S3:
     def max_wait_s(self) -> float:
         """Maximum seconds that a request can take, including retries, before it fails."""
         settings = self._settings
-        return settings.max_attempts * (settings.connect_timeout_s + settings.read_timeout_s)
+        attempts = settings.max_attempts + (settings.max_attempts > 1)  # one more may be refusals
+        return attempts * (settings.connect_timeout_s + settings.read_timeout_s)
 
     def stat(self, uri: str) -> ObjectInfo:
         """Return the metadata of an object."""
@@ -85,7 +88,7 @@ class S3:
             if len(keys) < FEWEST or not self._allows(bucket):
                 continue
             with self._errors(f"{_SCHEME}{bucket}/{keys[0]}") as client:
-                for entry in list_neighbours(client, bucket, keys):
+                for entry in filter(_is_tagged, list_neighbours(client, bucket, keys)):
                     uri = f"{_SCHEME}{bucket}/{entry['Key']}"
                     found[uri] = _describe(uri, entry)
         return found
@@ -117,24 +120,23 @@ class S3:
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of an object."""
         bucket, key = _split(uri)
-        part = {"Range": f"bytes={start}-{start + size - 1}", **_held_to(fingerprint)}
+        data = bytearray()
+        wanted = min(size, _size_of(fingerprint) - start)
 
         def take(client: Any) -> bytes:  # noqa: ANN401
-            try:
+            while len(data) < wanted:  # some servers send less of a range than is asked for
+                first = start + len(data)
+                part = {"Range": f"bytes={first}-{start + wanted - 1}", **_held_to(fingerprint)}
                 answer = client.get_object(Bucket=bucket, Key=key, **part)
-            except client.exceptions.ClientError as error:
-                if status_code(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                    raise
-                return b""  # past the end of the object
-            with _body(answer) as body:
-                check_range(uri, answer.get("ContentRange"), start=start)
-                if answer["ETag"].strip('"') != _etag_of(fingerprint):  # not every server supports If-Match
-                    raise changed(uri)
-                data: bytes = body.read(size)
-            expected = min(size, answer["ContentLength"])
-            if len(data) < expected:
-                raise IncompleteReadError(actual_bytes=len(data), expected_bytes=expected)
-            return data
+                with _body(answer) as body:
+                    expected = min(part_size(uri, answer.get("ContentRange"), start=first), wanted - len(data))
+                    if _version(answer) != _version_of(fingerprint):  # not every server supports If-Match
+                        raise changed(uri)
+                    received = body.read(expected)
+                if len(received) < expected:
+                    raise IncompleteReadError(actual_bytes=len(received), expected_bytes=expected)
+                data.extend(received)
+            return bytes(data)
 
         return self._whole(uri, take)
 
@@ -180,7 +182,12 @@ class S3:
             if page is None:
                 return
             for entry in page.get("Contents", ()):
-                yield _describe(f"{_SCHEME}{bucket}/{entry['Key']}", entry)
+                found = f"{_SCHEME}{bucket}/{entry['Key']}"
+                if _is_tagged(entry):
+                    yield _describe(found, entry)
+                else:
+                    with suppress(ObjectMissingError):  # removed in the meantime
+                        yield self.stat(found)
 
     def remove(self, uri: str) -> None:
         """Remove an object."""
@@ -239,14 +246,28 @@ def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
 
 
 def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
-    size_bytes = answer["ContentLength"] if "ContentLength" in answer else answer["Size"]
-    etag = answer["ETag"].strip('"')
+    size_bytes = answer.get("ContentLength", answer.get("Size"))
+    if size_bytes is None:
+        raise ObjectRefusedError(f"The server of {uri} sends no length; check what is in front of store.endpoint_url.")
     return ObjectInfo(
         uri=uri,
         size_bytes=size_bytes,
-        fingerprint=f"s3:{size_bytes}:{etag}",
+        fingerprint=f"s3:{size_bytes}:{_version(answer)}",
         modified=answer.get("LastModified"),
     )
+
+
+def _is_tagged(entry: dict[str, Any]) -> bool:
+    """Return whether an entry of a listing is enough to describe an object: version ids are not listed."""
+    return "ETag" in entry
+
+
+def _version(answer: dict[str, Any]) -> str:
+    """Return what identifies a version beside its size: the ETag, or version id and time of stores that send none."""
+    if etag := answer.get("ETag"):
+        return str(etag).strip('"')
+    time = answer.get("LastModified")
+    return f"{_UNTAGGED}{answer.get('VersionId', '')}@{time.isoformat() if time else ''}"
 
 
 def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> dict[str, Any]:  # noqa: ANN401
@@ -268,11 +289,17 @@ def _body(answer: dict[str, Any]) -> AbstractContextManager[Any]:
 
 def _held_to(fingerprint: str | None) -> dict[str, str]:
     """Return the condition that the object has `fingerprint`."""
-    return {} if fingerprint is None else {"IfMatch": f'"{_etag_of(fingerprint)}"'}
+    if fingerprint is None or _version_of(fingerprint).startswith(_UNTAGGED):
+        return {}
+    return {"IfMatch": f'"{_version_of(fingerprint)}"'}
 
 
-def _etag_of(fingerprint: str) -> str:
-    return fingerprint.rpartition(":")[2]
+def _size_of(fingerprint: str) -> int:
+    return int(fingerprint.split(":", 2)[1])
+
+
+def _version_of(fingerprint: str) -> str:
+    return fingerprint.split(":", 2)[2]
 
 
 def _placement(settings: S3Options) -> dict[str, Any]:
@@ -303,6 +330,7 @@ def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
         config=_config(settings),
     )
     make_endable(client)
+    client.meta.events.register_first("needs-retry.s3", Retries(settings))
     return client
 
 
@@ -368,7 +396,7 @@ def _config(settings: S3Options) -> Config:
         user_agent=f"reelabel/{version('reelabel')}",
         connect_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
-        retries={"total_max_attempts": settings.max_attempts, "mode": "standard"},
+        retries=BOTOCORE_RETRIES,
         max_pool_connections=_CONNECTIONS,
         **compatibility,
     )

@@ -41,15 +41,18 @@ def endable(pending: PendingReads) -> Iterator[None]:
 
 def make_endable(client: Any) -> None:  # noqa: ANN401 - boto3 creates its classes at run time
     """Let the requests of a new client be ended; without this, they end by their timeouts."""
-    client.meta.events.register_first("needs-retry.s3", _check)
     pools = client._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - see `_PENDING`; a test notices
     pools.update(http=_Pool, https=_TLSPool)
 
 
-def _check(**_: object) -> None:
-    """Raise in place of another attempt."""
+def pause(seconds: float) -> None:
+    """Wait before another attempt of this thread's request.
+
+    Raises:
+        ReadingEndedError: Reads have been ended.
+    """
     if found := _PENDING.get():
-        found[0].check()
+        found[0].pause(seconds)
 
 
 def _watch(connection: socket.socket) -> None:

@@ -41,6 +41,7 @@ BROKEN_OFF = (IncompleteReadError, ResponseStreamingError)
 _NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, *BROKEN_OFF)
 _NO_LOGIN = (CredentialRetrievalError, SSOError, TokenRetrievalError)
 _RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+_REPLACED = {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
 _KEY_FAULT = "KMS."
 # Of MinIO and Ceph; others answer with the status alone.
 _FULL = {"XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "QuotaExceeded", "StorageFull"}
@@ -106,7 +107,7 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
 
 def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
     status, code = status_code(error), error.response.get("Error", {}).get("Code", "")
-    if status == HTTPStatus.PRECONDITION_FAILED:
+    if status in _REPLACED:
         return changed(uri)
     if code == "NoSuchKey":
         return ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.")

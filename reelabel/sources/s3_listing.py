@@ -44,6 +44,6 @@ def _list_folder(client: Any, bucket: str, prefix: str, keys: Sequence[str]) -> 
         wanted = set(remaining)
         found = [entry for entry in entries if entry["Key"] in wanted]
         yield from found
-        if len(found) < FEWEST or not page["IsTruncated"]:
+        if len(found) < FEWEST or not page.get("IsTruncated"):
             return
         remaining = [key for key in remaining if key > entries[-1]["Key"]]

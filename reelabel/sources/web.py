@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reelabel.sources.pending import PendingReads
     from reelabel.sources.web_request import WebResponse
 
-    Ask = Callable[[int, int | None], AbstractContextManager[WebResponse]]
+    Ask = Callable[[int | None, int | None], AbstractContextManager[WebResponse]]
 
 if not hasattr(Retry, "DEFAULT_RETRY_AFTER_MAX"):
     raise ModuleNotFoundError("urllib3 is too old", name="a newer urllib3")
@@ -54,9 +54,9 @@ class WebCopy:
         self.size_bytes = 0
 
     @property
-    def next_byte(self) -> int:
-        """Position at which the next attempt begins; 0 if the version received so far is unknown."""
-        return self.size_bytes if self._seen else 0
+    def next_byte(self) -> int | None:
+        """Position at which the next attempt begins; None for the whole object, if what was received has no version."""
+        return self.size_bytes if self._seen or not self.size_bytes else None
 
     @property
     def info(self) -> ObjectInfo:
@@ -154,12 +154,15 @@ class Web:
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of an object."""
+        data = bytearray()
 
         def read_part(ask: Ask) -> bytes:
-            with ask(start, start + size - 1) as answer:
-                return _take_part(answer, start=start, size=size, fingerprint=fingerprint)
+            first = start + len(data)
+            with ask(first, start + size - 1) as answer:
+                _take_part(answer, data, first=first, size=size, fingerprint=fingerprint)
+            return bytes(data)
 
-        return self._attempt(uri, read_part)
+        return self._attempt(uri, read_part, lambda: len(data))
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
         """Download an object to `path`."""
@@ -177,12 +180,16 @@ class Web:
                 copy.take(answer)
             return copy.info
 
-        return self._attempt(uri, resume)
+        return self._attempt(uri, resume, lambda: copy.next_byte or 0)
 
-    def _attempt(self, uri: str, work: Callable[[Ask], _T]) -> _T:
-        """Retry `work` until it succeeds, with growing pauses, or those that the server requests."""
+    def _attempt(self, uri: str, work: Callable[[Ask], _T], progress: Callable[[], int] = lambda: 0) -> _T:
+        """Retry `work` until it succeeds, with growing pauses, or those that the server requests.
+
+        Only attempts without progress count: some servers send at most so many bytes at a time.
+        """
         until_s = time.monotonic() + self._settings.total_timeout_s
-        retries = Retry(
+        reached = 0
+        retries = fresh = Retry(
             total=self._settings.max_attempts - 1,
             backoff_factor=_BACKOFF_S,
             backoff_jitter=_BACKOFF_S,
@@ -192,6 +199,9 @@ class Web:
                 with self._pending.reading():
                     return work(lambda first, last: self._ask(uri, first, last, until_s=until_s))
             except AttemptFailedError as error:
+                if progress() > reached:
+                    reached, retries = progress(), fresh
+                    continue
                 try:
                     retries = retries.increment("GET", uri, response=error.response, error=error)
                 except MaxRetryError:
@@ -204,7 +214,7 @@ class Web:
                 self._pending.pause(_pause_s(limited, error.response))
 
     @contextmanager
-    def _ask(self, uri: str, first: int, last: int | None, *, until_s: float) -> Iterator[WebResponse]:
+    def _ask(self, uri: str, first: int | None, last: int | None, *, until_s: float) -> Iterator[WebResponse]:
         connections = _connections(self._settings)
         with (
             connections.slots,
@@ -212,7 +222,8 @@ class Web:
             open_response(
                 connections.pools,
                 uri,
-                headers={"Range": f"bytes={first}-{'' if last is None else last}"},
+                first=first,
+                last=last,
                 deadline=Deadline(redact_uri(uri), until_s, watch),
             ) as answer,
         ):
@@ -244,23 +255,22 @@ def _connections_of(settings: WebOptions, _pid: int) -> _Connections:
     return _Connections(pools=guarded_pools(settings), slots=BoundedSemaphore(settings.max_concurrency))
 
 
-def _take_part(answer: WebResponse, *, start: int, size: int, fingerprint: str) -> bytes:
+def _take_part(answer: WebResponse, data: bytearray, *, first: int, size: int, fingerprint: str) -> None:
+    """Append the body to the beginning of the part, up to its size."""
     if answer.start is None:  # past the end: such a response has no version, but it has the length
-        if fingerprint.startswith(f"http:{answer.size_bytes}:"):
-            return b""
-        raise changed(answer.uri)
-    if answer.fingerprint is None or answer.start != start:
+        if not fingerprint.startswith(f"http:{answer.size_bytes}:"):
+            raise changed(answer.uri)
+        return
+    if answer.fingerprint is None or answer.start != first:
         raise RangesIgnoredError(
             f"The server of {answer.uri} does not support ranges of a version; download the whole object."
         )
     if answer.fingerprint != fingerprint:
         raise changed(answer.uri)
-    data = bytearray()
+    expected = min(size, (answer.size_bytes or 0) - first + len(data))
     for chunk in answer.chunks():
-        data += chunk
-        if len(data) >= size:
-            break
-    expected = min(size, (answer.size_bytes or 0) - start)
+        data += chunk[: expected - len(data)]
+        if len(data) == expected:
+            return
     if len(data) < expected:
         raise AttemptFailedError(f"{len(data):,} of {expected:,} bytes received")
-    return bytes(data[:size])

@@ -31,6 +31,10 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MISSING = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
 _WITH_CONTENT = {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
+_RANGE_REFUSED = {
+    *(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.NOT_IMPLEMENTED),
+    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+}
 _RETRIED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 # No compression: ranges would not work, and the response could be a decompression bomb.
 _HEADERS = {"User-Agent": "Reelabel", "Accept": "*/*", "Accept-Encoding": "identity"}
@@ -83,28 +87,59 @@ class WebResponse:
 
 @contextmanager
 def open_response(
-    pools: PoolManager,
-    uri: str,
-    *,
-    headers: dict[str, str],
-    deadline: Deadline,
+    pools: PoolManager, uri: str, *, first: int | None, last: int | None, deadline: Deadline
 ) -> Iterator[WebResponse]:
     """Request an object and yield the response. On exit, an unread rest is discarded without waiting for it.
+
+    Args:
+        pools: The connections.
+        uri: The object.
+        first: First byte of a range; None requests the whole object, as does one try if the range is refused.
+        last: Last byte of the range; None is the end of the object.
+        deadline: When all must have ended.
 
     Raises:
         StoreUnavailableError: The deadline passed.
         TryLaterError: Another attempt may succeed.
         ObjectMissingError: There is no such object, or no such host.
-        ObjectChangedError: The object does not match the conditions in `headers`.
+        ObjectChangedError: The object does not match the conditions of the request.
         VideoRefusedError: Access is denied by the settings or the server, or the response is invalid.
     """
+    shown = redact_uri(uri)
+    if first is not None:
+        span = {"Range": f"bytes={first}-{'' if last is None else last}"}
+        with _followed(pools, uri, span, deadline) as response:
+            if not _refuses_range(response, first):
+                _check_status(response, shown)
+                yield _interpret(response, shown)
+                return
+    with _followed(pools, uri, {}, deadline) as response:
+        if response.status in _RANGE_REFUSED:
+            raise VideoRefusedError(
+                f"The server refuses {shown} with and without a range (HTTP {response.status}); check the address, or "
+                "copy the video to S3 or a folder."
+            )
+        _check_status(response, shown)
+        yield _interpret(response, shown)
+
+
+def _refuses_range(response: BaseHTTPResponse, first: int) -> bool:
+    """Return whether it is the range that may be refused, and not for beginning past the end of the object."""
+    found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    size_bytes = _number(found[2]) if found else None
+    is_past_end = size_bytes is not None and size_bytes <= first
+    return response.status in _RANGE_REFUSED and not is_past_end
+
+
+@contextmanager
+def _followed(pools: PoolManager, uri: str, headers: dict[str, str], deadline: Deadline) -> Iterator[BaseHTTPResponse]:
+    """Yield the response to which redirects lead."""
     target = uri
     for _ in range(_MAX_REDIRECTS + 1):
         with _response(pools, target, headers, deadline) as response:
             location = response.get_redirect_location()
             if not location:
-                _check_status(response, redact_uri(uri))
-                yield _interpret(response, redact_uri(uri))
+                yield response
                 return
         with suppress(ValueError):  # an address in brackets that is none: `_response` refuses it
             location = urljoin(target, location)

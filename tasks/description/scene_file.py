@@ -14,6 +14,7 @@ from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from reelabel.frames.cache_key import decoder_versions
+from reelabel.sources.signatures import unsigned_uri
 from tasks.description.scenes.change import FrameScores, IndexLook, PossibleCut, SceneChange, SceneChanges
 from tasks.frame_cache.sealed_files import SealedFiles
 
@@ -105,6 +106,6 @@ def _scores_key(info: ObjectInfo, segment: Segment, method: str) -> str:
 
 
 def _video_key(info: ObjectInfo, segment: Segment, kind: dict[str, Any]) -> str:
-    video = {"uri": info.uri, "fingerprint": info.fingerprint, "segment_s": list(segment)}
+    video = {"uri": unsigned_uri(info.uri), "fingerprint": info.fingerprint, "segment_s": list(segment)}
     digest = json_digest(video | kind | {"decoder": decoder_versions()})
     return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"

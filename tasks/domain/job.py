@@ -11,6 +11,7 @@ from reelabel.digest import json_digest
 from reelabel.sampling.passes import choose_pass
 from reelabel.sampling.registry import find_sampler
 from reelabel.segment import WHOLE, Segment
+from reelabel.sources.signatures import unsigned_uri
 from tasks.domain.media import Medium
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # Most jobs of a shard.
 MAX_JOBS = 200
+_URLS = {"url", "video", "video_url", "image", "image_url"}  # in the parts of messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +75,18 @@ class Job:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything in the job that can change its answer.
+        """Hash of everything in the job that can change its answer; a new signature of a URL cannot.
 
         Fields that were added later are omitted if empty, so that existing labels stay valid.
         """
-        added_later = {"template": self.template, "examples": self.examples, "media": self.media}
+        added_later = {
+            "template": self.template,
+            "examples": self.examples,
+            "media": self.media and [(kind, unsigned_uri(uri)) for kind, uri in self.media],
+        }
         return json_digest(
             {
-                "video_uri": self.video_uri,
+                "video_uri": unsigned_uri(self.video_uri),
                 "prompt": self.prompt,
                 "choices": list(self.choices),
                 "start_s": self.start_s,
@@ -118,7 +124,13 @@ class Shard:
 
 
 def _canonical(messages: str | None) -> Any:  # noqa: ANN401 - any JSON value
-    return None if messages is None else json.loads(messages)
+    return None if messages is None else json.loads(messages, object_hook=_without_signatures)
+
+
+def _without_signatures(part: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: unsigned_uri(value) if name in _URLS and isinstance(value, str) else value for name, value in part.items()
+    }
 
 
 class View(NamedTuple):

@@ -22,6 +22,7 @@ from reelabel.frames.cache_key import decoder_versions
 from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, embed_checksum, embed_seal, verify_seal
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
+from reelabel.sources.signatures import unsigned_uri
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
 from tasks.frame_cache.sealed_files import SealedFiles
@@ -86,7 +87,7 @@ class EmbeddingIdentity:
 
     def facts(self) -> dict[str, Any]:
         """Return what the file holds of it, as JSON values: no embedded video, and no signed query."""
-        return self._values | {"key": self.key, "source_uri": redact_uri(self.source_uri)}
+        return self._values | {"key": self.key, "source_uri": redact_uri(self._values["source_uri"])}
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -97,7 +98,7 @@ class EmbeddingIdentity:
     def _values(self) -> dict[str, Any]:
         return {
             "embeddings": _SCHEMA_VERSION,
-            "source_uri": self.source_uri,
+            "source_uri": unsigned_uri(self.source_uri),
             "fingerprint": self.fingerprint,
             "segment_s": list(self.segment),
             "sampling": _as_json(self.sampling),

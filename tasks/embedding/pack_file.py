@@ -16,6 +16,7 @@ import numpy as np
 from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
+from reelabel.sources.signatures import unsigned_uri
 from tasks.description.embeddings import Embeddings
 from tasks.description.kept import Kept
 from tasks.embedding.embedding_file import restored
@@ -39,7 +40,7 @@ _VIDEOS_KEY = b"videos"
 
 def pack_key(videos: Iterable[tuple[str, Segment]], like: EmbeddingIdentity) -> str:
     """Return the key of the pack of some videos and segments, in any order; a path relative to the cache's root."""
-    shown = sorted([uri, *map(str, segment)] for uri, segment in set(videos))
+    shown = sorted({(unsigned_uri(uri), *map(str, segment)) for uri, segment in videos})
     digest = json_digest({"pack": _VERSION, "videos": shown, **like.shared})
     return f"v{_VERSION}/{digest[:2]}/{digest}.pack"
 

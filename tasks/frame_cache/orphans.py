@@ -55,10 +55,10 @@ def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
     if not info.uri.endswith(_NAMING):
         return None
     try:
-        head = objects.read_range(info.uri, start=0, size=_HEAD_BYTES, fingerprint=info.fingerprint)
+        head = objects.read_part(info.uri, start=0, size=_HEAD_BYTES, fingerprint=info.fingerprint)
         size = _PREFIX_BYTES + int.from_bytes(head[_LENGTH_OFFSET:_PREFIX_BYTES], "little")
         if len(head) < size <= info.size_bytes:  # the metadata lists the times of thousands of keyframes
-            head = objects.read_range(info.uri, start=0, size=size, fingerprint=info.fingerprint)
+            head = objects.read_part(info.uri, start=0, size=size, fingerprint=info.fingerprint)
         metadata = pa.ipc.read_schema(pa.py_buffer(head[_MAGIC_BYTES:])).metadata or {}
         facts = json.loads(metadata[b"reelabel"])
         return facts["source_uri"], facts["fingerprint"]

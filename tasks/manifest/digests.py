@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from reelabel.digest import DIGEST_LENGTH
+from reelabel.sources.signatures import unsigned_uri
 from tasks.domain import Job, Medium
 from tasks.manifest.schema import JOB_COLUMNS, ROW
 
@@ -30,12 +31,20 @@ _TEXT = pl.struct(
 
 def job_digests(frame: pl.DataFrame) -> pl.Series:
     """Compute each row's `Job.digest` as a column `job_digest`; null where the row's messages are not JSON."""
-    texts = frame.select(_TEXT.cast(pl.Binary)).to_series().to_list()
+    unsigned = frame.with_columns(_without_signatures(frame["video_uri"]))
+    texts = unsigned.select(_TEXT.cast(pl.Binary)).to_series().to_list()
     digests: list[str | None] = [sha256(text).hexdigest()[:DIGEST_LENGTH] for text in texts]
     is_rare = frame.select(pl.any_horizontal(pl.col(name).is_not_null() for name in _RARE)).to_series()
     for place, job in zip(is_rare.arg_true(), rows_to_jobs(frame.filter(is_rare)), strict=True):
         digests[place] = _digest(job)
     return pl.Series("job_digest", digests, dtype=pl.String)
+
+
+def _without_signatures(uris: pl.Series) -> pl.Series:
+    signed = uris.str.contains("?", literal=True).arg_true()
+    if signed.is_empty():
+        return uris
+    return uris.clone().scatter(signed, list(map(unsigned_uri, uris.gather(signed))))
 
 
 def rows_to_jobs(frame: pl.DataFrame) -> list[Job]:

@@ -174,7 +174,7 @@ def _read_sealed(objects: ObjectStore, uri: str, place: int) -> bytes:
     start, end = ends[place], ends[place + 1]
     if start >= end:
         raise SealError("It has no such shard.")
-    return objects.read_range(uri, start=start, size=end - start, fingerprint=info.fingerprint)
+    return objects.read_part(uri, start=start, size=end - start, fingerprint=info.fingerprint)
 
 
 @lru_cache(maxsize=_CACHED_ENDS)
@@ -190,7 +190,7 @@ def _read_ends(objects: ObjectStore, uri: str) -> tuple[ObjectInfo, list[int]]:
     shards_bytes = info.size_bytes - _ENDS_BYTES
     if shards_bytes < 0:
         raise SealError("It is truncated.")
-    data = objects.read_range(uri, start=shards_bytes, size=_ENDS_BYTES, fingerprint=info.fingerprint)
+    data = objects.read_part(uri, start=shards_bytes, size=_ENDS_BYTES, fingerprint=info.fingerprint)
     return info, [0, *np.frombuffer(data, _ENDS).clip(max=shards_bytes).tolist()]
 
 

@@ -11,6 +11,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.eviction import cached_files
 from tasks.frame_cache.orphans import remove_orphans
+from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 
 STORE = ObjectStore(StoreSettings())
 
@@ -45,6 +46,15 @@ def test_frame_files_of_missing_and_replaced_videos_are_removed(cache):
     assert room.removed_bytes > 0
     assert len(list(cached_files(STORE, cache))) == 3
     assert remove_orphans(STORE, cache, videos=STORE).removed == 0
+
+
+def test_the_name_of_a_video_is_found_where_ranges_are_ignored(keyframes):
+    with serving_elsewhere(etags=False, ranges=False) as server:
+        store, root = ObjectStore(server.settings), server.settings.uri
+        made_of = {"source_uri": "s3://bucket/gone.mp4", "fingerprint": "s3:1:one", "sampling": Sampling()}
+        store.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+
+        assert remove_orphans(store, root, videos=store).removed == 1
 
 
 def test_a_file_without_the_name_of_its_video_stays(cache):

@@ -10,6 +10,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.domain import MAX_JOBS, Job, Shard
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import SHARDS_PER_FILE, PlanWriter, read_shard
+from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 
 SEAL = Seal(b"a key of the tests, with 32 bytes.")
 
@@ -40,6 +41,18 @@ def test_every_shard_can_be_read_alone_in_any_order(store):
     assert len(list(store[0].list(store[1]))) == 2
     for index in (count - 1, 0, SHARDS_PER_FILE - 1, SHARDS_PER_FILE, 7):
         assert read_shard(*store, index, seal=SEAL) == Shard(index=index, jobs=tuple(jobs_of(index)))
+
+
+def test_a_shard_is_read_from_a_store_without_etags_and_ranges():
+    with serving_elsewhere(etags=False, ranges=False) as server:
+        store = ObjectStore(server.settings), f"{server.settings.uri}/plans/p"
+        with PlanWriter(*store, seal=SEAL) as writer:
+            for index in range(3):
+                writer.add(jobs_to_rows(jobs_of(index)), [3])
+
+        assert [read_shard(*store, index, seal=SEAL).jobs for index in range(3)] == [
+            *map(tuple, map(jobs_of, range(3)))
+        ]
 
 
 def test_shards_of_different_sizes_written_together_are_read_separately(store):

@@ -14,7 +14,7 @@ from infra.errors import ManifestError
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Job
+from tasks.domain import Job, Medium
 from tasks.manifest import parquet, table
 from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
 from tasks.manifest.parquet import open_manifest
@@ -22,6 +22,7 @@ from tasks.manifest.table import open_jobs, read_jobs, read_unchecked_batches
 from tests.results.rows import ids_of
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+SIGNED = "https://host/a.mp4?Expires=5&Key-Pair-Id=k"
 MESSAGES = json.dumps([{"role": "user", "content": "?"}])
 
 
@@ -56,7 +57,7 @@ def manifest(rows):
         st.builds(
             Job,
             job_id=TEXT,
-            video_uri=TEXT,
+            video_uri=TEXT | st.just(f"{SIGNED}&Signature=one"),
             prompt=TEXT,
             choices=st.tuples(TEXT, TEXT),
             system_prompt=st.none() | TEXT,
@@ -73,6 +74,27 @@ def test_a_column_of_digests_equals_the_digests_of_its_jobs(jobs):
 
     assert job_digests(frame).to_list() == [job.digest for job in jobs]
     assert rows_to_jobs(frame) == jobs
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        lambda uri: {"video_uri": uri},
+        lambda uri: {"video_uri": uri, "media": (Medium("video", uri), Medium("image", uri))},
+        lambda uri: {"video_uri": "v", "messages": json.dumps([{"content": [{"video_url": {"url": uri}}]}])},
+        lambda uri: {"video_uri": "v", "messages": json.dumps([{"content": [{"type": "image", "image": uri}]}])},
+    ],
+    ids=["one video", "several", "messages", "image of messages"],
+)
+def test_a_new_signature_of_a_url_is_no_new_question_and_another_version_is(show):
+    def digest(uri):
+        job = Job(job_id="j", prompt="?", choices=("yes", "no"), **show(uri))
+        assert job_digests(jobs_to_rows([job])).to_list() == [job.digest]
+        return job.digest
+
+    one, two, other = (f"{SIGNED}&{rest}" for rest in ("Signature=1", "Signature=2", "Signature=1&versionId=3"))
+
+    assert digest(one) == digest(two) != digest(other)
 
 
 @pytest.mark.usefixtures("_small_batches")

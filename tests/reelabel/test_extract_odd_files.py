@@ -1,5 +1,6 @@
 """Files that mislead a decoder: damaged, hidden, disguised."""
 
+import gzip
 import io
 import os
 import random
@@ -265,6 +266,43 @@ def test_text_and_playlists_are_not_videos(make_clip, tmp_path, name, text, said
     make_clip("clip.mp4")
     path = tmp_path / name
     path.write_text(text)
+
+    with pytest.raises(VideoUnreadableError, match=said):
+        extract(path)
+
+
+def segment_without_its_beginning(make_clip):
+    """A DASH segment: a fragment of a clip, without the boxes before it."""
+    with av.open(str(make_clip())) as source, io.BytesIO() as file:
+        with av.open(file, "w", format="mp4", options={"movflags": "frag_keyframe+empty_moov"}) as target:
+            copy = target.add_stream_from_template(source.streams.video[0])
+            for packet in source.demux(video=0):
+                packet.stream = copy
+                if packet.size:
+                    target.mux(packet)
+        whole = file.getvalue()
+    return whole[whole.index(b"moof") - 4 :]
+
+
+def cluster_without_its_beginning(make_clip):
+    whole = make_clip("clip.mkv").read_bytes()
+    return whole[whole.index(b"\x1f\x43\xb6\x75") :]
+
+
+@pytest.mark.parametrize(
+    ("serve", "said"),
+    [
+        (lambda make: gzip.compress(make().read_bytes()), "is compressed with gzip; store it, and have its server"),
+        (lambda _: b"\xef\xbb\xbf\n<!-- 1 --><!DocType html><title>Log in</title>" * 9, "is a web page, not a video"),
+        (lambda _: b'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"></html>', "is a web page"),
+        (segment_without_its_beginning, "a DASH or HLS stream without its initialisation segment"),
+        (cluster_without_its_beginning, "a DASH or HLS stream without its initialisation segment"),
+    ],
+    ids=["gzip", "html", "xhtml", "segment of mp4", "segment of webm"],
+)
+def test_what_is_served_in_a_videos_place_is_named(make_clip, tmp_path, serve, said):
+    path = tmp_path / "served.mp4"
+    path.write_bytes(serve(make_clip))
 
     with pytest.raises(VideoUnreadableError, match=said):
         extract(path)

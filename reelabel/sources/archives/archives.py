@@ -67,7 +67,7 @@ class RemoteArchive:
         except RangesIgnoredError:
             raise VideoRefusedError(
                 f"The server of {redact_uri(self.info.uri)} does not send ranges, so no member can be read; "
-                "copy the archive to S3 or a folder."
+                "copy the archive to a folder, or to a store that does."
             ) from None
 
     def require_unchanged(self) -> None:

@@ -246,6 +246,17 @@ def test_web_and_inline_videos_yield_the_same_frames_as_files(preparer, make_cli
     assert len(files[2].source_uri) < 80
 
 
+def test_a_video_under_a_new_signature_or_without_one_is_not_decoded_again(preparer, make_clip, server):
+    uri = server.add("/signed.mp4", body=make_clip().read_bytes())
+    preparer = from_the_web(preparer, allow_private=True)
+    signed = [f"{uri}?Expires={number}&Signature={number}&Key-Pair-Id=k" for number in (1, 2)]
+
+    prepared = [preparer.prepare(each) for each in (*signed, uri)]
+    assert [each.was_cached for each in prepared] == [False, True, True]
+    server.pages["/signed.mp4"].etags = ('"another"',)
+    assert not preparer.prepare(signed[0]).was_cached
+
+
 def test_a_video_on_a_private_address_is_refused(preparer, server):
     uri = server.add("/clip.mp4", body=b"secret")
 

@@ -1,5 +1,6 @@
 """Videos on a real S3 server, read in parts."""
 
+import gzip
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from reelabel.errors import (
     VideoChangedError,
     VideoRefusedError,
     VideoUnavailableError,
+    VideoUnreadableError,
 )
 from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
@@ -23,6 +25,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import blank_packet, flag_as_keyframe
+from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 from tests.reelabel.sources.web_server import serving
 
 
@@ -64,6 +67,29 @@ def test_a_remote_video_yields_the_frames_of_the_file_from_a_part_of_its_bytes(f
     np.testing.assert_array_equal(got.keyframes.images, local.images)
     assert 0 < got.bytes_fetched < clip.stat().st_size / 2
     assert got.fetch_ms > 0
+
+
+def test_a_store_without_etags_and_ranges_yields_the_frames_of_the_whole_file(fetcher, clip):
+    with serving_elsewhere(etags=False, ranges=False) as server:
+        objects = ObjectStore(server.settings)
+        objects.replace("s3://bucket/clip.mp4", clip.read_bytes())
+        elsewhere = replace(fetcher, objects=objects, cache=FrameCache(objects, server.settings.uri))
+
+        got = elsewhere.fetch(objects.stat("s3://bucket/clip.mp4"))
+
+    local = extract_keyframes(clip, sampling=fetcher.sampling, limits=Limits())
+    np.testing.assert_array_equal(got.keyframes.images, local.images)
+
+
+def test_a_body_that_its_server_compresses_unasked_is_named(fetcher, clip):
+    web = WebSettings(allow_private=True)
+    with serving() as server:
+        headers = {"Content-Encoding": "gzip"}
+        uri = server.add("/clip.mp4", body=gzip.compress(clip.read_bytes()), headers=headers, ranges=False)
+        objects = ObjectStore(StoreSettings(), web)
+
+        with pytest.raises(VideoUnreadableError, match="is compressed with gzip"):
+            replace(fetcher, objects=objects, cache=None).fetch(objects.stat(uri))
 
 
 SEGMENT = Segment(9.1, 11.2)

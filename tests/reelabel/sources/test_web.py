@@ -139,6 +139,53 @@ def test_an_interrupted_transfer_that_cannot_resume_starts_over(server, store, t
     assert (tmp_path / "video").read_bytes() == BODY
 
 
+def test_a_server_that_sends_few_bytes_at_a_time_makes_progress(server, tmp_path):
+    store = store_with(max_attempts=1)
+    uri = server.add("/little", body=BODY, most_bytes=10_000)
+    fingerprint = store.stat(uri).fingerprint
+
+    assert store.read(uri, fingerprint=fingerprint) == BODY
+    assert store.download(uri, tmp_path / "video") == len(BODY)
+    assert (tmp_path / "video").read_bytes() == BODY
+    assert store.read_range(uri, start=7, size=100_000, fingerprint=fingerprint) == BODY[7:100_007]
+    assert store.read_range(uri, start=200_000, size=1 << 20, fingerprint=fingerprint) == BODY[200_000:]
+
+
+def test_many_interruptions_after_progress_do_not_fail_a_transfer(server, store):
+    uri = server.add("/often-cut", body=BODY, cut_at=10_000, cuts=20)
+
+    assert store.read(uri) == BODY
+
+
+def test_parts_without_a_version_are_not_joined_but_read_whole(server, store):
+    uri = server.add("/little-untold", body=BODY, most_bytes=10_000, etags=())
+
+    assert store.read(uri) == BODY
+    assert server.requests("/little-untold") == ["bytes=0-", ""]
+
+
+@pytest.mark.parametrize("status", [400, 406, 416, 501])
+def test_a_video_whose_server_refuses_ranges_is_read_whole(server, store, tmp_path, status):
+    uri = server.add("/no-part", body=BODY, refuses_ranges=status)
+
+    info = store.stat(uri)
+
+    assert info.fingerprint == f'http:{len(BODY)}:"one"'
+    assert store.download(uri, tmp_path / "video", fingerprint=info.fingerprint) == len(BODY)
+    assert (tmp_path / "video").read_bytes() == BODY
+    with pytest.raises(RangesIgnoredError):
+        store.read_range(uri, start=10, size=10, fingerprint=info.fingerprint)
+
+
+@pytest.mark.parametrize("status", [400, 406, 416, 501])
+def test_a_server_that_refuses_ranges_and_the_whole_is_said_to(server, store, status):
+    uri = server.add("/nothing", body=BODY, refuses_ranges=status, refuses_whole=status)
+
+    with pytest.raises(VideoRefusedError, match=rf"refuses .*/nothing with and without a range \(HTTP {status}\)"):
+        store.stat(uri)
+    assert server.requests("/nothing") == ["bytes=0-0", ""]
+
+
 @pytest.mark.parametrize("second", [pytest.param('"two"', id="another version"), pytest.param(None, id="unnamed")])
 def test_an_object_replaced_between_two_attempts_is_never_mixed(server, store, tmp_path, second):
     uri = server.add("/mixed", body=BODY, cut_at=100_000, etags=('"one"', second))

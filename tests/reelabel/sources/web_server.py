@@ -22,6 +22,9 @@ class Page:
     Attributes:
         etags: One per request, the last one for all that follow; empty sends none.
         statuses: Sent for the first requests, before the page answers well.
+        refuses_ranges: Status of answers to requests for a range; 0 answers them well.
+        refuses_whole: Status of answers to requests for the whole; 0 answers them well.
+        most_bytes: Most bytes of a range that one answer has.
         cut_at: Bytes of the body after which each of the first `cuts` answers breaks off.
         claimed_bytes: Content-Length, if not the true one.
         pause_s: Silence before the answer and before each step of the body.
@@ -36,6 +39,9 @@ class Page:
     chunked: bool = False
     statuses: tuple[int, ...] = ()
     headers: dict[str, str] = field(default_factory=dict)
+    refuses_ranges: int = 0
+    refuses_whole: int = 0
+    most_bytes: int = 1 << 40
     cut_at: int | None = None
     cuts: int = 1
     claimed_bytes: int | None = None
@@ -124,13 +130,17 @@ class _Handler(BaseHTTPRequestHandler):
         if count <= len(page.statuses):
             self._answer(page.statuses[count - 1], {**page.headers, "Content-Length": "0"})
             return
+        if status := page.refuses_ranges if "Range" in self.headers else page.refuses_whole:
+            self._answer(status, {"Content-Length": "0"})
+            return
         self._send(page, etag=page.etags[min(count, len(page.etags)) - 1] if page.etags else None)
 
     def _send(self, page: Page, *, etag: str | None):
         body, status, headers = page.body, 200, dict(page.headers)
         found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")) if page.ranges else None
         if found:
-            first, last = int(found[1]), min(int(found[2] or len(body)), len(body) - 1)
+            first = int(found[1])
+            last = min(int(found[2] or len(body)), len(body) - 1, first + page.most_bytes - 1)
             status = 206 if first < len(body) else 416
             span = f"{first}-{last}" if status == 206 else "*"
             headers["Content-Range"] = f"bytes {span}/{len(body)}"

@@ -1,0 +1,145 @@
+"""An S3 server in memory that behaves like some stores and proxies: no ETags, no ranges, or most requests refused."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from infra.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class Elsewhere:
+    """What the server holds, and how it behaves.
+
+    Attributes:
+        objects: Content and time of the last change, in seconds, by `/bucket/key`.
+        etags: Whether answers and listings have ETags.
+        versions: Whether answers have version ids.
+        ranges: Whether ranges are honoured.
+        most_bytes: Most bytes of a range that one answer has.
+        refused: Requests refused with 503 SlowDown, of each `per`.
+        requests: All that was asked, as method and path.
+    """
+
+    settings: StoreSettings
+    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    etags: bool = True
+    versions: bool = False
+    ranges: bool = True
+    most_bytes: int = 1 << 40
+    refused: int = 0
+    per: int = 4
+    requests: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_refused(self, request: str) -> bool:
+        with self.lock:
+            self.requests.append(request)
+            return len(self.requests) % self.per < self.refused
+
+
+@contextmanager
+def serving_elsewhere(**behaviour) -> Iterator[Elsewhere]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    server.handle_error = lambda *_: None  # a reader that had enough
+    url = f"http://127.0.0.1:{server.server_port}"
+    login = {"access_key_id": "key", "secret_access_key": "secret"}
+    server.store = Elsewhere(StoreSettings(uri="s3://bucket/cache", endpoint_url=url, **login), **behaviour)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield server.store
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_args):
+        pass
+
+    def do(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        store, path = self.server.store, unquote(urlsplit(self.path).path)
+        if store.is_refused(f"{self.command} {path}"):
+            self._answer(503, b"<Error><Code>SlowDown</Code></Error>")
+        elif self.command == "PUT":
+            self._put(store, path, body)
+        elif self.command == "DELETE":
+            store.objects.pop(path, None)
+            self._answer(204)
+        elif path.count("/") == 1 or path.endswith("/"):
+            self._list(store, path.strip("/"))
+        else:
+            self._get(store, path)
+
+    def _put(self, store: Elsewhere, path: str, body: bytes):
+        if self.headers.get("If-None-Match") and path in store.objects:
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            return
+        store.objects[path] = body, store.objects.get(path, (b"", 1_800_000_000))[1] + 1
+        self._answer(200)
+
+    def _list(self, store: Elsewhere, bucket: str):
+        query = parse_qs(urlsplit(self.path).query)
+        prefix, after = (f"/{bucket}/{query.get(name, [''])[0]}" for name in ("prefix", "start-after"))
+        found = "".join(
+            f"<Contents><Key>{escape(path.removeprefix(f'/{bucket}/'))}</Key><Size>{len(data)}</Size>"
+            f"<LastModified>{formatdate(time, usegmt=True)}</LastModified>"
+            + (f"<ETag>&quot;{_etag(data)}&quot;</ETag>" if store.etags else "")
+            + "</Contents>"
+            for path, (data, time) in sorted(store.objects.items())
+            if path.startswith(prefix) and path > after
+        )
+        self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode())
+
+    def _get(self, store: Elsewhere, path: str):
+        if path not in store.objects:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return
+        data, time = store.objects[path]
+        headers = {"Last-Modified": formatdate(time, usegmt=True)}
+        if store.etags:
+            headers["ETag"] = f'"{_etag(data)}"'
+        if store.versions:
+            headers["x-amz-version-id"] = _etag(data)[:8]
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")) if store.ranges else None
+        if not found:
+            self._answer(200, data, headers)
+            return
+        first = int(found[1])
+        if first >= len(data):
+            self._answer(416, b"<Error><Code>InvalidRange</Code></Error>")
+            return
+        part = data[first : min(int(found[2]) + 1, first + store.most_bytes)]
+        self._answer(206, part, headers | {"Content-Range": f"bytes {first}-{first + len(part) - 1}/{len(data)}"})
+
+    def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None):
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+for method in ("GET", "HEAD", "PUT", "DELETE"):
+    setattr(_Handler, f"do_{method}", _Handler.do)
+
+
+def _etag(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
