@@ -147,11 +147,11 @@ def check_disk(home: Path) -> Check:
 
 def check_database(settings: Settings) -> Iterator[Check]:
     """Connect to the database with each configured login."""
-    if settings.database.url is None:
+    if not settings.database.is_set:
         yield _embedded_default("database", "database.url")
         return
     for login, who in _DATABASE_LOGINS.items():
-        if getattr(settings.database, login) is None:
+        if getattr(settings.database, login) is None and login != Login.WRITER:
             yield Check(name=who, ok=True, detail=f"database.{login} is not set; database.url is used")
         else:
             yield _attempt(who, partial(check_login, settings.database, login))

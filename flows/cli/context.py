@@ -206,7 +206,7 @@ def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator
 
 
 def _require_home(settings: Settings) -> None:
-    if settings.database.url is None and not (settings.home / ServiceName.POSTGRES).exists():
+    if not settings.database.is_set and not (settings.home / ServiceName.POSTGRES).exists():
         raise ConfigurationError(
             f"No run has been started with the home folder {settings.home.absolute()}; `reelabel classify` starts one. "
             "For the runs of another folder, go there, or set REELABEL_HOME."

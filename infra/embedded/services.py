@@ -80,7 +80,7 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
     ours = missing_services(settings, wanted)
     if ours:
         home.require_private()
-    if ServiceName.POSTGRES in ours and settings.database.url is None:
+    if ServiceName.POSTGRES in ours and not settings.database.is_set:
         forget_variables()
     with home.starting():
         if ServiceName.POSTGRES in ours and not _is_running(home, ServiceName.POSTGRES):

@@ -6,12 +6,13 @@ import psycopg
 
 from flows.cli.console import print_line
 from flows.cli.context import running_services, startup_errors
-from infra.database.connect import Login, connected, database_errors
+from infra.database.connect import Login, connected, database_errors, place_of
 from infra.embedded import ServiceName, missing_services
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
+from sql.migrate import head
 from sql.roles import ROLES, create_roles
-from tasks.database.schema import prepare_database
+from tasks.database.schema import prepare_database, upgrade_schema
 
 _POSTGRES = frozenset({ServiceName.POSTGRES})
 
@@ -36,12 +37,13 @@ def make_roles() -> None:
             driver = connection.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
             create_roles(driver)
+            place = place_of(administrator.url)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
             f"This login cannot create roles: {error.diag.message_primary}. For this command, set "
             "database.owner_url to the URL of a superuser, or of the database's owner with CREATEROLE."
         ) from None
-    print_line(f"Roles {', '.join(ROLES)} are ready. Grant them to logins, for example:")
+    print_line(f"{place} has the roles {', '.join(ROLES)}. Grant them to logins, for example:")
     print_line(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
 
 
@@ -51,6 +53,12 @@ def upgrade_database() -> None:
     Raises:
         ConfigurationError: The login lacks the privilege, or the database is unreachable or newer.
     """
-    with running_services(ServiceName.POSTGRES) as settings, startup_errors():
-        prepare_database(settings.database)
-    print_line("The database is up to date.")
+    with (
+        running_services(ServiceName.POSTGRES) as settings,
+        startup_errors(),
+        connected(settings.database, Login.OWNER) as owner,
+    ):
+        upgrade_schema(owner)
+        if settings.database.url:  # an administrator may have no other login than the owner's
+            prepare_database(settings.database)
+        print_line(f"{place_of(owner.url)} is at schema {head()}.")
