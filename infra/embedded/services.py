@@ -74,17 +74,14 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
         The settings, with the addresses and passwords of the services filled in.
 
     Raises:
-        ConfigurationError: A service is not installed or does not start, or other users can write to the folder.
+        ConfigurationError: A service is not installed or does not start, or the folder is not this user's own.
     """
     home = Home(settings.home)
+    home.require_private()
     ours = missing_services(settings, wanted)
-    if ours:
-        home.require_private()
     if ServiceName.POSTGRES in ours and not settings.database.is_set:
         forget_variables()
     with home.starting():
-        if ServiceName.POSTGRES in ours and not _is_running(home, ServiceName.POSTGRES):
-            Postgres(home).require_owner()
         if ServiceName.S3 in ours and s3_must_restart(home):
             _end(home, {ServiceName.S3})
         before = {name for name in ServiceName if _is_running(home, name)}
