@@ -20,6 +20,7 @@ from infra.embedded.home import ServiceName
 from infra.embedded.ownership import unprivileged_user
 from infra.embedded.processes import is_zombie
 from infra.embedded.service import Launch
+from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError
 from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 
@@ -76,7 +77,7 @@ class Postgres:
             raise ConfigurationError(
                 f"Cannot create the database {name} in the embedded Postgres ({error}); "
                 f"see its log {self._home.log(self.name)}."
-            ) from None
+            ) from error
         return make_url(self._url(port, name)).set(database=name, query={})
 
     @property
@@ -174,6 +175,8 @@ class Postgres:
                 f"The embedded Postgres cannot run as the user id {os.geteuid()}, which has no name on this machine; "
                 "run this command as a user of /etc/passwd, or set database.url and prefect.api_url."
             )
+        if done.returncode and (full := full_disk([data.parent], RuntimeError(done.stderr))):
+            raise full
         if done.returncode:
             raise ConfigurationError(f"initdb failed in {data.parent}: {' '.join(done.stderr.split())[-300:]}")
         unfinished.rename(data)
