@@ -32,21 +32,21 @@ def require_own(home: Path, *, postgres: Path) -> None:
     Raises:
         ConfigurationError: Something belongs to another user, or others can write to it.
     """
-    pending = [(home, True)]
+    data = postgres / "data"
+    pending = [(home, {os.geteuid()}, True)]
     while pending:
-        path, is_exposed = pending.pop()
-        owners = {os.geteuid()}
-        if os.geteuid() == 0 and path.is_relative_to(postgres):
-            owners.add(unprivileged_user().pw_uid)
+        path, owners, is_exposed = pending.pop()
+        if path == postgres and os.geteuid() == 0:
+            owners = {*owners, unprivileged_user().pw_uid}
         with suppress(FileNotFoundError):  # removed meanwhile, or a link to nothing
             status = path.lstat()
             _require_owner(path, status, owners)
             if stat.S_ISLNK(status.st_mode):
                 status, is_exposed = path.stat(), True
                 _require_owner(path, status, owners)
-            elif stat.S_ISDIR(status.st_mode) and path != postgres / "data":  # which Postgres itself checks
+            elif stat.S_ISDIR(status.st_mode) and path != data:  # which Postgres itself checks
                 is_entered = is_exposed and bool(status.st_mode & _ENTERED_BY_OTHERS)
-                pending += [(inner, is_entered) for inner in path.iterdir()]
+                pending += [(inner, owners, is_entered) for inner in path.iterdir()]
             if is_exposed and status.st_mode & _WRITABLE_BY_OTHERS:
                 raise ConfigurationError(
                     f"Other users can write to {path}, which this command would trust; run chmod go-w {path}, or set "

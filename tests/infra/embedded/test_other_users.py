@@ -23,6 +23,7 @@ from infra.embedded.processes import start_ticks_of
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from tests.command_line import reelabel
 from tests.other_user import LOOPBACK, NOBODY, STRANGER, as_user, listening_ports, unix_sockets
 
 PATHS = (
@@ -327,8 +328,10 @@ def test_no_process_is_stopped_by_a_record_of_another_user(own_home):
         os.chown(record, STRANGER, STRANGER)
 
         stop(own_home)
+        told = reelabel({**os.environ, "REELABEL_HOME": str(own_home)}, "down").stderr
 
         assert process.poll() is None
+        assert f"{record} belongs to the user with the id {STRANGER}" in " ".join(told.split())
         process.kill()
 
 
