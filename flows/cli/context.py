@@ -22,7 +22,7 @@ from infra.embedded import (
 )
 from infra.json_logs import log_all_as_json
 from infra.settings import load_settings
-from reelabel.errors import ConfigurationError, TransientError
+from reelabel.errors import ConfigurationError, DiskFullError, TransientError
 from reelabel.sources.object_info import redact_uri
 from tasks.database.schema import check_schema, prepare_database
 
@@ -56,7 +56,8 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     """
     found = check_prefect(settings)
     if not found.ok:
-        raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
+        error = ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
+        raise full_disk_behind(error, settings.home) or error
     _set_logging(settings)
     os.environ.update(export(settings) | (PREFECT_VARIABLES if patient else _AT_ONCE))
     import httpx  # noqa: PLC0415
@@ -170,10 +171,12 @@ def startup_errors() -> Iterator[None]:
     """Report an unreachable service at the start as a wrong setting, not as a run to resume.
 
     Raises:
-        ConfigurationError: Replaces a TransientError.
+        ConfigurationError: Replaces a TransientError, but not that of a full disk.
     """
     try:
         yield
+    except DiskFullError:
+        raise
     except TransientError as error:
         raise ConfigurationError(error.message) from error
 

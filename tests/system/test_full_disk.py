@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from flows.shard.retry import await_recovery
+from infra.checks import probe_store
 from infra.database.connect import check_database, connect, connected, database_errors
 from infra.embedded import ServiceName, full_disk_named, running, stop
 from infra.embedded.home import Home
@@ -110,6 +111,14 @@ def test_a_full_disk_of_the_frame_cache_is_named(small_disk, video):
         disk.clear()
         assert not extractor.prepare(video).was_cached
         assert extractor.prepare(video).was_cached
+
+
+def test_a_full_disk_of_a_store_is_named_before_a_run_begins(small_disk):
+    disk = small_disk(4)
+    disk.fill()
+
+    with said(disk.path):
+        probe_store(StoreSettings(uri=disk.path.as_uri()))
 
 
 def test_a_full_disk_for_temporary_files_of_a_manifest_is_named(small_disk, tmp_path, monkeypatch):
