@@ -17,7 +17,7 @@ from infra import embedded
 from infra.basic_auth import basic_auth_headers
 from infra.database.connect import Login
 from infra.database.rights import check_login
-from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 from reelabel.sandbox.lockdown import probe
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
@@ -147,11 +147,11 @@ def check_disk(home: Path) -> Check:
 
 def check_database(settings: Settings) -> Iterator[Check]:
     """Connect to the database with each configured login."""
-    if settings.database.url is None:
+    if not settings.database.is_set:
         yield _embedded_default("database", "database.url")
         return
     for login, who in _DATABASE_LOGINS.items():
-        if getattr(settings.database, login) is None:
+        if getattr(settings.database, login) is None and login != Login.WRITER:
             yield Check(name=who, ok=True, detail=f"database.{login} is not set; database.url is used")
         else:
             yield _attempt(who, partial(check_login, settings.database, login))
@@ -189,6 +189,7 @@ def probe_store(store: StoreSettings) -> str:
 
     Raises:
         ConfigurationError: The store cannot be written or read, or does not respond.
+        DiskFullError: Its disk is full.
     """
     assert store.uri is not None
     objects, written = ObjectStore(store), secrets.token_bytes(16)
@@ -196,6 +197,8 @@ def probe_store(store: StoreSettings) -> str:
     try:
         objects.replace(probe_uri, written)
         is_ours = objects.read(probe_uri) == written
+    except DiskFullError:
+        raise
     except ReelabelError as error:
         raise ConfigurationError(f"store.uri {store.uri} cannot be used: {error.message}") from error
     return f"{store.uri} is readable and writable" if is_ours else f"{store.uri} is in use by another process"

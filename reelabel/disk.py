@@ -60,6 +60,13 @@ def full_disk(folders: Iterable[Path], error: BaseException | None = None) -> Di
     return DiskFullError(f"The disk of {fullest.folder} {fullest}; free space, then run the same command again.")
 
 
+def full_disk_met(folders: Iterable[Path]) -> DiskFullError:
+    """Return the error to raise if something has failed because the disk of one of some folders was full."""
+    found = full_disk(folders, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert found is not None
+    return found
+
+
 @contextmanager
 def disk_errors(*folders: Path) -> Iterator[None]:
     """Convert the body's errors about a full disk, of any library, to one that names the folder.

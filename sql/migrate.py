@@ -35,10 +35,10 @@ _AS_OWNER = sqlalchemy.text(
 )
 
 
-def upgrade(url: str) -> None:
-    """Upgrade a database to this version's schema; safe to call repeatedly and from many processes at once."""
+def upgrade(url: str, revision: str = "head") -> None:
+    """Upgrade a database to a later revision; safe to call repeatedly and from many processes at once."""
     with _connected(url) as connection:
-        command.upgrade(_config(connection), "head")
+        command.upgrade(_config(connection), revision)
 
 
 def downgrade(url: str, revision: str = "base") -> None:

@@ -11,11 +11,18 @@ from flows.cli.console import ERRORS
 from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connected
-from infra.embedded import JSON_LINES, ServiceName, export, missing_services, running, termination_raises
+from infra.embedded import (
+    JSON_LINES,
+    ServiceName,
+    export,
+    full_disk_behind,
+    missing_services,
+    running,
+    termination_raises,
+)
 from infra.json_logs import log_all_as_json
 from infra.settings import load_settings
-from reelabel.disk import full_disk
-from reelabel.errors import ConfigurationError, TransientError
+from reelabel.errors import ConfigurationError, DiskFullError, TransientError
 from reelabel.sources.object_info import redact_uri
 from tasks.database.schema import check_schema, prepare_database
 
@@ -49,7 +56,8 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     """
     found = check_prefect(settings)
     if not found.ok:
-        raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
+        error = ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
+        raise full_disk_behind(error, settings.home) or error
     _set_logging(settings)
     os.environ.update(export(settings) | (PREFECT_VARIABLES if patient else _AT_ONCE))
     import httpx  # noqa: PLC0415
@@ -62,7 +70,7 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        if full := full_disk([settings.home]):
+        if full := full_disk_behind(error, settings.home):
             raise full from error
         shown = redact_uri(settings.prefect.api_url or "")
         if isinstance(error, httpx.HTTPStatusError) and error.response.is_server_error:
@@ -163,10 +171,12 @@ def startup_errors() -> Iterator[None]:
     """Report an unreachable service at the start as a wrong setting, not as a run to resume.
 
     Raises:
-        ConfigurationError: Replaces a TransientError.
+        ConfigurationError: Replaces a TransientError, but not that of a full disk.
     """
     try:
         yield
+    except DiskFullError:
+        raise
     except TransientError as error:
         raise ConfigurationError(error.message) from error
 
@@ -198,15 +208,20 @@ def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator
         ConfigurationError: The database is unreachable, or does not have this version's schema; or it would be an
             embedded one that is not there, as in another folder than that of the runs.
     """
-    _require_home(load_settings())
+    require_home(load_settings())
     with running_services(*wanted) as settings, connected(settings.database, login) as engine:
         with startup_errors():
             check_schema(engine)
         yield settings, engine
 
 
-def _require_home(settings: Settings) -> None:
-    if settings.database.url is None and not (settings.home / ServiceName.POSTGRES).exists():
+def require_home(settings: Settings) -> None:
+    """Check that the database is one of the user's, or an embedded one that there is.
+
+    Raises:
+        ConfigurationError: It would be a new embedded one.
+    """
+    if not settings.database.is_set and not (settings.home / ServiceName.POSTGRES).exists():
         raise ConfigurationError(
             f"No run has been started with the home folder {settings.home.absolute()}; `reelabel classify` starts one. "
             "For the runs of another folder, go there, or set REELABEL_HOME."

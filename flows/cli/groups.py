@@ -41,7 +41,9 @@ def cache_collect(
     collect_cache(older_than=older_than, max_bytes=max_bytes, dry_run=dry_run)
 
 
-database_app = typer.Typer(help="Create the database roles, and upgrade the schema.", no_args_is_help=True)
+database_app = typer.Typer(
+    help="Create the database's roles, upgrade its schema, back it up and restore it.", no_args_is_help=True
+)
 
 
 @database_app.command("roles")
@@ -60,6 +62,24 @@ def database_upgrade() -> None:
     from flows.cli.set_up.database import upgrade_database  # noqa: PLC0415
 
     upgrade_database()
+
+
+@database_app.command("backup")
+@example("reelabel database backup reelabel.zip")
+def database_backup(file: Annotated[str, typer.Argument(help="File to write; an existing one is replaced.")]) -> None:
+    """Back up every row, using database.owner_url; runs may go on meanwhile."""
+    from flows.cli.set_up.database import back_up  # noqa: PLC0415
+
+    back_up(file)
+
+
+@database_app.command("restore")
+@example("reelabel database restore reelabel.zip")
+def database_restore(file: Annotated[str, typer.Argument(help="File that `reelabel database backup` wrote.")]) -> None:
+    """Restore a backup into a new database, using database.owner_url; one that has rows is refused."""
+    from flows.cli.set_up.database import restore  # noqa: PLC0415
+
+    restore(file)
 
 
 manifest_app = typer.Typer(

@@ -115,6 +115,11 @@ def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
         context.is_disconnect = True
 
 
+def place_of(url: sqlalchemy.URL) -> str:
+    """Name a database and its server, to begin a sentence."""
+    return f"The database {url.database} on {url.host or 'this machine'}{f':{url.port}' if url.port else ''}"
+
+
 def check_database(engine: sqlalchemy.Engine) -> str:
     """Open a connection and return the server's version, such as "18.6".
 
@@ -175,14 +180,17 @@ def _interruption(error: BaseException, handled: BaseException | None) -> BaseEx
 
 
 def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:
-    if settings.url is None:
+    own = getattr(settings, login)
+    secret, name = own or settings.url, f"database.{login if own else Login.WRITER}"
+    if secret is None and settings.is_set:
+        others = " and ".join(f"database.{each}" for each in Login if getattr(settings, each))
+        raise ConfigurationError(f"{name} is not set, only {others}; set it to the login that writes rows.")
+    if secret is None:
         raise ConfigurationError(
             "No database is configured; set database.url, or let the command start the embedded one."
         )
-    secret = getattr(settings, login)
-    name = f"database.{login if secret else Login.WRITER}"
     try:
-        url = make_url((secret or settings.url).get_secret_value())
+        url = make_url(secret.get_secret_value())
     except (ArgumentError, ValueError):
         # No cause: it would print the URL with the password.
         raise ConfigurationError(

@@ -22,7 +22,7 @@ def missing_services(settings: Settings, wanted: frozenset[ServiceName]) -> froz
     workers. The embedded Prefect needs the embedded Postgres, wherever results are stored.
     """
     replaced = set()
-    if settings.database.url is not None:
+    if settings.database.is_set:
         replaced.add(ServiceName.POSTGRES)
     if settings.store.uri is not None:
         replaced.add(ServiceName.S3)
@@ -45,7 +45,7 @@ def with_running_services(settings: Settings) -> Settings:
     ports = {name: record.port for name, record in records.items() if record and record.process.is_alive()}
     if ports:
         home.require_private()
-    if ServiceName.POSTGRES in ports and settings.database.url is None:
+    if ServiceName.POSTGRES in ports and not settings.database.is_set:
         forget_variables()
     return with_addresses(settings, home, ports)
 
@@ -53,7 +53,7 @@ def with_running_services(settings: Settings) -> Settings:
 def with_addresses(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
     """Fill in the addresses of services, given their ports on 127.0.0.1."""
     updates: dict[str, object] = {"home": home.path}
-    if ServiceName.POSTGRES in ports and settings.database.url is None:
+    if ServiceName.POSTGRES in ports and not settings.database.is_set:
         updates["database"] = Postgres(home).database(ports[ServiceName.POSTGRES], settings.database)
     if ServiceName.S3 in ports:
         updates["store"] = S3Server(home).store(ports[ServiceName.S3], settings.store)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from errno import ENOSPC
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING
 
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.s3_server import s3_data, s3_endpoint
+from infra.errors import DatabaseUnavailableError
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError, StoreUnavailableError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _MIB = 1024**2
+_WAL_SEGMENT_MIB = 16
+# What services write when they start: the first time their files, tables and pages, later next to nothing but WAL.
+_NEEDED_AT_FIRST_MIB = {ServiceName.POSTGRES: 48, ServiceName.S3: 1, ServiceName.PREFECT: 80, ServiceName.WORKER: 1}
+_NEEDED_MIB = {ServiceName.POSTGRES: _WAL_SEGMENT_MIB, ServiceName.S3: 1, ServiceName.PREFECT: 1, ServiceName.WORKER: 1}
+_SIGNS = (b"o space left on device", b"isk quota exceeded")  # begun as the program does, with or without a capital
 # The S3 server chooses the size of its volumes by that of the disk, between these.
 _SMALLEST_VOLUME_MIB, _LARGEST_VOLUME_MIB = 64, 1024
 
@@ -50,7 +55,38 @@ def full_disk_behind(error: BaseException, home: Path) -> DiskFullError | None:
         error: What a service failed with.
         home: The folder of the embedded services.
     """
-    return full_disk([home], None if isinstance(error, ReelabelError) else error) or _full_for_s3(home, error)
+    cause = error.__cause__ if isinstance(error, ReelabelError) else error
+    return full_disk([home], cause) or _full_for_s3(home, error) or _full_for_postgres(home, error)
+
+
+def require_room(home: Home, starting: Iterable[ServiceName]) -> None:
+    """Check that services have room to start: without it, they fail in as many ways as they have files.
+
+    Raises:
+        DiskFullError: They have not.
+    """
+    needed_mib = sum((_NEEDED_MIB if (home.path / name).exists() else _NEEDED_AT_FIRST_MIB)[name] for name in starting)
+    free_mib = _mib(home.path)[1]
+    if free_mib < needed_mib:
+        raise DiskFullError(
+            f"The disk of {home.path} is full ({free_mib:,.1f} MiB free; the embedded services need {needed_mib:,} to "
+            "start); free space, then run the same command again."
+        )
+
+
+def _full_for_postgres(home: Path, error: BaseException) -> DiskFullError | None:
+    """Return the error to raise if the embedded Postgres cannot write, for lack of room for its log of changes.
+
+    It ends then, so that it, and Prefect, which keeps its data there, seem to be gone.
+    """
+    if isinstance(error, ReelabelError) and not isinstance(error, DatabaseUnavailableError | ConfigurationError):
+        return None
+    if Home(home).record(ServiceName.POSTGRES) is None or (free_mib := _mib(home)[1]) >= _WAL_SEGMENT_MIB:
+        return None
+    return DiskFullError(
+        f"The disk of {home} is full ({free_mib:,.1f} MiB free; the embedded Postgres needs {_WAL_SEGMENT_MIB} for "
+        "another WAL segment); free space, then run the same command again."
+    )
 
 
 def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
@@ -62,7 +98,7 @@ def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
     if not isinstance(error, StoreUnavailableError) or record is None or error.failed_at != s3_endpoint(record.port):
         return None
     free_mib, needed_mib = _s3_room(home)
-    if free_mib > needed_mib and _met_full_disk(Home(home).log(ServiceName.S3)):
+    if free_mib > needed_mib and met_full_disk(Home(home).log(ServiceName.S3)):
         return DiskFullError(
             f"The disk of {s3_data(home)} was full, and the embedded S3 server cannot write until it is restarted; run "
             "`reelabel up`, then the same command again."
@@ -82,25 +118,31 @@ def s3_must_restart(home: Home) -> bool:
     """
     if home.record(ServiceName.S3) is None:
         return False
-    if not _met_full_disk(home.log(ServiceName.S3)):
+    if not met_full_disk(home.log(ServiceName.S3)):
         return False
     free_mib, needed_mib = _s3_room(home.path)
     return free_mib > needed_mib
 
 
-def _met_full_disk(log: Path) -> bool:
+def met_full_disk(log: Path) -> bool:
+    """Return whether a service's log, which begins with its start, says that a disk was full."""
     try:
         with log.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
-            return text.find(os.strerror(ENOSPC).lower().encode()) >= 0
+            return any(text.find(sign) >= 0 for sign in _SIGNS)
     except (FileNotFoundError, ValueError):  # none, or an empty one
         return False
 
 
 def _s3_room(home: Path) -> tuple[float, float]:
     """Return how many MiB are free for the S3 server, and how many it needs for another volume."""
-    found = os.statvfs(s3_data(home))
-    disk_mib, free_mib = (blocks * found.f_frsize / _MIB for blocks in (found.f_blocks, found.f_bavail))
+    disk_mib, free_mib = _mib(s3_data(home))
     return free_mib, max(disk_mib / 100, 2 * _volume_mib(disk_mib))
+
+
+def _mib(folder: Path) -> tuple[float, float]:
+    """Return the size of a folder's disk, and what is free of it."""
+    found = os.statvfs(folder)
+    return found.f_blocks * found.f_frsize / _MIB, found.f_bavail * found.f_frsize / _MIB
 
 
 def _volume_mib(disk_mib: float) -> int:

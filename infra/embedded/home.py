@@ -6,13 +6,13 @@ import fcntl
 import json
 import os
 import secrets
-import stat
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
+from infra.embedded.ownership import require_own
 from infra.embedded.processes import Identity, is_supported
 from reelabel.errors import ConfigurationError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 # What is left of a killed service takes a moment to end.
 _RELEASED_WITHIN_S, _POLL_S = 5.0, 0.05
 
@@ -78,17 +77,12 @@ class Home:
             ) from error
 
     def require_private(self) -> None:
-        """Check that other users cannot put their own passwords, keys and records here.
+        """Check that other users cannot have put their own passwords, keys and records here.
 
         Raises:
-            ConfigurationError: They can, because the folder existed before, with other permissions.
+            ConfigurationError: They can; see `require_own`.
         """
-        status = self.path.stat()
-        if status.st_mode & _WRITABLE_BY_OTHERS or os.geteuid() not in {0, status.st_uid}:
-            raise ConfigurationError(
-                f"Other users can write to the folder {self.path}, where the embedded services keep their passwords; "
-                f"run chmod go-w {self.path}, or set REELABEL_HOME to a folder of yours."
-            )
+        require_own(self.path, postgres=self.path / ServiceName.POSTGRES)
 
     def folder(self, service: ServiceName) -> Path:
         """Return the data folder of a service, which is created if needed."""
@@ -112,9 +106,12 @@ class Home:
         return self.path / f"{name}.secret"
 
     def record(self, service: ServiceName) -> Record | None:
-        """Return the record of a service's last start; None if there is none, or it is damaged or of another folder."""
+        """Return the record of a service's last start; None without one of this user and folder that is undamaged."""
         try:
-            fields = json.loads(self._record_path(service).read_text())
+            with self._record_path(service).open() as file:
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    return None
+                fields = json.load(file)
             record = Record(**{**fields, "process": Identity(**fields["process"])})
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
@@ -183,8 +180,10 @@ class Home:
         return self.path / "kept"
 
     def _open_lock(self, name: str) -> TextIO:
-        # Whoever can open a file can lock it.
-        return open(self.path / f"{name}.lock", "w", opener=lambda path, flags: os.open(path, flags, 0o600))
+        # Whoever can open a file can lock it. In a folder of another user, it may be a link to something else.
+        return open(
+            self.path / f"{name}.lock", "a", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600)
+        )
 
     def _record_path(self, service: ServiceName) -> Path:
         return self.path / "run" / f"{service}.json"

@@ -7,9 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.embedded.full_disk import met_full_disk
 from infra.embedded.home import Record
 from infra.embedded.processes import end, end_marked, free_port, spawn
 from infra.json_logs import message_of
+from reelabel.disk import full_disk_met, temporary_root
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,12 +40,13 @@ def ensure_started(service: Service, home: Home, cancelled: threading.Event, *, 
 
     Raises:
         ConfigurationError: It does not start; the message quotes the end of its log.
+        DiskFullError: It does not start, for want of space.
         StartCancelledError: `cancelled` was set while waiting.
     """
     record = home.record(service.name)
     # If it is killed at this moment, it dies while we wait, and is started again.
     is_usable = record is not None and _is_usable(record, service, home)
-    if record and is_usable and _wait_until_ready(service, home, record, cancelled, may_die=True):
+    if record and is_usable and _wait_until_ready(service, home, record, cancelled, is_new=False):
         return record.port
     end_service(service.name, home, service.stop_signal)
     for attempt in range(1, _ATTEMPTS + 1):
@@ -97,7 +100,13 @@ def _start(service: Service, home: Home, *, preferred_port: int, as_json: bool) 
 
 
 def _wait_until_ready(
-    service: Service, home: Home, record: Record, cancelled: threading.Event, *, may_die: bool = False
+    service: Service,
+    home: Home,
+    record: Record,
+    cancelled: threading.Event,
+    *,
+    is_new: bool = True,
+    may_die: bool = False,
 ) -> bool:
     deadline_s = time.monotonic() + _START_TIMEOUT_S
     poll_s = _POLL_S
@@ -107,8 +116,10 @@ def _wait_until_ready(
             return True
         if cancelled.is_set():
             raise StartCancelledError
+        if is_new and met_full_disk(home.log(service.name)):
+            raise full_disk_met([home.path, temporary_root()])
         is_alive = record.process.is_alive()
-        if not is_alive and may_die:
+        if not is_alive and (may_die or not is_new):
             return False
         if not is_alive or time.monotonic() > deadline_s:
             late = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -18,8 +17,10 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from infra.embedded.home import ServiceName
+from infra.embedded.ownership import unprivileged_user
 from infra.embedded.processes import is_zombie
 from infra.embedded.service import Launch
+from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError
 from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 _ADMIN = "reelabel"
 _DATABASE = "reelabel"
 _INITDB_TIMEOUT_S = 120
-_UNPRIVILEGED_USER = "nobody"
 # Overrides PGSSLMODE: the embedded server has no TLS, since it listens on the loopback only.
 _OPTIONS: Any = {"connect_timeout": 2, "autocommit": True, "sslmode": "disable"}
 _IS_KNOWN = "SELECT 1 FROM pg_database WHERE datname = %s"
@@ -77,7 +77,7 @@ class Postgres:
             raise ConfigurationError(
                 f"Cannot create the database {name} in the embedded Postgres ({error}); "
                 f"see its log {self._home.log(self.name)}."
-            ) from None
+            ) from error
         return make_url(self._url(port, name)).set(database=name, query={})
 
     @property
@@ -100,22 +100,6 @@ class Postgres:
             command=[*_privilege_drop(), str(postgres_folder() / "postgres"), "-D", str(data), *network, *memory],
             environment=environment,
         )
-
-    def require_owner(self) -> None:
-        """Check that this user may start the server, before anything of another one is touched.
-
-        Raises:
-            ConfigurationError: The database belongs to another user, as under `sudo`.
-        """
-        data = self._home.path / self.name / "data"
-        if not data.exists():
-            return
-        owner, user = data.stat().st_uid, os.geteuid()
-        if owner != (user or _unprivileged().pw_uid):
-            raise ConfigurationError(
-                f"The database in {data} belongs to {_name_of(owner)}, and nobody else can start it; run this command "
-                "as that user, or set REELABEL_HOME to another folder."
-            )
 
     def is_ready(self, port: int) -> bool:
         """Connect; on the first start, create the database and the roles with their logins.
@@ -169,7 +153,8 @@ class Postgres:
         unfinished = data.with_name("unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         if os.geteuid() == 0:
-            os.chown(data.parent, _unprivileged().pw_uid, _unprivileged().pw_gid)
+            user = unprivileged_user()
+            os.chown(data.parent, user.pw_uid, user.pw_gid)
         options = ["-D", str(unfinished), "-U", _ADMIN, "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"]
         done = subprocess.run(  # noqa: S603 - our own binary and arguments
             [
@@ -190,6 +175,8 @@ class Postgres:
                 f"The embedded Postgres cannot run as the user id {os.geteuid()}, which has no name on this machine; "
                 "run this command as a user of /etc/passwd, or set database.url and prefect.api_url."
             )
+        if done.returncode and (full := full_disk([data.parent], RuntimeError(done.stderr))):
+            raise full
         if done.returncode:
             raise ConfigurationError(f"initdb failed in {data.parent}: {' '.join(done.stderr.split())[-300:]}")
         unfinished.rename(data)
@@ -226,17 +213,6 @@ def postgres_folder() -> Path:
     return Path(package.origin).parent / "pginstall" / "bin"
 
 
-def _name_of(user_id: int) -> str:
-    try:
-        return f"the user {pwd.getpwuid(user_id).pw_name}"
-    except KeyError:
-        return f"the user with the id {user_id}"
-
-
-def _unprivileged() -> pwd.struct_passwd:
-    return pwd.getpwnam(_UNPRIVILEGED_USER)
-
-
 def _privilege_drop() -> list[str]:
     """Return the command prefix for running as the user nobody, because Postgres does not run as root.
 
@@ -252,7 +228,7 @@ def _privilege_drop() -> list[str]:
             "Starting the embedded Postgres as root requires the command setpriv (package util-linux); "
             "install it, run as another user, or set database.url and prefect.api_url."
         )
-    user = _unprivileged()
+    user = unprivileged_user()
     return [
         setpriv,
         f"--reuid={user.pw_uid}",

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.embedded.addresses import missing_services, with_addresses
-from infra.embedded.full_disk import full_disk_named, s3_must_restart
+from infra.embedded.full_disk import full_disk_named, require_room, s3_must_restart
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.lifecycle import end_service, ensure_started
 from infra.embedded.postgres import Postgres, forget_variables
@@ -74,20 +74,19 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
         The settings, with the addresses and passwords of the services filled in.
 
     Raises:
-        ConfigurationError: A service is not installed or does not start, or other users can write to the folder.
+        DiskFullError: There is no room for what the services write.
+        ConfigurationError: A service is not installed or does not start, or the folder is not this user's own.
     """
     home = Home(settings.home)
+    home.require_private()
     ours = missing_services(settings, wanted)
-    if ours:
-        home.require_private()
-    if ServiceName.POSTGRES in ours and settings.database.url is None:
+    if ServiceName.POSTGRES in ours and not settings.database.is_set:
         forget_variables()
     with home.starting():
-        if ServiceName.POSTGRES in ours and not _is_running(home, ServiceName.POSTGRES):
-            Postgres(home).require_owner()
         if ServiceName.S3 in ours and s3_must_restart(home):
             _end(home, {ServiceName.S3})
         before = {name for name in ServiceName if _is_running(home, name)}
+        require_room(home, ours - before)
         cancelled = threading.Event()
         try:
             return _start_all(settings, home, ours, cancelled)

@@ -66,7 +66,10 @@ class DatabaseSettings(SettingsSection):
 
     url: Annotated[
         SecretStr | None,
-        Field(description="postgresql://user:password@host:port/database; if empty, the embedded Postgres is started."),
+        Field(
+            description="postgresql://user:password@host:port/database; if no login is set, the embedded Postgres is "
+            "started."
+        ),
     ] = None
     reader_url: Annotated[
         SecretStr | None,
@@ -92,6 +95,11 @@ class DatabaseSettings(SettingsSection):
         int,
         Field(ge=3, le=64, description="Open connections per process; planning uses two, the heartbeat a third."),
     ] = 4
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any login is set: each names the user's own database, so that no embedded one is used."""
+        return (self.url or self.reader_url or self.owner_url) is not None
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:

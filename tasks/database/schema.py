@@ -33,20 +33,19 @@ def prepare_database(settings: DatabaseSettings) -> None:
         check_schema(writer)
 
 
-def upgrade_schema(engine: Engine) -> None:
-    """Upgrade a database to this version's schema; safe to call repeatedly and from many processes at once.
+def upgrade_schema(engine: Engine, revision: str | None = None) -> None:
+    """Upgrade a database, by default to this version's schema; safe to call repeatedly and from many processes at once.
 
     Raises:
         ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
             login lacks the rights.
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    found = _revision(engine)
-    _refuse_unknown(found)
-    if found == head():
+    found, wanted = revision_of(engine), revision or head()
+    if found == wanted:
         return  # logins without the owner's rights may start runs that need no upgrade
     with database_errors(), _refusal_explained(found):
-        upgrade(engine.url.render_as_string(hide_password=False))
+        upgrade(engine.url.render_as_string(hide_password=False), wanted)
 
 
 @contextmanager
@@ -70,8 +69,7 @@ def check_schema(engine: Engine) -> None:
             another encoding than UTF-8.
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    found = _revision(engine)
-    _refuse_unknown(found)
+    found = revision_of(engine)
     if found != head():
         raise ConfigurationError(
             f"The database has {_described(found)}, but this version needs schema {head()}; "
@@ -79,11 +77,13 @@ def check_schema(engine: Engine) -> None:
         )
 
 
-def _described(revision: str | None) -> str:
-    return f"schema {revision}" if revision else "no Reelabel tables"
+def revision_of(engine: Engine) -> str | None:
+    """Return the revision of a database's schema; None if it has no tables of ours.
 
-
-def _revision(engine: Engine) -> str | None:
+    Raises:
+        ConfigurationError: The revision is unknown to this version, or the encoding is not UTF-8.
+        DatabaseUnavailableError: Postgres is unavailable.
+    """
     with database_errors(), engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
         encoding = driver.info.parameter_status("server_encoding")
@@ -92,7 +92,13 @@ def _revision(engine: Engine) -> str | None:
                 f"The database {engine.url.database} has the encoding {encoding}, which cannot hold every text; create "
                 "one with the encoding UTF8, and name it in database.url."
             )
-        return current(connection)
+        found = current(connection)
+    _refuse_unknown(found)
+    return found
+
+
+def _described(revision: str | None) -> str:
+    return f"schema {revision}" if revision else "no Reelabel tables"
 
 
 def _refuse_unknown(found: str | None) -> None:

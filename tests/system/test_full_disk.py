@@ -13,9 +13,11 @@ import pytest
 from sqlalchemy import text
 
 from flows.shard.retry import await_recovery
-from infra.database.connect import connect, database_errors
-from infra.embedded import ServiceName, running, stop
+from infra.checks import probe_store
+from infra.database.connect import check_database, connect, connected, database_errors
+from infra.embedded import ServiceName, full_disk_named, running, stop
 from infra.embedded.home import Home
+from infra.errors import DatabaseUnavailableError
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import DiskFullError, StoreUnavailableError
 from reelabel.frames.cache import FrameCache
@@ -111,6 +113,14 @@ def test_a_full_disk_of_the_frame_cache_is_named(small_disk, video):
         assert extractor.prepare(video).was_cached
 
 
+def test_a_full_disk_of_a_store_is_named_before_a_run_begins(small_disk):
+    disk = small_disk(4)
+    disk.fill()
+
+    with said(disk.path):
+        probe_store(StoreSettings(uri=disk.path.as_uri()))
+
+
 def test_a_full_disk_for_temporary_files_of_a_manifest_is_named(small_disk, tmp_path, monkeypatch):
     disk = small_disk(8)
     rows = 200_000
@@ -162,13 +172,54 @@ def test_a_full_disk_of_postgres_is_named(small_disk, tmp_path):
         engine.dispose()
 
 
-def test_services_that_cannot_start_name_the_disk(small_disk, tmp_path):
+@pytest.mark.parametrize("leave_bytes", [1 << 19, 9 << 17], ids=["next to nothing", "less than a WAL segment"])
+def test_services_that_cannot_start_name_the_disk(small_disk, tmp_path, leave_bytes):
     disk = small_disk(16, tmp_path / "home")
-    disk.fill(leave_bytes=1 << 19)
+    disk.fill(leave_bytes=leave_bytes)
     settings = Settings(home=disk.path)
 
-    with said(disk.path), running(settings, wanted=frozenset({ServiceName.POSTGRES})):
+    with said(disk.path), running(settings, wanted=frozenset({ServiceName.POSTGRES, ServiceName.PREFECT})):
         pass
+    assert not list(disk.path.glob("logs/*"))
+
+
+def test_services_that_have_run_before_do_not_start_on_a_full_disk(small_disk, tmp_path):
+    disk = small_disk(160, tmp_path / "home")
+    settings, wanted = Settings(home=disk.path), frozenset({ServiceName.POSTGRES})
+    with running(settings, wanted=wanted):
+        pass
+    disk.fill(leave_bytes=9 << 17)
+
+    with said(disk.path) as error, running(settings, wanted=wanted):
+        pass
+    assert "MiB free; the embedded services need " in error.value.message
+
+    disk.clear()
+    with running(settings, wanted=wanted):
+        pass
+
+
+def test_a_postgres_that_ends_for_lack_of_a_wal_segment_names_the_disk(small_disk, tmp_path):
+    disk = small_disk(160, tmp_path / "home")
+    settings, wanted = Settings(home=disk.path), frozenset({ServiceName.POSTGRES})
+
+    def log_until_full():
+        with running(settings, wanted=wanted) as started, connected(started.database) as engine:
+            disk.fill(leave_bytes=9 << 17)
+            # Changes that only its log takes note of.
+            statement = "SELECT pg_logical_emit_message(true, 'x', repeat('x', 1000000)) FROM generate_series(1, 100)"
+            with database_errors(), engine.begin() as connection:
+                connection.execute(text(statement))
+
+    with pytest.raises(DiskFullError, match=r"disk of .* is full"):
+        log_until_full()
+    with said(disk.path) as error, full_disk_named(disk.path):  # what the others hear of it
+        raise DatabaseUnavailableError("Postgres failed: the connection was lost.")
+    assert "needs 16 for another WAL segment" in error.value.message
+
+    disk.clear()
+    with running(settings, wanted=wanted) as started:
+        assert check_database(connect(started.database))
 
 
 def test_a_full_disk_of_the_s3_server_is_named(small_disk, tmp_path):

@@ -12,6 +12,7 @@ from flows.cli.context import running_services, startup_errors
 from flows.cli.repeat import command
 from infra.checks import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
+from infra.embedded.home import Home
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -65,8 +66,9 @@ def stop_services(settings: Settings, *, force: bool) -> None:
     """Stop the embedded services.
 
     Raises:
-        ConfigurationError: Another command is using them, and `force` is not set.
+        ConfigurationError: Another command is using them, and `force` is not set; or they are another user's.
     """
+    Home(settings.home).require_private()
     if not force and in_use(settings.home):
         raise ConfigurationError(
             "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force.",

@@ -86,7 +86,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
     have_done: Callable[[Work], bool] | None = None
     plans: list[RenderableType] = []
     with ExitStack() as stack:
-        if found.database.url is None:
+        if not found.database.is_set:
             runs.append(cell("No runs are shown, since Postgres is stopped."))
         else:
             with _errors_shown(runs):

@@ -5,10 +5,10 @@ import pytest
 from prefect.exceptions import PrefectHTTPStatusError
 
 from flows.cli import context
-from flows.cli.context import prefect_ready
+from flows.cli.context import prefect_ready, startup_errors
 from infra.checks import Check
 from infra.settings import Settings
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, DiskFullError, StoreUnavailableError
 
 
 def test_a_prefect_server_that_has_lost_its_database_is_named_with_the_way_out(monkeypatch, tmp_path):
@@ -27,3 +27,10 @@ def test_a_prefect_server_that_has_lost_its_database_is_named_with_the_way_out(m
         "Prefect at http://127.0.0.1:1/api answers with an internal error (HTTP 500)"
     )
     assert "developer.mozilla" not in raised.value.message
+
+
+def test_a_full_disk_at_the_start_is_no_wrong_setting():
+    with pytest.raises(ConfigurationError), startup_errors():
+        raise StoreUnavailableError("It is away.")
+    with pytest.raises(DiskFullError), startup_errors():
+        raise DiskFullError("It is full.")

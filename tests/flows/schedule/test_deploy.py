@@ -247,6 +247,8 @@ def test_every_command_has_help_with_an_example():
         "evaluate",
         "database roles",
         "database upgrade",
+        "database backup",
+        "database restore",
         "results",
         "calibrate",
         "audit",

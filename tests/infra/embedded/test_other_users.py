@@ -17,10 +17,13 @@ from sqlalchemy.engine import make_url
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from infra.embedded import ServiceName, s3_program, start, status, with_running_services
+from infra.embedded import ServiceName, running, s3_program, start, status, stop, with_running_services
+from infra.embedded.home import Home
+from infra.embedded.processes import start_ticks_of
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from tests.command_line import reelabel
 from tests.other_user import LOOPBACK, NOBODY, STRANGER, as_user, listening_ports, unix_sockets
 
 PATHS = (
@@ -222,7 +225,7 @@ def test_a_home_folder_that_others_can_write_to_is_refused(tmp_path, mode):
     assert list(home.glob("*.secret")) == []
 
 
-def test_a_service_record_of_another_user_is_not_used(services, tmp_path):
+def test_a_service_record_in_a_folder_that_others_can_write_to_is_not_used(services, tmp_path):
     home = tmp_path / "home"
     (home / "run").mkdir(parents=True)
     record = json.loads((services.home / "run" / "s3.json").read_text())
@@ -234,9 +237,107 @@ def test_a_service_record_of_another_user_is_not_used(services, tmp_path):
         with_running_services(Settings(home=home))
 
 
+FOLDERS = ("logs", "run", "s3/data", "prefect/ui", "worker", "postgres/data")
+FILES = ("prefect-login.secret", "in-use.lock", "run/s3.json", "logs/s3.log", "s3/key.pem", "prefect/ui/index.html")
+
+
+@pytest.fixture
+def own_home(tmp_path):
+    """A home folder that services were started in before."""
+    home = tmp_path / "home"
+    for folder in FOLDERS:
+        (home / folder).mkdir(parents=True)
+    for file in FILES:
+        (home / file).write_text("kept")
+    home.chmod(0o700)
+    return home
+
+
+def refused(home, path, said):
+    """Expect that nothing starts, and the sentence that says why."""
+    with pytest.raises(ConfigurationError, match=rf"^{'Other users can write to ' * said.startswith(',')}{path}{said}"):
+        start(Settings(home=home), wanted=frozenset({ServiceName.S3}))
+    assert not [*home.glob("*.secret.*"), *home.glob("s3/certificate.pem")]
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")
+
+
+@as_root
+@pytest.mark.parametrize("name", [".", *FOLDERS, *FILES])
+def test_nothing_in_a_home_folder_may_belong_to_another_user(own_home, name):
+    path = own_home / name
+    os.chown(path, STRANGER, STRANGER)
+
+    refused(own_home, path, f" belongs to the user with the id {STRANGER}, not to the user root; run this command as")
+
+
+@as_root
+@pytest.mark.parametrize("is_there", [True, False], ids=["a file", "nothing"])
+def test_no_link_in_a_home_folder_may_belong_or_lead_to_what_is_another_user_s(own_home, tmp_path, is_there):
+    target, link = tmp_path / "theirs", own_home / "logs" / "postgres.log"
+    link.symlink_to(target)
+    if is_there:
+        target.touch()
+        os.chown(target, STRANGER, STRANGER)
+    else:
+        os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+
+    refused(own_home, link, " belongs to the user with the id")
+
+
+@pytest.mark.parametrize("name", ["run", "run/s3.json", "prefect/ui/index.html"])
+def test_what_others_can_reach_in_a_home_folder_they_must_not_write_to(own_home, name):
+    path = own_home / name
+    path.chmod(path.stat().st_mode | stat.S_IWGRP)
+    Home(own_home).require_private()  # nobody else can enter the folder
+
+    own_home.chmod(0o755)
+
+    refused(own_home, path, ", which this command would trust; run chmod go-w")
+
+
+def test_a_link_to_a_folder_of_the_same_user_is_accepted(own_home, tmp_path):
+    (own_home / "s3" / "data").rmdir()
+    (tmp_path / "large disk").mkdir(mode=0o700)
+    (own_home / "s3" / "data").symlink_to(tmp_path / "large disk")
+
+    Home(own_home).require_private()
+
+
+@as_root
+def test_a_lock_that_is_a_link_changes_nothing_elsewhere(own_home, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (own_home / "in-use.lock").unlink()
+    (own_home / "in-use.lock").symlink_to(victim)
+    os.chown(own_home, STRANGER, STRANGER)
+
+    with pytest.raises((ConfigurationError, OSError)), running(Settings(home=own_home), wanted=frozenset()):
+        pass
+
+    assert victim.read_text() == "kept"
+
+
+@as_root
+def test_no_process_is_stopped_by_a_record_of_another_user(own_home):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        identity = {"pid": process.pid, "start_ticks": start_ticks_of(process.pid)}
+        record = own_home / "run" / "s3.json"
+        record.write_text(json.dumps({"process": identity, "port": 1, "label": ""}))
+        os.chown(record, STRANGER, STRANGER)
+
+        stop(own_home)
+        told = reelabel({**os.environ, "REELABEL_HOME": str(own_home)}, "down").stderr
+
+        assert process.poll() is None
+        assert f"{record} belongs to the user with the id {STRANGER}" in " ".join(told.split())
+        process.kill()
+
+
 def test_the_prefect_api_requires_a_login(prefect_services):
     url = prefect_services.prefect.api_url
-    routes = httpx.get(f"{url.removesuffix('/api')}/openapi.json").json()["paths"]
+    routes = httpx.get(f"{url.removesuffix('/api')}/openapi.json", timeout=60).json()["paths"]  # made when asked for
     crafted = ["/health/", "//health", "/x/../health", "/health/../admin/version", "/flows/health", "/ready/ready"]
     asked = [(method, path) for path, methods in routes.items() for method in methods]
     with httpx.Client(base_url=url) as client:
