@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
@@ -42,6 +43,10 @@ for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 # Threads of PyTorch that wait for work would otherwise spin on the cores that other processes need.
 os.environ["OMP_WAIT_POLICY"] = "passive"
+# `nohup` and a shell's `&` leave these ignored, and what tests start would inherit that.
+for _signal, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(_signal) == signal.SIG_IGN:
+        signal.signal(_signal, _usual)
 # What Prefect keeps in its home must not outlive a session of tests; workers inherit this one.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _prefect_home = tempfile.TemporaryDirectory(prefix="prefect-home-", ignore_cleanup_errors=True)

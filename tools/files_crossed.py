@@ -10,6 +10,7 @@ machine, whose second run may be the slower one, what is called by the clock can
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -170,6 +171,7 @@ def follow_jobs() -> tuple[list[tuple[str, list[str]]], int]:
 
 def main() -> None:
     """Print the files on a job's way, in its order, and both numbers."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the services are stopped
     way, called = follow_jobs()
     for file, functions in way:
         print(f"{file}: {', '.join(functions)}")  # noqa: T201
