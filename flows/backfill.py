@@ -47,8 +47,8 @@ def backfill(
 ) -> State[str]:
     """Answer selected jobs again, or describe them again; return the audit's sentence.
 
-    The spec is that of the manifest's last run, or of the named run. Overrides make a new spec, whose answers are
-    stored next to the earlier ones; descriptions keep theirs.
+    The spec is that of the last run of the whole manifest, of the one marked as its reference, or of the named run.
+    Overrides make a new spec, whose answers are stored next to the earlier ones; descriptions keep theirs.
 
     Args:
         manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet.

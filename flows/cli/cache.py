@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from flows.cli.context import running_services
-from flows.cli.repeat import command
 from infra.embedded import ServiceName
+from infra.program import command
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize, printable

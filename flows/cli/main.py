@@ -205,6 +205,19 @@ def backfill(  # noqa: PLR0913 - a command's options
     raise typer.Exit(run_backfill(options, dry_run=dry_run))
 
 
+@app.command(rich_help_panel=_RUN)
+@example("reelabel reference 1a2b3c4d")
+def reference(
+    run: Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")],
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the run's mark.")] = False,
+) -> None:
+    """Mark a run as the reference of its manifest: backfills take its spec instead of that of the last whole run."""
+    from flows.cli.runs.backfill import mark  # noqa: PLC0415
+
+    mark(run, is_reference=not remove)
+
+
 @app.command("catch-up", rich_help_panel=_RUN)
 @example("reelabel catch-up --since 2026-11-01 --dry-run")
 def catch_up(

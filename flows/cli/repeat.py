@@ -1,44 +1,13 @@
-"""The command line that does what a flow run or a dry run describes, to be pasted into the shell that showed it."""
+"""The command line that does again what a flow run did, to be pasted into the shell that showed it."""
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
-from infra.program import program
+from infra.program import command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-
-def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 - values of options
-    """Return a command line of `reelabel` as this one was started, quoted for a shell.
-
-    Args:
-        name: The command.
-        arguments: Its arguments.
-        options: Values by option; None, False and empty ones are left out, and an option is repeated for each value
-            of a tuple. The fields of a model, or of a mapping as flow runs have them, are options of their own.
-    """
-    return shlex.join([*program(), *name.split(), *arguments, *_words(options)])
-
-
-def _words(options: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        if isinstance(value, BaseModel):
-            yield from _words(value.model_dump(mode="json", exclude_defaults=True))
-        elif isinstance(value, dict):
-            yield from _words(value)
-        elif isinstance(value, tuple):
-            for each in value:
-                yield from (option, str(each))
-        elif value not in (None, False, "", []):
-            yield option
-            if value is not True:
-                yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    from collections.abc import Callable, Mapping
 
 
 def repeat_flow(flow: str, parameters: Mapping[str, Any]) -> str | None:

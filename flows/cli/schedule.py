@@ -11,9 +11,9 @@ from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import prefect_ready, running_services
-from flows.cli.repeat import command
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
+from infra.program import command
 from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
 from reelabel.errors import ConfigurationError, ReelabelError

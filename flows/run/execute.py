@@ -137,7 +137,7 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
             report = _answer_jobs(planner, progress)
             columns = _record(context, progress, report)
         _publish(context, report, columns)
-        return RunResult(answered=progress.jobs_ended, report=report, chosen=planner.chosen)
+        return RunResult(answered=progress.jobs_ended, report=report, chosen=planner.chosen, notes=planner.notes)
 
 
 def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:

@@ -86,7 +86,9 @@ def forecast(
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
         faults, unasked = _faults(asked, settings) if host else (Counter[str](), 0)
     yield f"Would answer {amount} of {choosing.earlier.dataset}."
+    yield earlier.name_specs(spec)
     yield from _counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
+    yield from found.elsewhere
     choosing.require_known(found)
     if found.unknown:
         yield f"{describe_unknown_ids(found.unknown, settings.home)}."

@@ -57,12 +57,14 @@ class Planner:
             others may have no result with a new spec.
         done_before: Indexes of the plan's shards that had ended before the run joined it.
         chosen: Number of jobs that the selection of a backfill chose; None for other runs.
+        notes: What a backfill selected from and wrote to, and where else there is what it looked for.
     """
 
     context: RunContext
     audited_jobs: JobTable
     done_before: list[int] = field(default_factory=list)
     chosen: int | None = None
+    notes: tuple[str, ...] = ()
     _only_chunks: dict[str, list[int]] = field(default_factory=dict)
     _is_open: bool = False
     _jobs: int = 0
@@ -120,7 +122,8 @@ class Planner:
         selected = self._select_jobs()
         if self.context.request.selector:
             self.audited_jobs = selected
-        self._open_run(jobs=len(selected), message=self.context.purpose.warn_of_jobs(self.context, selected))
+        warning = self.context.purpose.warn_of_jobs(self.context, selected)
+        self._open_run(jobs=len(selected), message=" ".join(filter(None, (*self.notes, warning))))
         plan, shard_jobs = self._write(selected)
         self._record_size(jobs=plan.jobs, shards=plan.shards)
         if not plan.shards:
@@ -137,9 +140,15 @@ class Planner:
     def _select_jobs(self) -> JobTable:
         """Return the jobs to answer."""
         context, request = self.context, self.context.request
-        selected = request.selector.choose(context.jobs, context.spec) if request.selector else context.jobs
-        if request.selector and self.chosen is None:  # a later plan of this run finds its own answers
-            self.chosen = len(selected)
+        selected = context.jobs
+        if request.selector:
+            found = request.selector.choose(context.jobs, context.spec)
+            selected = found.jobs
+            if self.chosen is None:  # a later plan of this run finds its own answers
+                self.chosen = len(selected)
+                self.notes = (request.selector.earlier.name_specs(context.spec), *found.elsewhere)
+                for note in self.notes:
+                    get_run_logger().info("%s", note)
         pending = selected if request.force else self._pending(selected)
         choice = Choice(selected=selected, pending=pending, force=request.force)
         self._only_chunks, wanted = choice.by_chunks(

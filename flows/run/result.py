@@ -29,17 +29,18 @@ class RunResult:
         answered: Number of jobs that it answered.
         report: The audit of the jobs of its manifest.
         chosen: Number of jobs that a backfill's selection chose; None for other runs.
+        notes: What a backfill selected from and wrote to, and where else there is what it looked for.
     """
 
     answered: int
     report: AuditReport
     chosen: int | None = None
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return a sentence or two."""
-        if self.answered:
-            return str(self.report)
-        return f"{NOTHING_TO_DO}{self._why_nothing()}. {self.report}"
+        """Return a sentence or two, and those that a backfill notes."""
+        said = str(self.report) if self.answered else f"{NOTHING_TO_DO}{self._why_nothing()}. {self.report}"
+        return " ".join([said, *self.notes])
 
     def _why_nothing(self) -> str:
         if self.chosen is None:

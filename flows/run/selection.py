@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.database.connect import Login, connected
+from infra.program import command
 from infra.settings.describe import DescribeOptions
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
@@ -23,10 +24,10 @@ from tasks.results.choose import ChosenJobs, choose_jobs
 from tasks.results.chunks import standing_chunks
 from tasks.results.pending import changed_jobs
 from tasks.results.read import count_labels
-from tasks.results.runs import find_run, newest_run, read_any_spec
+from tasks.results.runs import describe_spec, find_reference, find_run, list_other_specs, read_any_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _SHOWN_IDS = 5
 _SHOWN_LABELS = 20
+_SHOWN_DIGITS = 8  # of a spec's id
+_OTHER_SPECS = 5
 _WHERE_TIMEOUT_S = 60  # statement timeout for the user's SQL
 
 
@@ -50,14 +53,19 @@ class BaseRun:
     Attributes:
         dataset: Its dataset.
         spec: Its spec; None if there is no earlier run.
+        row: Its row; None if there is no earlier run.
         run_id: The run that the user named, which limits the selection to its results; None if none was named.
-        keep_going: Whether it answered a manifest with invalid rows; if so, the backfill does, too.
     """
 
     dataset: str
     spec: Spec | None
+    row: RowMapping | None = field(default=None, repr=False)
     run_id: UUID | None = None
-    keep_going: bool = False
+
+    @property
+    def keep_going(self) -> bool:
+        """Whether it answered a manifest with invalid rows; if so, the backfill does, too."""
+        return self.row is not None and bool(self.row["jobs_rejected"])
 
     @property
     def describes(self) -> DescribeOptions | None:
@@ -71,16 +79,32 @@ class BaseRun:
         model = settings.model.model_copy(update={"dtype": self.spec.model.dtype})
         return settings.model_copy(update={"model": model})
 
+    def name_specs(self, spec: Spec | None) -> str:
+        """Name the spec that a backfill selects from, and the one that it writes to, if that is known."""
+        if self.spec is None or self.row is None:
+            return f"Selects from and writes to {_name(spec)}; the manifest has no earlier run." if spec else ""
+        which = ", the reference" if self.row["reference_at"] else ""
+        earlier = f"{_name(self.spec)}, of run {self.row['run_id']}{which}"
+        if spec is None:
+            return f"Selects from {earlier}."
+        if spec.spec_id == self.spec.spec_id:
+            return f"Selects from and writes to {earlier}."
+        return f"Selects from {earlier}; writes to {_name(spec)}."
+
+
+def _name(spec: Spec) -> str:
+    return f"spec {spec.spec_id[:_SHOWN_DIGITS]} ({describe_spec(spec.model_dump(mode='json'))})"
+
 
 def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run: str | None) -> BaseRun:
-    """Find the run that a backfill corrects: the named one, or the manifest's last.
+    """Find the run that a backfill corrects: the named one, or the manifest's reference.
 
     Raises:
         ConfigurationError: No such run, or it belongs to another dataset, or its spec cannot be read.
     """
     with connected(settings.database, Login.READER) as reader:
         if run is None:
-            row = newest_run(reader, manifest_uri=manifest, dataset=dataset)
+            row = find_reference(reader, manifest_uri=manifest, dataset=dataset)
             if row is None:
                 return BaseRun(dataset=dataset or dataset_name(manifest), spec=None)
             return _base_run(reader, row)
@@ -93,8 +117,7 @@ def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run
 
 
 def _base_run(reader: Engine, row: RowMapping) -> BaseRun:
-    spec = read_any_spec(reader, row["spec_id"])
-    return BaseRun(dataset=row["dataset"], spec=spec, keep_going=bool(row["jobs_rejected"]))
+    return BaseRun(dataset=row["dataset"], spec=read_any_spec(reader, row["spec_id"]), row=row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +176,7 @@ class JobSelector:
         database, earlier = self.settings.database, self.earlier
         scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id)
         with connected(database, Login.READER) as reader:
-            self._require_label(reader, scope)
-            return choose_jobs(
+            found = choose_jobs(
                 reader,
                 scope,
                 self.selection,
@@ -163,17 +185,36 @@ class JobSelector:
                 named=[*self._named_jobs(spec), *self._changed(reader, scope, jobs)],
                 timeout_s=_WHERE_TIMEOUT_S,
             )
+            if not len(found.jobs):
+                found = replace(found, elsewhere=tuple(self._elsewhere(reader, jobs)))
+            self._require_label(reader, scope, found)
+            return found
 
-    def _require_label(self, reader: Engine, scope: Scope) -> None:
+    def _elsewhere(self, reader: Engine, jobs: JobTable) -> Iterator[str]:
+        """Name the other specs of the manifest that have what was looked for, and the commands that select it there.
+
+        Jobs without a result are not looked for: of most specs, most jobs have none.
+        """
+        row, present = self.earlier.row, self.selection.model_copy(update={"missing": False})
+        if row is None or self.earlier.run_id or (self.selection.names_states and not present.names_states):
+            return
+        for other in list_other_specs(reader, row, limit=_OTHER_SPECS):
+            scope = Scope(dataset=row["dataset"], spec_id=other["spec_id"])
+            runs = choose_jobs(reader, scope, present, jobs=jobs, timeout_s=_WHERE_TIMEOUT_S).runs
+            for run_id, count in [*runs.items()][:1]:  # those of one run are what --run selects
+                spec = f"Spec {other['spec_id'][:_SHOWN_DIGITS]} ({describe_spec(other['body'])})"
+                chosen = self.selection.model_copy(update={"run": str(run_id)})
+                yield f"{spec} has {count:,} of these: `{command('backfill', selection=chosen)}`."
+
+    def _require_label(self, reader: Engine, scope: Scope, found: ChosenJobs) -> None:
         label = self.selection.label
         if label is None:
             return
         labels = count_labels(reader, scope)
         if label not in labels:
             shown = ", ".join(f"{name} ({count:,})" for name, count in [*labels.items()][:_SHOWN_LABELS])
-            raise ConfigurationError(
-                f"No job of {scope.dataset} has the label {label!r}; the labels are: {shown or 'none yet'}."
-            )
+            told = f"No job of {scope.dataset} has the label {label!r}; the labels are: {shown or 'none yet'}."
+            raise ConfigurationError(" ".join([told, *found.elsewhere]))
 
     def _changed(self, reader: Engine, scope: Scope, jobs: JobTable) -> list[str]:
         if not self.selection.changed_video:
@@ -182,7 +223,7 @@ class JobSelector:
         changed = changed_jobs(reader, scope, jobs=jobs, fingerprints_of=fingerprints_of)
         return [job_id for part in changed.parts() for job_id in part["job_id"]]
 
-    def choose(self, jobs: JobTable, spec: Spec) -> JobTable:
+    def choose(self, jobs: JobTable, spec: Spec) -> ChosenJobs:
         """Select jobs, and reject unknown ids unless `skip_unknown` is set.
 
         Raises:
@@ -190,7 +231,7 @@ class JobSelector:
         """
         chosen = self.resolve(jobs, spec)
         self.require_known(chosen)
-        return chosen.jobs
+        return chosen
 
     def require_known(self, chosen: ChosenJobs) -> None:
         """Reject unknown ids unless `skip_unknown` is set.

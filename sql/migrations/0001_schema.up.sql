@@ -13,7 +13,8 @@ CREATE TABLE reelabel.spec (
 
 -- seen_at is the heartbeat: without it, a run whose node was lost would stay `running`. process names the run's process,
 -- so that on its own machine a killed one is noticed at once.
--- wall_ms is the mean over engines. Values known only at the end of a run are null until then.
+-- wall_ms is the mean over engines. Values known only at the end of a run are null until then. reference_at is when the
+-- run was marked as the reference of its manifest, whose spec backfills take; the latest mark counts.
 CREATE TABLE reelabel.run (
     run_id             uuid PRIMARY KEY,
     dataset            text NOT NULL,
@@ -48,7 +49,8 @@ CREATE TABLE reelabel.run (
     bottleneck         text,
     versions           jsonb NOT NULL DEFAULT '{}',
     host               text NOT NULL,
-    process            text
+    process            text,
+    reference_at       timestamptz
 );
 CREATE INDEX run_by_start ON reelabel.run (started_at DESC);
 

@@ -3,7 +3,7 @@
 -- last, filter these. Rows for another question than the manifest's are ignored.
 -- Parameters: $1 dataset, $2 spec_id; $3 whether to select all jobs; $4 failed, $5 their code; $6 missing; $7 labelled,
 -- $8 their label, $9 their margin's upper bound; $10 run_id, $11 task, $12 since, $13 until. Null does not filter.
--- Fills the temporary table `chosen`: the job's row in the manifest, state, code.
+-- Fills the temporary table `chosen`: the job's row in the manifest, state, code, and the run that wrote its result.
 INSERT INTO chosen
 WITH job AS (
     SELECT
@@ -26,7 +26,7 @@ WITH job AS (
         AND ended.job_id = asked.job_id
         AND ended.job_digest = asked.job_digest
 )
-SELECT row, state, code
+SELECT row, state, code, run_id
 FROM job
 WHERE (
     $3::boolean

@@ -72,6 +72,7 @@ RUN = Table(
     Column("bottleneck", Text),
     Column("seen_at", DateTime(timezone=True)),
     Column("coverage", JSONB),
+    Column("reference_at", DateTime(timezone=True)),
 )
 
 RUN_SPEC = Table(

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import psycopg
 import pyarrow as pa
-from sqlalchemy import Column, Integer, MetaData, Table, Text, func, select, text
+from sqlalchemy import Column, Integer, MetaData, Table, Text, Uuid, func, select, text
 
 from infra.database.copy_out import copy_query
 from infra.errors import DatabaseUnavailableError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from uuid import UUID
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import ColumnElement, Connection, Engine
 
     from tasks.database.scope import Scope
     from tasks.manifest.table import JobTable
@@ -41,6 +41,7 @@ _CHOSEN = Table(
     MetaData(),
     Column(ROW, Integer, nullable=False),
     *(Column(name, Text) for name in ("state", "code")),
+    Column("run_id", Uuid),
     prefixes=["TEMPORARY"],
     postgresql_on_commit="DROP",
 )
@@ -60,12 +61,16 @@ class ChosenJobs:
     Attributes:
         jobs: The selected jobs of the manifest.
         reasons: Number of selected jobs by outcome: `missing`, `labelled`, or the code of their failure.
+        runs: Number of selected jobs by the run that wrote their result.
         unknown: Named ids that are not in the manifest, sorted.
+        elsewhere: Which other specs have what was looked for, and how to select it there; one sentence each.
     """
 
     jobs: JobTable
     reasons: dict[str, int]
+    runs: dict[UUID, int]
     unknown: tuple[str, ...]
+    elsewhere: tuple[str, ...] = ()
 
 
 def choose_jobs(
@@ -107,13 +112,16 @@ def choose_jobs(
         rows = np.zeros(jobs.rows, np.bool_)
         for frame in copy_query(connection, select(_CHOSEN.c.row), {ROW: pa.uint32()}):
             rows[frame[ROW].to_numpy()] = True
-        return ChosenJobs(jobs=jobs.chosen(rows), reasons=_reasons(connection), unknown=unknown)
+        reasons = _count_by(connection, func.coalesce(_CHOSEN.c.code, _CHOSEN.c.state))
+        runs = _count_by(connection, _CHOSEN.c.run_id)
+        runs.pop(None, None)  # of jobs without a result
+        return ChosenJobs(jobs=jobs.chosen(rows), reasons=reasons, runs=runs, unknown=unknown)
 
 
-def _reasons(connection: Connection) -> dict[str, int]:
-    """Count the selected jobs by outcome, most frequent first."""
-    reason, count = func.coalesce(_CHOSEN.c.code, _CHOSEN.c.state), func.count()
-    rows = connection.execute(select(reason, count).group_by(reason).order_by(count.desc(), reason))
+def _count_by(connection: Connection, value: ColumnElement[Any]) -> dict[Any, int]:
+    """Count the selected jobs by a value, most frequent first."""
+    count = func.count()
+    rows = connection.execute(select(value, count).group_by(value).order_by(count.desc(), value))
     return dict(rows.tuples().all())
 
 

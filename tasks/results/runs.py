@@ -20,6 +20,7 @@ from tasks.domain import DescribeSpec, RunSpec, Spec
 from tasks.plans.lease import expire_all, holder_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -179,10 +180,16 @@ def require_only_spec(engine: Engine, manifest_uri: str) -> RowMapping:
 
 def describe_run(run: RowMapping) -> str:
     """Describe a run, given its row and the `body` of its spec, in a few words."""
-    sampling = run["body"]["sampling"]
+    return f"{str(run['run_id'])[:8]} ({run['dataset']}: {describe_spec(run['body'])})"
+
+
+def describe_spec(body: Mapping[str, Any]) -> str:
+    """Name the model, the sampler and the number of frames of a spec, given its `body`."""
+    model, sampling = body["model"]["name"], body.get("sampling")
+    if sampling is None:
+        return f"{model}, {body['sampler']}, {body['frames_per_chunk']} frames per chunk"
     frames = "every frame" if sampling["num_frames"] == EVERY else f"{sampling['num_frames']} frames"
-    how = f"{sampling['sampler']}, {frames}, {run['body']['model']['name']}"
-    return f"{str(run['run_id'])[:8]} ({run['dataset']}: {how})"
+    return f"{model}, {sampling['sampler']}, {frames}"
 
 
 def newest_run(engine: Engine, *, manifest_uri: str | None, dataset: str | None) -> RowMapping | None:
@@ -194,6 +201,41 @@ def newest_run(engine: Engine, *, manifest_uri: str | None, dataset: str | None)
         query = query.where(RUN.c.dataset == dataset)
     with database_errors(), engine.connect() as connection:
         return connection.execute(query).mappings().one_or_none()
+
+
+def find_reference(engine: Engine, *, manifest_uri: str, dataset: str | None) -> RowMapping | None:
+    """Find the run whose spec backfills of a manifest take, optionally in a given dataset; None if there is no run.
+
+    It is the one that was last marked as the reference, else the last of the whole manifest, else the last backfill.
+    """
+    is_whole = RUN.c.kind != "backfill"
+    order = (RUN.c.reference_at.desc().nulls_last(), is_whole.desc(), RUN.c.started_at.desc())
+    query = select(RUN).where(RUN.c.manifest_uri == manifest_uri).order_by(*order).limit(1)
+    if dataset is not None:
+        query = query.where(RUN.c.dataset == dataset)
+    with database_errors(), engine.connect() as connection:
+        return connection.execute(query).mappings().one_or_none()
+
+
+def mark_reference(engine: Engine, run_id: UUID, *, is_reference: bool) -> None:
+    """Mark a run as the reference of its manifest, or remove its mark."""
+    update_run(engine, run_id, reference_at=func.now() if is_reference else None)
+
+
+def list_other_specs(engine: Engine, run: RowMapping, *, limit: int) -> list[RowMapping]:
+    """Read the specs in which a run's manifest and dataset have been answered, but the run's own; the latest first."""
+    latest = func.max(RUN.c.started_at)
+    query = (
+        select(SPEC.c.spec_id, SPEC.c.body)
+        .join(RUN, RUN.c.spec_id == SPEC.c.spec_id)
+        .where(RUN.c.manifest_uri == run["manifest_uri"], RUN.c.dataset == run["dataset"])
+        .where(SPEC.c.spec_id != run["spec_id"])
+        .group_by(SPEC.c.spec_id)
+        .order_by(latest.desc())
+        .limit(limit)
+    )
+    with database_errors(), engine.connect() as connection:
+        return list(connection.execute(query).mappings().all())
 
 
 def is_partial_run(engine: Engine, run: RowMapping) -> bool:

@@ -14,7 +14,10 @@ from tasks.results.runs import (
     cancel_run,
     close_lost_runs,
     close_run,
+    find_reference,
     is_partial_run,
+    list_other_specs,
+    mark_reference,
     newest_run,
     open_run,
     read_run,
@@ -125,6 +128,29 @@ def test_a_backfill_is_partial_until_a_run_of_its_dataset_has_its_spec(db, run):
     assert not is_partial_run(db, read_run(db, run.run_id))
     open_run(db, run_id=uuid4(), spec=SPEC, facts=elsewhere)
     assert not is_partial_run(db, read_run(db, backfill))
+
+
+def test_backfills_take_the_spec_of_the_last_whole_run_or_of_the_one_that_was_marked(db, run):
+    other = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform", num_frames=8))
+    trial, elsewhere = UUID(int=8), UUID(int=9)
+
+    def reference():
+        return find_reference(db, manifest_uri="m.parquet", dataset="d")["run_id"]
+
+    open_run(db, run_id=elsewhere, spec=other, facts=FACTS | {"dataset": "other"})
+    open_run(db, run_id=trial, spec=other, facts=FACTS | {"kind": "backfill"})
+    assert reference() == run.run_id
+    assert find_reference(db, manifest_uri="m.parquet", dataset=None)["run_id"] == elsewhere
+    assert find_reference(db, manifest_uri="gone.parquet", dataset=None) is None
+    assert [each["spec_id"] for each in list_other_specs(db, read_run(db, run.run_id), limit=5)] == [other.spec_id]
+
+    for marked in (run.run_id, trial):
+        mark_reference(db, marked, is_reference=True)
+        assert reference() == marked
+    open_run(db, run_id=uuid4(), spec=SPEC, facts=FACTS)
+    assert reference() == trial
+    mark_reference(db, trial, is_reference=False)
+    assert reference() == run.run_id
 
 
 def test_a_run_that_has_ended_is_not_cancelled(db, run):

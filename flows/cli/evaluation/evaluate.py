@@ -14,12 +14,12 @@ from rich.text import Text
 
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
 from flows.cli.context import open_database, ready_to_run
-from flows.cli.repeat import command
 from flows.cli.runs.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
+from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import print_line
 from flows.cli.context import open_database, prefect_ready, running_services
-from flows.cli.repeat import command
 from flows.cli.runs.run import require_deployment, run_locally, submit, submit_and_watch
 from flows.cli.runs.summary import print_summary
 from flows.run.selection import JobSelector, find_base_run, split_ids, store_ids
+from infra.database.connect import Login
 from infra.embedded import ServiceName, export, is_kept, missing_services
+from infra.program import command
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize, why_unreadable
 from tasks.domain.chunks import split_chunk_id
 from tasks.results.read import count_ids_by_dataset
-from tasks.results.runs import find_run, newest_run
+from tasks.results.runs import find_run, mark_reference, newest_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -99,8 +100,22 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
             "overrides": options.overrides.as_parameter(),
         }
         if options.submit:
+            print_line(earlier.name_specs(None))
             return _submit(parameters, settings, wait=options.wait)
         return run_locally("backfill", parameters)
+
+
+def mark(run: str, *, is_reference: bool) -> None:
+    """Mark a run as the reference of its manifest, or remove its mark.
+
+    Raises:
+        ConfigurationError: No such run.
+    """
+    with open_database(ServiceName.POSTGRES, login=Login.WRITER) as (_, writer):
+        row = find_run(writer, run)
+        mark_reference(writer, row["run_id"], is_reference=is_reference)
+    verb = "take" if is_reference else "no longer take"
+    print_line(f"Backfills of {row['manifest_uri']} in {row['dataset']} {verb} the spec of run {row['run_id']}.")
 
 
 def _print(lines: Generator[str, None, Forecast]) -> Forecast:

@@ -12,11 +12,11 @@ from rich.padding import Padding
 
 from flows.cli.console import OUT, cell, print_line, print_notice
 from flows.cli.context import running_services, startup_errors
-from flows.cli.repeat import command
 from flows.cli.survey import progress
 from flows.run.request import RunRequest
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, export
+from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize

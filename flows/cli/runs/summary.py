@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
-from flows.cli.repeat import command
 from flows.run.result import cost_lines
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, is_kept, status
+from infra.program import command
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ObjectError
 from reelabel.sources.object_info import redact_uri

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import OUT, print_line
 from flows.cli.context import own_settings, prefect_ready, running_services
-from flows.cli.repeat import command
 from infra.embedded import STORE_URI, ServiceName, login_path, start, status
+from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 

@@ -9,10 +9,10 @@ import tomli_w
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.context import running_services, startup_errors
-from flows.cli.repeat import command
 from infra.checks import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
 from infra.embedded.home import Home
+from infra.program import command
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore

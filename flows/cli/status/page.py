@@ -15,10 +15,10 @@ from rich.table import Table
 
 from flows.cli.console import OUT, cell
 from flows.cli.context import prefect_ready
-from flows.cli.repeat import command
 from flows.run.executors.workers_needed import absence, missing_stages
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services, status, with_running_services
+from infra.program import command
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import check_schema

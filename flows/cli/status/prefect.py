@@ -26,10 +26,11 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.server.schemas.schedules import CronSchedule as Calendar
 
-from flows.cli.repeat import command, repeat_flow
+from flows.cli.repeat import repeat_flow
 from flows.run.names import NIGHTLY, TAG, WATCH, on_demand
 from flows.run.scheduled import render_scheduled
 from flows.schedule.lookup import find_deployment, list_flow_runs
+from infra.program import command
 from tasks.manifest.dataset import dataset_name, nightly_dataset
 from tasks.manifest.location import has_date_placeholders
 from tasks.results.repairs import Work

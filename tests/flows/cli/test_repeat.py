@@ -9,9 +9,8 @@ import prefect.engine
 import pytest
 
 from flows.cli import __main__
-from flows.cli.repeat import command
 from infra import program as module
-from infra.program import as_started
+from infra.program import as_started, command
 
 _SCRIPT = Path(sys.executable).with_name("reelabel")
 

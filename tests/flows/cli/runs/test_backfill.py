@@ -1,6 +1,7 @@
 """What a backfill selects and refuses, and that its dry run predicts both."""
 
 import os
+import re
 
 import polars as pl
 import pytest
@@ -28,13 +29,18 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def backfill(served, folder):
-    """Run `backfill` after one run of each dataset, `birds` last."""
+def run_command(served, folder):
+    """Run a command after one run of each dataset, `birds` last."""
     environment = served | {"COLUMNS": "200"}
     for name in ("animals", "birds"):
         ended = reelabel(environment, "classify", str(folder / f"{name}.parquet"))
         assert ended.returncode == 1, ended.stderr  # all of its videos are missing
-    return lambda *arguments: reelabel(environment, "backfill", *arguments)
+    return lambda *arguments: reelabel(environment, *arguments)
+
+
+@pytest.fixture(scope="module")
+def backfill(run_command):
+    return lambda *arguments: run_command("backfill", *arguments)
 
 
 def test_ids_are_found_in_the_dataset_that_contains_them(backfill, folder):
@@ -161,3 +167,29 @@ def test_jobs_whose_video_has_changed_are_selected(backfill, folder):
     changed = backfill("--changed-video", "--dataset", "animals", "--dry-run")
     assert "Would answer 1 job on 1 video of animals." in changed.stdout
     assert "Selected: 1 video_unreadable." in changed.stdout
+
+
+def test_a_trial_is_not_the_spec_of_later_backfills_unless_it_is_marked(backfill, run_command, own_services):
+    animals = ("--dataset", "animals")
+    main = "reelabel-tiny, keyframes, 16 frames)"
+    trial = backfill("--ids", "a1", "--num-frames", "8", *animals)
+    with connected(own_services.database) as engine:
+        run_id = str(newest_run(engine, manifest_uri=None, dataset="animals")["run_id"])
+
+    later = backfill("--failed", "--dry-run", *animals)
+    run_command("reference", run_id)
+    marked = backfill("--failed", "--dry-run", *animals)
+    dry = backfill("--code", "video_missing", "--dry-run", *animals)
+    real = backfill("--code", "video_missing", *animals)
+    run_command("reference", run_id, "--remove")
+
+    assert f"{main}, of run " in trial.stdout
+    assert "writes to spec " in trial.stdout
+    assert "Would answer 3 jobs" in later.stdout
+    assert f"{main}, of run " in later.stdout
+    assert "Would answer 1 job " in marked.stdout
+    assert f"8 frames), of run {run_id}, the reference." in marked.stdout
+    assert dry.returncode == 0
+    repeated = r"16 frames\) has 2 of these: `reelabel (backfill --code video_missing --run \S+)`"
+    [there] = {match[1] for shown in (dry, real) if (match := re.search(repeated, shown.stdout))}
+    assert "Would answer 2 jobs" in run_command(*there.split(), "--dry-run").stdout
