@@ -27,11 +27,12 @@ from tasks.live.record.retention import remove_old_sessions
 from tasks.results.retention import (
     PAGE,
     SELECTION,
+    older_than,
     remove_old_files,
-    remove_old_history,
-    remove_old_rows,
     remove_plans,
-    remove_superseded_rows,
+    remove_rows,
+    replaced_before,
+    superseded,
 )
 from tasks.results.runs import close_lost_runs, count_lost_runs
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.frame_cache.eviction import EvictionResult
+    from tasks.results.retention import Rule
 
 
 _PAGE = 200
@@ -117,15 +119,16 @@ def apply_retention(settings: Settings, *, dry_run: bool) -> Iterator[str]:
 
 def _results(engine: Engine, settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, int]]:
     retention = settings.retention
+    rules: dict[str, Rule] = {}
     if retention.results_days:
-        age = timedelta(days=retention.results_days)
-        yield f"older than {retention.results_days:g} days", remove_old_rows(engine, age, dry_run=dry_run)
+        rules[f"older than {retention.results_days:g} days"] = older_than(timedelta(days=retention.results_days))
     if retention.history_days:
-        age = timedelta(days=retention.history_days)
-        removed = remove_old_history(engine, age, dry_run=dry_run)
-        yield f"replaced more than {retention.history_days:g} days ago", removed
+        what = f"replaced more than {retention.history_days:g} days ago"
+        rules[what] = replaced_before(timedelta(days=retention.history_days))
     if retention.specs:
-        yield "of superseded specs", remove_superseded_rows(engine, retention.specs, dry_run=dry_run)
+        rules["of superseded specs"] = superseded(retention.specs)
+    for number, (what, rule) in enumerate(rules.items()):
+        yield what, remove_rows(engine, rule, earlier=[*rules.values()][:number], dry_run=dry_run)
 
 
 def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:

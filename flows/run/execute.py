@@ -23,6 +23,7 @@ from infra.errors import ManifestMissingError, NotReconciledError
 from infra.log_context import logged
 from infra.program import as_started
 from infra.settings import load_settings
+from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
@@ -157,6 +158,7 @@ def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
 def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
     """Execute a plan until it is drained."""
     database = context.database
+    start_metrics(context.settings.metrics)
     try:
         context.execute(plan, progress, context, done_before=done_before)
     except BaseException as error:

@@ -102,6 +102,7 @@ class Progress:
             gpus=self.gpus,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
+            start_ms=self.stage_ms.get(RunPhase.LOAD, 0.0),
         )
 
     def bottleneck(self) -> str:

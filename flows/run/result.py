@@ -61,6 +61,7 @@ def completed_state(sentence: object) -> State[str]:
 
 
 _MIN_SHARE = 0.005
+_MIN_AHEAD_S = 0.1
 
 
 def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
@@ -87,10 +88,11 @@ def _per_hour(cost: RunCost) -> str:
 
 
 def _engine(cost: RunCost) -> str:
-    load_s = cost.wall_ms.get(RunPhase.LOAD, 0.0) / 1e3
+    load_s, ahead_s = cost.wall_ms.get(RunPhase.LOAD, 0.0) / 1e3, cost.ahead_ms / 1e3
     shares = [f"{share:.0%} {part}" for part, share in cost.waits if share >= _MIN_SHARE]
     waited = f"; waited for: {', '.join(shares)}" if shares else ""
-    return f"{load_s:.1f} s to start, then {cost.busy:.0%} answering{waited}"
+    before = f", {ahead_s:.1f} s of them before the run needed it" if ahead_s >= _MIN_AHEAD_S else ""
+    return f"{load_s + ahead_s:.1f} s to start{before}, then {cost.busy:.0%} answering{waited}"
 
 
 def _tokens(cost: RunCost) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from prefect import State, get_run_logger
 from prefect.context import FlowRunContext
-from prefect.states import Failed
+from prefect.exceptions import CancelledRun
+from prefect.states import Cancelled, Failed
 from pydantic import ValidationError, validate_call
 
 from infra.program import as_started
@@ -26,8 +27,10 @@ Result = TypeVar("Result")
 
 def failing_in_a_sentence(
     function: Callable[Parameters, Result],
-) -> Callable[Parameters, Result | State[ReelabelError]]:
-    """Have a flow's function end as Failed with the sentence of its error as the message.
+) -> Callable[Parameters, Result | State[Any]]:
+    """Have a flow's function end as Failed with the sentence of its error as the message, or as Cancelled by Ctrl-C.
+
+    Prefect would take Ctrl-C for a crash, which notifies people. It raises `CancelledRun` instead.
 
     It also validates the parameters, because Prefect's own validation reports pydantic's words: the flow has
     `validate_parameters=False`. Where the flow is called from code, the error is raised as it was.
@@ -35,7 +38,7 @@ def failing_in_a_sentence(
     validated, parameters = validate_call(function), tuple(signature(function).parameters)
 
     @wraps(function)
-    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result | State[ReelabelError]:
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result | State[Any]:
         try:
             return validated(*args, **kwargs)
         except ValidationError as fault:
@@ -44,6 +47,10 @@ def failing_in_a_sentence(
             error: ReelabelError = ConfigurationError(_sentence(fault, parameters))
         except ReelabelError as raised:
             error = raised
+        except (KeyboardInterrupt, CancelledRun):  # of a flow that this one has called
+            if FlowRunContext.get() is None:
+                raise
+            return Cancelled(message="Stopped by the user.")
         if FlowRunContext.get() is None:
             raise error
         message = as_started(error.message)

@@ -21,6 +21,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 from botocore.exceptions import ConnectionError as NoConnectionError
+from urllib3.exceptions import ProtocolError
 
 from reelabel.errors import (
     ConfigurationError,
@@ -37,7 +38,8 @@ from reelabel.sources.object_info import changed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BROKEN_OFF = (IncompleteReadError, ResponseStreamingError)
+# The last is of the body of a refusal, which boto3 reads without converting errors.
+BROKEN_OFF = (IncompleteReadError, ResponseStreamingError, ProtocolError)
 _NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, *BROKEN_OFF)
 _NO_LOGIN = (CredentialRetrievalError, SSOError, TokenRetrievalError)
 _RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
@@ -97,7 +99,7 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
     except _NO_ANSWER as error:
         raise StoreUnavailableError(
             f"{where} did not respond for {uri}: {_first_line(error)}; "
-            "check store.endpoint_url, and that the server is running."
+            f"check {_address(where)}, and that the server is running."
         ) from error
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationError(
@@ -121,8 +123,13 @@ def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED or code in _FULL:
         return _unavailable(status, code, uri, where)
     return ConfigurationError(
-        f"{where} rejects the request for {uri} ({code}, HTTP {status}); check store.endpoint_url and store.region."
+        f"{where} rejects the request for {uri} ({code}, HTTP {status}); check {_address(where)} and store.region."
     )
+
+
+def _address(where: str) -> str:
+    """Name the setting of a server's address, and what it may lack: some servers just hang up on plain HTTP."""
+    return f"store.endpoint_url{' (does the server need https://?)' if where.startswith('http://') else ''}"
 
 
 def _unavailable(status: int, code: str, uri: str, where: str) -> TransientError:

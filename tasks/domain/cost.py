@@ -26,6 +26,7 @@ class RunCost:
         gpus: GPUs that the engines held; 0 on CPUs.
         prompt_tokens: Tokens of all prompts, including videos.
         cached_tokens: Those of them served from the prefix cache.
+        start_ms: Milliseconds that the engine took to start, of which `wall_ms` has those that the run waited for.
     """
 
     jobs: int
@@ -34,6 +35,7 @@ class RunCost:
     gpus: int
     prompt_tokens: int
     cached_tokens: int
+    start_ms: float = 0.0
 
     @classmethod
     def of_run(cls, row: Mapping[Any, Any]) -> RunCost | None:
@@ -41,7 +43,9 @@ class RunCost:
         if row["wall_ms"] is None:
             return None
         names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
-        return cls(jobs=row["jobs_labelled"] + row["jobs_failed"], **{name: row[name] for name in names})
+        start_ms = row["stage_ms"].get(RunPhase.LOAD, 0.0)
+        jobs = row["jobs_labelled"] + row["jobs_failed"]
+        return cls(jobs=jobs, start_ms=start_ms, **{name: row[name] for name in names})
 
     @property
     def loaded_ms(self) -> float:
@@ -51,7 +55,12 @@ class RunCost:
     @property
     def held_ms(self) -> float:
         """Milliseconds for which the engine was held, from its start to its end."""
-        return fsum(self.wall_ms.get(part, 0.0) for part in _HELD)
+        return fsum([*(self.wall_ms.get(part, 0.0) for part in _HELD), self.ahead_ms])
+
+    @property
+    def ahead_ms(self) -> float:
+        """Milliseconds of the engine's start for which the run did not wait, as it had begun before."""
+        return max(0.0, self.start_ms - self.wall_ms.get(RunPhase.LOAD, 0.0))
 
     @property
     def jobs_per_s(self) -> float:
@@ -109,7 +118,7 @@ def describe_bottleneck(
     """
     if not cost.loaded_ms:
         return ""
-    load = cost.wall_ms.get(RunPhase.LOAD, 0.0) / cost.held_ms
+    load = (cost.wall_ms.get(RunPhase.LOAD, 0.0) + cost.ahead_ms) / cost.held_ms
     if load > _LONG_LOAD:
         return f"Loading the model took {load:.0%} of the time the engine was held: put more jobs into one run."
     waited = 1.0 - cost.busy

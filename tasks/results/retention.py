@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sqlalchemy import delete, exists, func, not_, or_, select, tuple_
+from sqlalchemy import delete, exists, false, func, not_, or_, select, tuple_
 
 from infra.database.connect import database_errors
 from tasks.database.tables import CHUNK, DESCRIPTION, FAILURE, PLAN, RESULT, RESULT_HISTORY, RUN, SHARD
 from tasks.results.runs import IS_UNDER_WAY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
     from sqlalchemy import ColumnElement, Engine, Table
 
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
+
+# Which rows of a table are past their retention.
+Rule: TypeAlias = "Callable[[Table], ColumnElement[bool]]"
 
 # No other files in these folders may be removed.
 SELECTION = re.compile(r"/[0-9a-f]{16}\.txt$")
@@ -86,32 +90,36 @@ _BATCH_ROWS = 20_000
 _ROWS = (RESULT, DESCRIPTION, FAILURE, RESULT_HISTORY)  # the chunks of a description go with it
 
 
-def remove_old_rows(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
-    """Remove labels, replaced labels, descriptions and failures older than `age`; return their number.
-
-    Ages are by the database's clock. The next run of a manifest answers their jobs again. Datasets with a run in
-    progress are skipped.
-    """
-    removed = sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in _ROWS)
-    _remove(engine, CHUNK, _is_left_over(), dry_run)
-    return removed
+def older_than(age: timedelta) -> Rule:
+    """Match labels, replaced labels, descriptions and failures older than `age` by the database's clock."""
+    return lambda table: table.c.created_at < func.now() - age
 
 
-def remove_old_history(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
-    """Remove labels that were replaced longer ago than `age` by the database's clock, and return their number."""
-    return _remove(engine, RESULT_HISTORY, RESULT_HISTORY.c.replaced_at < func.now() - age, dry_run)
+def replaced_before(age: timedelta) -> Rule:
+    """Match labels that were replaced longer ago than `age` by the database's clock."""
+    return lambda table: table.c.replaced_at < func.now() - age if table is RESULT_HISTORY else false()
 
 
-def remove_superseded_rows(engine: Engine, specs: int, *, dry_run: bool = False) -> int:
-    """Remove the rows of all but the `specs` most recent specs of each dataset, and return their number.
-
-    Datasets with a run in progress are skipped.
-    """
+def superseded(specs: int) -> Rule:
+    """Match the rows of all but the `specs` most recent specs of each dataset."""
     recency = func.row_number().over(partition_by=RUN.c.dataset, order_by=func.max(RUN.c.started_at).desc())
     ranked = select(RUN.c.dataset, RUN.c.spec_id, recency.label("recency")).group_by(RUN.c.dataset, RUN.c.spec_id)
     ranked_specs = ranked.subquery()
     old = select(ranked_specs.c.dataset, ranked_specs.c.spec_id).where(ranked_specs.c.recency > specs)
-    removed = sum(_remove(engine, table, tuple_(table.c.dataset, table.c.spec_id).in_(old), dry_run) for table in _ROWS)
+    return lambda table: tuple_(table.c.dataset, table.c.spec_id).in_(old)
+
+
+def remove_rows(engine: Engine, rule: Rule, *, earlier: Sequence[Rule] = (), dry_run: bool = False) -> int:
+    """Remove the rows that a rule matches, or count those of them that earlier rules leave; return their number.
+
+    The next run of a manifest answers their jobs again. Datasets with a run in progress are skipped.
+    """
+    removed = 0
+    for table in _ROWS:
+        condition = rule(table)
+        if dry_run:
+            condition &= not_(or_(false(), *(each(table) for each in earlier)))
+        removed += _remove(engine, table, condition, dry_run)
     _remove(engine, CHUNK, _is_left_over(), dry_run)
     return removed
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from flows.run.result import cost_lines
 from tasks.domain import RunCost, RunPhase
 
 
@@ -22,6 +23,19 @@ def test_an_engine_counts_from_its_start_to_its_end():
     assert got.loaded_ms == 10_000
     assert got.jobs_per_s == 10
     assert got.jobs_per_hour_held == pytest.approx(18_000)
+
+
+def test_an_engine_that_began_to_start_before_the_run_is_held_since_then():
+    row = {"wall_ms": WALL_MS, "stage_ms": {"engine start": 38_000}, "engines": 1, "gpus": 0}
+    row |= {"jobs_labelled": 99, "jobs_failed": 1, "prompt_tokens": 0, "cached_tokens": 0}
+    row |= {"bottleneck": "", "videos_remade": 0}
+
+    assert RunCost.of_run(row).held_ms == 50_000
+    assert dict(cost_lines(row)) == {
+        "jobs per second": "10.0 after engine start; 7,200 per engine-hour held, including start",
+        "engine": "38.0 s to start, 30.0 s of them before the run needed it, then 60% answering; "
+        "waited for: 30% decode, 10% fetch",
+    }
 
 
 def test_every_gpu_counts_separately():

@@ -4,8 +4,10 @@ import ast
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import prefect
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flow_engine import run_flow
 
@@ -13,8 +15,10 @@ import flows
 import tasks
 from flows.backfill import backfill
 from flows.classify import classify
+from flows.cli.runs.run import run_flow_here
 from flows.evaluate import evaluate
 from flows.run.names import TAG
+from flows.run.sentence import failing_in_a_sentence
 from flows.schedule.deploy import deploy_flows
 from flows.schedule.form import form_of
 from flows.survey import survey
@@ -109,3 +113,23 @@ def test_messages_of_flows_name_no_option_of_the_command_line():
 
     assert len(files) > 30
     assert [each for each in texts if " --" in each[1] or each[1].startswith("--")] == []
+
+
+def test_a_flow_that_is_stopped_is_cancelled_and_so_is_the_one_that_called_it(client):
+    @prefect.flow(validate_parameters=False)
+    @failing_in_a_sentence
+    def stopped():
+        raise KeyboardInterrupt
+
+    @prefect.flow(validate_parameters=False)
+    @failing_in_a_sentence
+    def calling():
+        stopped()
+
+    flow_run = client.create_flow_run(calling, tags=[TAG])
+    with pytest.raises(KeyboardInterrupt):
+        run_flow_here(calling, flow_run, {})
+
+    called = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[flow_run.id]))
+    for run in (client.read_flow_run(flow_run.id), *client.read_flow_runs(flow_run_filter=called)):
+        assert (run.state.name, run.state.message) == ("Cancelled", "Stopped by the user.")

@@ -28,7 +28,7 @@ from tasks.results.choose import choose_jobs
 from tasks.results.descriptions import count_frames
 from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
 from tasks.results.read import count_outcomes, read_description_chunks, read_descriptions, read_outcomes
-from tasks.results.retention import remove_old_rows
+from tasks.results.retention import older_than, remove_rows
 from tasks.results.runs import describes, open_run, read_any_spec, read_spec
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
@@ -238,7 +238,7 @@ def test_retention_removes_old_descriptions_with_their_chunks(db, run):
         connection.execute(update(DESCRIPTION).values(created_at=func.now() - timedelta(days=3)))
         connection.exec_driver_sql("UPDATE reelabel.run SET state = 'done'")
 
-    assert remove_old_rows(db, timedelta(days=2)) == 1
+    assert remove_rows(db, older_than(timedelta(days=2))) == 1
     assert (count(db, DESCRIPTION), count(db, DESCRIPTION_CHUNK)) == (0, 0)
 
 

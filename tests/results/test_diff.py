@@ -5,7 +5,7 @@ from uuid import uuid4
 import sqlalchemy
 
 from tasks.results.diff import compare_runs
-from tasks.results.retention import remove_old_history
+from tasks.results.retention import remove_rows, replaced_before
 from tasks.results.runs import close_run, open_run
 from tasks.results.write import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, job, result
@@ -73,8 +73,8 @@ def test_history_is_removed_past_its_retention(db, run):
     ShardWriter(db, run).write(results=[flipped(job("a"))], failures=[])
     close_run(db, run.run_id, state="done", message="")
     assert len(history(db)) == 1
-    assert remove_old_history(db, timedelta(days=1)) == 0
+    assert remove_rows(db, replaced_before(timedelta(days=1))) == 0
 
-    assert remove_old_history(db, timedelta(0), dry_run=True) == 1
-    assert remove_old_history(db, timedelta(0)) == 1
+    assert remove_rows(db, replaced_before(timedelta(0)), dry_run=True) == 1
+    assert remove_rows(db, replaced_before(timedelta(0))) == 1
     assert history(db) == []

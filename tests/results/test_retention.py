@@ -10,7 +10,7 @@ from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
 from tasks.domain import RunSpec
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.results.read import read_failures, read_results
-from tasks.results.retention import remove_old_rows, remove_superseded_rows
+from tasks.results.retention import older_than, remove_rows, replaced_before, superseded
 from tasks.results.runs import LOST_AFTER, close_run, open_run, update_run
 from tasks.results.write import ShardWriter
 from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
@@ -42,24 +42,38 @@ def test_rows_of_a_dataset_stay_while_a_run_is_in_progress(db, run):
     close_run(db, run.run_id, state="done", message="")
     open_run(db, run_id=under_way, spec=newer, facts=FACTS)
 
-    assert remove_old_rows(db, age, dry_run=True) == remove_old_rows(db, age) == 0
-    assert remove_superseded_rows(db, 1, dry_run=True) == remove_superseded_rows(db, 1) == 0
+    assert remove_rows(db, older_than(age), dry_run=True) == remove_rows(db, older_than(age)) == 0
+    assert remove_rows(db, superseded(1), dry_run=True) == remove_rows(db, superseded(1)) == 0
 
     update_run(db, under_way, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
-    assert remove_old_rows(db, age) == 3
-    assert remove_superseded_rows(db, 1) == 2
+    assert remove_rows(db, older_than(age)) == 3
+    assert remove_rows(db, superseded(1)) == 2
 
 
 @pytest.mark.usefixtures("old_and_new")
 def test_rows_older_than_the_limit_are_removed(db, run):
     close_run(db, run.run_id, state="done", message="")
-    assert remove_old_rows(db, timedelta(days=9), dry_run=True) == 3
+    assert remove_rows(db, older_than(timedelta(days=9)), dry_run=True) == 3
     assert len(left(db)) == 4
 
-    assert remove_old_rows(db, timedelta(days=9)) == 3
+    assert remove_rows(db, older_than(timedelta(days=9))) == 3
 
     assert left(db) == ["new", "new failure"]
-    assert remove_old_rows(db, timedelta(days=9)) == 0
+    assert remove_rows(db, older_than(timedelta(days=9))) == 0
+
+
+@pytest.mark.usefixtures("old_and_new")
+def test_a_dry_run_counts_a_row_that_several_rules_match_once_as_the_removal_does(db, run):
+    close_run(db, run.run_id, state="done", message="")
+    open_run(db, run_id=uuid4(), spec=RunSpec(model=SPEC.model, permutations=2), facts=FACTS | {"state": "done"})
+    rules = [older_than(timedelta(days=9)), replaced_before(timedelta(0)), superseded(1)]
+
+    would, do = (
+        [remove_rows(db, rule, earlier=rules[:number], dry_run=dry) for number, rule in enumerate(rules)]
+        for dry in (True, False)
+    )
+
+    assert would == do == [3, 0, 2]
 
 
 def test_rows_of_superseded_specs_are_removed_and_other_datasets_kept(db, run):
@@ -73,9 +87,9 @@ def test_rows_of_superseded_specs_are_removed_and_other_datasets_kept(db, run):
     with db.begin() as connection:
         connection.execute(RUN.update().values(state="done"))
 
-    assert remove_superseded_rows(db, 2) == 0
-    assert remove_superseded_rows(db, 1, dry_run=True) == 2
-    assert remove_superseded_rows(db, 1) == 2
+    assert remove_rows(db, superseded(2)) == 0
+    assert remove_rows(db, superseded(1), dry_run=True) == 2
+    assert remove_rows(db, superseded(1)) == 2
 
     assert left(db) == []
     assert left(db, newer) == ["a"]
@@ -106,10 +120,10 @@ def test_chunks_stay_as_long_as_the_row_of_their_job_and_go_with_it(db, run):
             return connection.execute(select(func.count()).select_from(CHUNK)).scalar_one()
 
     age(CHUNK)
-    assert (remove_old_rows(db, timedelta(days=9)), count()) == (0, 4)
+    assert (remove_rows(db, older_than(timedelta(days=9))), count()) == (0, 4)
 
     age(RESULT, RESULT.c.spec_id == SPEC.spec_id)
-    assert (remove_old_rows(db, timedelta(days=9)), count()) == (1, 2)
+    assert (remove_rows(db, older_than(timedelta(days=9))), count()) == (1, 2)
 
     age(FAILURE)
-    assert (remove_old_rows(db, timedelta(days=9)), count()) == (1, 0)
+    assert (remove_rows(db, older_than(timedelta(days=9))), count()) == (1, 0)

@@ -113,13 +113,13 @@ def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  #
 
 def _run_flow(parameters: dict[str, Any]) -> None:
     from prefect.client.orchestration import get_client  # noqa: PLC0415
-    from prefect.flow_engine import run_flow  # noqa: PLC0415
 
+    from flows.cli.runs.run import run_flow_here  # noqa: PLC0415
     from flows.evaluate import evaluate  # noqa: PLC0415
 
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(evaluate, parameters=parameters, tags=[TAG])
-    run_flow(evaluate, flow_run=flow_run, parameters=parameters)
+    run_flow_here(evaluate, flow_run, parameters)
 
 
 # Two tables, and two lines a cell, so that both fit into 80 columns.

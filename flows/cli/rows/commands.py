@@ -106,11 +106,12 @@ def audit(
         typer.Option("--list", help="Write the ids of jobs without a label to this .parquet, .csv or .txt file."),
     ] = None,
     raw: Raw = False,
+    manifest: Annotated[str | None, typer.Option(help="Where the run's manifest is now, if it was moved.")] = None,
 ) -> None:
     """Check a run's manifest against the database: every job must have ended exactly once; exit 1 if not."""
     from flows.cli.rows.results import print_audit  # noqa: PLC0415
 
-    raise typer.Exit(print_audit(run, as_json=json, listing=listing, raw=raw))
+    raise typer.Exit(print_audit(run, as_json=json, listing=listing, raw=raw, manifest=manifest))
 
 
 @inspect_app.command(rich_help_panel=_PANEL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,9 @@ from flows.cli.rows.descriptions import print_descriptions
 from flows.cli.rows.formats import check_format, print_rows
 from flows.cli.rows.tables import SHOWN_CHUNKS, SHOWN_ROWS, print_chunks, print_outcomes
 from infra.embedded import ServiceName
+from infra.errors import ManifestMissingError
 from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.database.scope import Scope
@@ -30,7 +33,7 @@ from tasks.results.read import count_outcomes, read_chunks, read_failures, read_
 from tasks.results.runs import describes, find_run, is_partial_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine, RowMapping
 
@@ -87,8 +90,8 @@ def _print_chunks(engine: Engine, scope: Scope, *, form: str, raw: bool) -> None
     print_chunks(table, found)
 
 
-def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = False) -> int:
-    """Check that every job of a run's manifest ended exactly once; return the exit code.
+def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = False, manifest: str | None = None) -> int:
+    """Check that every job of a run's manifest, or of where that is now, ended exactly once; return the exit code.
 
     Raises:
         ConfigurationError: No such run, or the list cannot be written.
@@ -103,7 +106,8 @@ def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = Fal
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
         scope = Scope.of(row)
         asks = not describes(engine, scope.spec_id)
-        with open_audited(row["manifest_uri"], objects, keep_going=keep_going, questions=asks) as read:
+        uri = absolute_uri(manifest) if manifest else row["manifest_uri"]
+        with _moves_told(manifest), open_audited(uri, objects, keep_going=keep_going, questions=asks) as read:
             target = Path(listing) if listing else None
             report = audit_jobs(engine, scope, jobs=read(), listing=target, raw=raw)
         is_whole = not is_partial_run(engine, row)
@@ -119,6 +123,17 @@ def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = Fal
         if not report.is_reconciled and row["state"] != "running" and row["message"]:
             print_line(f"The run is {row['state']}: {row['message']}")
     return 0 if report.is_reconciled else 1
+
+
+@contextmanager
+def _moves_told(manifest: str | None) -> Iterator[None]:
+    """Say what to do if a run's manifest is no longer where it was, unless the user has said where it is."""
+    try:
+        yield
+    except ManifestMissingError as error:
+        if manifest:
+            raise
+        raise ManifestMissingError(f"{error.message} If it was moved, name it with --manifest.") from None
 
 
 def _temperature(engine: Engine, spec_id: str) -> float:

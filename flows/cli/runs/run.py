@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
     from flows.run.parameters import SpecOverrides
@@ -62,7 +63,6 @@ def run_locally(kind: str, parameters: dict[str, Any]) -> int:
 def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
     """Run `classify`, `describe` or `backfill` in this process, with progress if it is watched; return the run's id."""
     from prefect.client.orchestration import get_client  # noqa: PLC0415
-    from prefect.flow_engine import run_flow  # noqa: PLC0415
 
     from flows.backfill import backfill  # noqa: PLC0415
     from flows.classify import classify  # noqa: PLC0415
@@ -73,10 +73,21 @@ def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, 
         flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
     with connected(settings.database) as engine:
         with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
-            said = run_flow(flow, flow_run=flow_run, parameters=parameters)
+            said = run_flow_here(flow, flow_run, parameters)
         if is_watched and str(said).startswith(NOTHING_TO_DO):
             print_line(str(said))
     return flow_run.id
+
+
+def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> Any:  # noqa: ANN401 - of any flow
+    """Run a flow in this process as a flow run that exists; return its result, and pass on an interrupt."""
+    from prefect.exceptions import CancelledRun  # noqa: PLC0415
+    from prefect.flow_engine import run_flow  # noqa: PLC0415
+
+    try:
+        return run_flow(flow, flow_run=flow_run, parameters=parameters)
+    except CancelledRun:  # see `flows.run.sentence`
+        raise KeyboardInterrupt from None
 
 
 def submit(deployment: str, parameters: dict[str, Any]) -> UUID:

@@ -9,9 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from flows.cli.console import OUT, cell
 from flows.cli.context import prefect_ready
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
-    from rich.console import RenderableType
-    from rich.text import Text
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Column
     from sqlalchemy import Engine
 
     from flows.cli.status.prefect import Trouble
@@ -188,9 +190,28 @@ def _repair(run: RunStatus, known: Trouble | None) -> str | None:
     return command("classify", run.manifest_uri, dataset=run.dataset, keep_going=bool(run.rejected))
 
 
+class _Fitting(Table):
+    """A table that is shown as a list, one line a cell, where the terminal is too narrow for its columns."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the table, or the list."""
+        if sum(map(_least_width, self.columns)) <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        for row in zip(*(column.cells for column in self.columns), strict=True):
+            yield Text()
+            for column, value in zip(self.columns, row, strict=True):
+                yield cell(f"{column.header}: {value}")
+
+
+def _least_width(column: Column) -> int:
+    """Return how wide a column must be, with the space after it."""
+    return 1 + (column.min_width or max(cell_len(str(each)) for each in (column.header, *column.cells)))
+
+
 def _table(*names: str) -> Table:
     """Return a table that fits into 80 columns by wrapping the columns of free text."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = _Fitting(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in names:
         least = _WRAPPED.get(name)
         table.add_column(name, no_wrap=not least, overflow="fold" if least else "ellipsis", min_width=least)

@@ -23,7 +23,6 @@ from flows.shard.logged import shard_logged
 from flows.shard.queue import ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from infra.errors import LeaseLostError
-from infra.telemetry import start_metrics
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, video_store
@@ -77,7 +76,6 @@ def describe_locally(
     del done_before
     settings, database, ledger = context.settings, context.database, progress.ledger
     progress.frames_setting = "describe.frames_per_chunk"
-    start_metrics(settings.metrics)
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))

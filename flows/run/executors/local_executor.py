@@ -25,7 +25,6 @@ from flows.shard.logged import shard_logged
 from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from flows.shard.tasks import extract_shard, infer_shard
-from infra.telemetry import start_metrics
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, open_extractor
@@ -96,7 +95,6 @@ def execute_locally(
     Raises:
         TransientError: A service was unavailable for longer than the retries; leased shards are released.
     """
-    start_metrics(settings.metrics)
     ledger = progress.ledger
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):

@@ -238,7 +238,7 @@ def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path,
         r"Stopped( with 0 of [\d,]+ jobs? done; r|\. R)un the same command again to continue\.", said.strip()
     )
     with get_client(sync_client=True) as client:  # a process that is ended by force leaves it running
-        assert client.read_flow_run(run_id).state.is_final()
+        assert client.read_flow_run(run_id).state.is_cancelled()
     assert "This run is cancelled: Stopped by the user." in reelabel(environment, "results", str(run_id)).stdout
     assert list(tmp_path.glob("reelabel-*")) == []
 

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
 
+from infra.embedded.processes import free_port
 from tasks.database.tables import PLAN, RESULT, RUN, SHARD
 from tests.command_line import reelabel_process
 from tests.flows.run.worker_processes import (
@@ -69,13 +71,16 @@ def plan_of(dataset, db, *columns):
 
 
 def test_a_run_without_workers_says_how_to_start_them_and_so_they_start(start, environment, manifest, db):
-    run = start("classify", manifest, "--dataset", "nobody")
+    port = free_port()
+    run = start("classify", manifest, "--dataset", "nobody", REELABEL_METRICS_PORT=str(port))
     until(lambda: plan_of("nobody", db, SHARD.c.shard_index), run)
     planned_s = time.monotonic()
     until(lambda: run.log.read_text().count("worker is alive: start one by") == 2, run)
     told_s = time.monotonic() - planned_s
     told = re.findall(r"No (\w+) worker is alive: start one by `(.+)`\.", run.log.read_text())
     status = reelabel_process(environment, "status").stdout
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        exported = page.read().decode()
 
     in_a_shell = environment | {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
     workers = [
@@ -91,6 +96,7 @@ def test_a_run_without_workers_says_how_to_start_them_and_so_they_start(start, e
 
     assert told == [("extract", "reelabel worker extract"), ("infer", "reelabel worker infer")]
     assert told_s < TOLD_WITHIN_S
+    assert f"reelabel_run_jobs_left {JOBS}.0" in exported
     assert all(f"No {stage} worker is alive: start one by `{line}`." in status for stage, line in told)
     printed = run.log.read_text()
     assert re.search(r"Alive: 1 extract worker \(.+: \d+\), 1 infer worker \(.+: \d+\)\.", printed)

@@ -226,3 +226,14 @@ def test_a_server_that_ignores_ranges_is_noticed():
 
         with pytest.raises(RangesIgnoredError, match="download the whole object"):
             store.read_range("s3://bucket/clip", start=2, size=3, fingerprint="s3:10:one")
+
+
+def test_plain_http_to_a_server_that_speaks_tls_is_told_from_one_that_is_not_running(store_settings):
+    address = store_settings.endpoint_url.replace("https://", "http://")
+    plain = ObjectStore(store_settings.model_copy(update={"endpoint_url": address, "max_attempts": 1}))
+
+    for ask in (lambda: plain.read(f"{store_settings.uri}/x"), lambda: next(plain.list(store_settings.uri), None)):
+        with pytest.raises(
+            StoreUnavailableError, match=r"check store.endpoint_url \(does the server need https://\?\)"
+        ):
+            ask()

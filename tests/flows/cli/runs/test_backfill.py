@@ -193,3 +193,18 @@ def test_a_trial_is_not_the_spec_of_later_backfills_unless_it_is_marked(backfill
     repeated = r"16 frames\) has 2 of these: `reelabel (backfill --code video_missing --run \S+)`"
     [there] = {match[1] for shown in (dry, real) if (match := re.search(repeated, shown.stdout))}
     assert "Would answer 2 jobs" in run_command(*there.split(), "--dry-run").stdout
+
+
+def test_an_audit_takes_a_manifest_from_where_it_is_now(run_command, folder, own_services):
+    was, now = folder / "birds.parquet", folder / "moved.parquet"
+    with connected(own_services.database) as engine:
+        run_id = str(newest_run(engine, manifest_uri=str(was), dataset=None)["run_id"])
+    was.rename(now)
+
+    lost, found = run_command("audit", run_id), run_command("audit", run_id, "--manifest", str(now))
+    now.rename(was)
+
+    assert lost.returncode == 2
+    assert f"{was}" in lost.stderr
+    assert "If it was moved, name it with --manifest." in lost.stderr
+    assert "Reconciled: 2 jobs = 0 labels + 2 failures." in found.stdout

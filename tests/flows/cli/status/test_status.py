@@ -52,6 +52,9 @@ def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, pref
     assert abs(listed.remaining_s - 3 * listed.elapsed_s) < 1e-6
     for cell in (str(run_id)[:8], "classify animals", "running", "250 of 1,000", "2 of 10"):
         assert cell in shown
+    narrow = reelabel(os.environ | export(settings) | {"COLUMNS": "40"}, "status").stdout
+    for line in (f"run: {str(run_id)[:8]}", "dataset: classify animals", "jobs: 250 of 1,000", "shards: 2 of 10"):
+        assert line in narrow.splitlines()
 
 
 def test_status_shows_the_live_sessions_that_a_service_has_left_behind(database_url, tmp_path):
