@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from infra import embedded
 from infra.basic_auth import basic_auth_headers
-from infra.database.connect import Login
+from infra.database.connect import Login, is_unverified
 from infra.database.rights import check_login
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 from reelabel.sandbox.lockdown import probe
@@ -145,6 +145,9 @@ def check_disk(home: Path) -> Check:
     return Check(name="disk", ok=ok, detail=detail, advice="" if ok else advice)
 
 
+_UNVERIFIED = "sslmode=require encrypts without verifying the server; set database.ca_file."
+
+
 def check_database(settings: Settings) -> Iterator[Check]:
     """Connect to the database with each configured login."""
     if not settings.database.is_set:
@@ -154,7 +157,9 @@ def check_database(settings: Settings) -> Iterator[Check]:
         if getattr(settings.database, login) is None and login != Login.WRITER:
             yield Check(name=who, ok=True, detail=f"database.{login} is not set; database.url is used")
         else:
-            yield _attempt(who, partial(check_login, settings.database, login))
+            check = _attempt(who, partial(check_login, settings.database, login))
+            is_open = check.ok and is_unverified(settings.database, login)
+            yield replace(check, advice=_UNVERIFIED) if is_open else check
 
 
 def check_store(settings: Settings) -> Check:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from flows.cli.console import ERRORS
+from flows.cli.console import ERRORS, print_notice
 from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connected
@@ -25,11 +25,12 @@ from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DiskFullError, TransientError
 from reelabel.sources.object_info import redact_uri
 from tasks.database.schema import check_schema, prepare_database
+from tasks.results import runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, RowMapping
 
     from infra.settings import Settings
 
@@ -213,6 +214,21 @@ def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator
         with startup_errors():
             check_schema(engine)
         yield settings, engine
+
+
+def find_run(engine: Engine, text: str) -> RowMapping:
+    """Find a run as `tasks.results.runs.find_run` does; for `last`, also say which runs are in progress.
+
+    Raises:
+        ConfigurationError: No run or several runs match; the message lists the latest.
+    """
+    row = runs.find_run(engine, text)
+    if text == "last":
+        for other in runs.list_running(engine):
+            name = runs.short_ids(engine, [other["run_id"]])[other["run_id"]]
+            rest = "its rows so far" if other["run_id"] == row["run_id"] else "this is the last run that ended"
+            print_notice(f"Run {name} of {other['dataset']} is in progress; {rest}.")
+    return row
 
 
 def require_home(settings: Settings) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -107,16 +107,25 @@ def _group_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None) -> inspect.Parameter:
-    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
+    kinds = [_bare(kind) for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
     kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
     text = " ".join(filter(None, (field.description, hint)))
     flag = f"{_flag(name)}/--no-{_flag(name)[2:]}" if kind is bool else _flag(name)
-    option = typer.Option(flag, help=text, rich_help_panel=panel)
-    # Literals as text: our own message suggests the closest one.
-    kind = kind if isinstance(kind, type) else str
+    metavar = "|".join(map(_metavar, kinds)) if len(kinds) > 1 else None
+    option = typer.Option(flag, help=text, rich_help_panel=panel, metavar=metavar)
+    # Literals and times as text: our own message suggests the closest one, or a form.
+    kind = kind if kind in {bool, int, float} else str
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )
+
+
+def _bare(kind: Any) -> Any:  # noqa: ANN401 - any annotation
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _metavar(kind: Any) -> str:  # noqa: ANN401 - any annotation
+    return "|".join(map(str, get_args(kind))) or f"<{kind.__name__}>"
 
 
 def _flag(name: str) -> str:

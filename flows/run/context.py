@@ -51,6 +51,7 @@ class RunContext:
         manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
         purpose: What the run does with the jobs.
         execute: Executes its plans.
+        ledger: What the time since the start of the run was spent on.
         warnings: What was found doubtful before the run, without final periods.
     """
 
@@ -65,6 +66,7 @@ class RunContext:
     database: Engine
     purpose: Purpose
     execute: Execute
+    ledger: WallClockProfile
     warnings: tuple[str, ...] = ()
 
 
@@ -119,6 +121,7 @@ def open_run_context(
                     database=database,
                     purpose=purpose,
                     execute=execute,
+                    ledger=ledger,
                     warnings=_warn(purpose.doubts(request, settings, card)),
                 )
 

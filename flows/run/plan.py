@@ -221,7 +221,8 @@ class Planner:
             "versions": context.run.versions,
             "message": message,
         }
-        open_run(context.database, run_id=context.run.run_id, spec=context.spec, facts=facts)
+        setup_ms = sum(context.ledger.spent_ms.values())
+        open_run(context.database, run_id=context.run.run_id, spec=context.spec, facts=facts, setup_ms=setup_ms)
 
     def _record_size(self, *, jobs: int, shards: int) -> None:
         """Record and log how much there is to do."""

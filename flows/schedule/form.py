@@ -19,6 +19,7 @@ def form_of(flow: Flow[..., Any]) -> dict[str, Any]:
     `position`.
     """
     form: dict[str, Any] = parameter_schema(flow).model_dump(mode="json", exclude_unset=True)
+    form["additionalProperties"] = False  # an unknown parameter would crash each attempt of the run
     for group in (form, *form.get("definitions", {}).values()):
         for position, (name, field) in enumerate(group.get("properties", {}).items()):
             field |= {"title": title_of(name), "position": position}

@@ -37,6 +37,10 @@ _PASSING = (
     *(psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction),
     *(psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.TransactionTimeout),
 )
+_READ_ONLY = (
+    "Postgres is read-only: the server is a standby, or it or the login is configured read-only; set database.url to a "
+    "server and a login that may write"
+)
 # Guesses about the cause that libpq appends; our message gives its own advice.
 _GUESSES = (" Is the server running", " This probably means the server terminated")
 _SIGNS = {  # regular expressions
@@ -48,11 +52,11 @@ _SIGNS = {  # regular expressions
     "permission denied for database": _REFUSALS["42501"],
     "certificate verify failed": "presents a certificate that database.ca_file did not sign",
     "does not match host name": "presents a certificate for a host name other than the one in database.url",
-    "server does not support SSL": "does not support encryption, which database.ca_file requires",
+    "server does not support SSL": "does not support encryption, which database.ca_file or the URL's sslmode requires",
     "requires a valid client certificate": "requires a client certificate (database.certificate_file)",
     "alert certificate required": "requires a client certificate (database.certificate_file)",
     "alert unknown ca": "rejects the certificate in database.certificate_file",
-    "root certificate file": "cannot be reached with database.ca_file",
+    "root certificate file": "cannot be verified without the file of its CA; set database.ca_file to it",
     "could not read certificate file": "cannot be reached with database.certificate_file",
     "private key file": "cannot be reached with database.key_file",
 }
@@ -140,10 +144,7 @@ def require_writes(engine: sqlalchemy.Engine) -> None:
     with database_errors(), engine.connect() as connection:
         if connection.scalar(sqlalchemy.text("SHOW transaction_read_only")) == "on":
             engine.dispose()  # the name may lead to another server by now
-            raise DatabaseUnavailableError(
-                "Postgres is read-only: the server is a standby, or is configured read-only; set database.url to a "
-                "server that accepts writes."
-            )
+            raise DatabaseUnavailableError(f"{_READ_ONLY}.")
 
 
 @contextmanager
@@ -205,6 +206,12 @@ def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:
     return url.set(drivername=_DRIVER).update_query_dict({"client_encoding": "utf8"} | _encryption(settings))
 
 
+def is_unverified(settings: DatabaseSettings, login: Login) -> bool:
+    """Return whether a login's URL asks for encryption without a CA that would tell who the server is."""
+    query = _driver_url(settings, login).query
+    return query.get("sslmode") == "require" and "sslrootcert" not in query
+
+
 def _encryption(settings: DatabaseSettings) -> dict[str, str]:
     """Return the libpq options for TLS, which override those in the URL."""
     if settings.ca_file is None:
@@ -224,6 +231,13 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
     if isinstance(error, psycopg.errors.DiskFull):
         return DiskFullError(
             f"The disk of Postgres is full: {detail}. Free space there, then run the same command again."
+        )
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return DatabaseUnavailableError(f"{_READ_ONLY} ({detail}).")
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return DatabaseUnavailableError(
+            f"Postgres ended a statement ({detail}); raise statement_timeout of the login or of the database, and try "
+            "again."
         )
     if isinstance(error, _PASSING):
         return DatabaseUnavailableError(

@@ -20,21 +20,25 @@ from tasks.domain import DescribeSpec, RunSpec, Spec
 from tasks.plans.lease import expire_all, holder_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy import Connection, Engine, Label, Select
 
 _SHOWN_RUNS = 5
+_SHORT_ID = 8
 LOST_AFTER = timedelta(minutes=5)
 LOST = "The run was killed or lost its machine; start it again to continue."
 _UNSEEN = (RUN.c.state == "running") & (RUN.c.seen_at < func.now() - LOST_AFTER)
 IS_UNDER_WAY = (RUN.c.state == "running") & ~_UNSEEN
 
 
-def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any]) -> None:
-    """Record a run's start, its spec and other columns; a run restarted under the same id continues its row."""
+def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any], setup_ms: float = 0.0) -> None:
+    """Record a run's start, `setup_ms` ago, its spec and other columns.
+
+    A run restarted under the same id continues its row.
+    """
     row = {
         "run_id": run_id,
         "spec_id": spec.spec_id,
@@ -43,6 +47,7 @@ def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any])
         "process": own_process(),
         **facts,
     }
+    began = {"started_at": func.now() - timedelta(milliseconds=setup_ms)}
     with database_errors(), engine.begin() as connection:
         body = spec.model_dump(mode="json")
         connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=body).on_conflict_do_nothing())
@@ -50,7 +55,7 @@ def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any])
             "ended_at": None,
             "seen_at": func.now(),
         }
-        statement = insert(RUN).values(row).on_conflict_do_update(index_elements=["run_id"], set_=restarted)
+        statement = insert(RUN).values(row | began).on_conflict_do_update(index_elements=["run_id"], set_=restarted)
         connection.execute(statement)
         # After a restart under another spec, the pair with the old one stays, since earlier results refer to it.
         pair = {"run_id": run_id, "spec_id": spec.spec_id}
@@ -122,15 +127,15 @@ def read_run(engine: Engine, run_id: UUID) -> RowMapping | None:
 
 
 def find_run(engine: Engine, text: str) -> RowMapping:
-    """Find a run by its id, a prefix of its id, or `last`.
+    """Find a run by its id, a prefix of its id, or `last`: the one that ended last, or started last if none has ended.
 
     Raises:
         ConfigurationError: No run or several runs match; the message lists the latest.
     """
     newest = _newest()
     by_id = cast(RUN.c.run_id, String).startswith(text.lower(), autoescape=True)
-    query = newest.limit(1) if text == "last" else newest.where(by_id)
     with database_errors(), engine.connect() as connection:
+        query = newest.where(by_id) if text != "last" else _last(connection)
         rows = connection.execute(query).mappings().all()
         latest = connection.execute(newest.limit(_SHOWN_RUNS)).mappings().all()
     if not latest:
@@ -140,6 +145,51 @@ def find_run(engine: Engine, text: str) -> RowMapping:
         hint = "use a longer prefix" if rows else "use one of the latest"
         raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; {hint}: {known}.")
     return rows[0]
+
+
+def _last(connection: Connection) -> Select[Any]:
+    has_ended = (RUN.c.state != "running") | RUN.c.run_id.in_(lost_runs(connection))
+    ended_at = func.coalesce(RUN.c.ended_at, RUN.c.seen_at)
+    return select(RUN).order_by(has_ended.desc(), case((has_ended, ended_at), else_=RUN.c.started_at).desc()).limit(1)
+
+
+def short_ids(engine: Engine, run_ids: Iterable[UUID]) -> dict[UUID, str]:
+    """Return the shortest prefix of each id, of eight characters or more, that names no other run.
+
+    The ids of scheduled runs begin with the time at which they were scheduled, many at once. Those without a row are
+    only told from each other.
+    """
+    wanted = set(run_ids)
+    before, after = (beside(RUN.c.run_id).over(order_by=RUN.c.run_id) for beside in (func.lag, func.lead))
+    runs = select(RUN.c.run_id, before.label("before"), after.label("after")).subquery()
+    query = select(runs).where(runs.c.run_id.in_(wanted))
+    with database_errors(), engine.connect() as connection:
+        rows = {run_id: [*filter(None, others)] for run_id, *others in connection.execute(query)}
+    return {run_id: _prefix(str(run_id), map(str, rows.get(run_id, wanted - {run_id}))) for run_id in wanted}
+
+
+def _prefix(text: str, others: Iterable[str]) -> str:
+    """Return the shortest prefix of an id that none of the others has, of which its neighbours in order are enough."""
+    compared = list(others)
+    return next(
+        text[:end]
+        for end in range(_SHORT_ID, len(text) + 1)
+        if end == len(text) or not any(other.startswith(text[:end]) for other in compared)
+    )
+
+
+def list_running(engine: Engine) -> list[RowMapping]:
+    """Read the rows of the runs in progress, the newest first."""
+    with database_errors(), engine.connect() as connection:
+        is_lost = RUN.c.run_id.in_(lost_runs(connection))
+        return list(connection.execute(_newest().where(RUN.c.state == "running", ~is_lost)).mappings().all())
+
+
+def cancelled_runs(engine: Engine, run_ids: Iterable[UUID]) -> set[UUID]:
+    """Return those runs that their users have stopped."""
+    query = select(RUN.c.run_id).where(RUN.c.run_id.in_([*run_ids]), RUN.c.state == "cancelled")
+    with database_errors(), engine.connect() as connection:
+        return set(connection.execute(query).scalars())
 
 
 def run_states(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
@@ -173,14 +223,12 @@ def require_only_spec(engine: Engine, manifest_uri: str) -> RowMapping:
         )
     if len(rows) > 1:
         newest = sorted(rows, key=lambda row: row["started_at"], reverse=True)
-        ways = "; ".join(describe_run(row) for row in newest[:_SHOWN_RUNS])
+        names = short_ids(engine, [row["run_id"] for row in newest[:_SHOWN_RUNS]])
+        ways = "; ".join(
+            f"{names[row['run_id']]} ({row['dataset']}: {describe_spec(row['body'])})" for row in newest[:_SHOWN_RUNS]
+        )
         raise ConfigurationError(f"{manifest_uri} was answered in {len(rows)} ways; name one: {ways}.")
     return rows[0]
-
-
-def describe_run(run: RowMapping) -> str:
-    """Describe a run, given its row and the `body` of its spec, in a few words."""
-    return f"{str(run['run_id'])[:8]} ({run['dataset']}: {describe_spec(run['body'])})"
 
 
 def describe_spec(body: Mapping[str, Any]) -> str:

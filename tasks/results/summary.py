@@ -90,6 +90,7 @@ class FailureGroup:
 
     Attributes:
         since: When the first of them was recorded, if by other runs than the one that is summarized.
+        is_earlier: Whether these other runs recorded them before the start of that one.
     """
 
     code: str
@@ -97,6 +98,7 @@ class FailureGroup:
     job_id: str
     message: str
     since: datetime | None = None
+    is_earlier: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

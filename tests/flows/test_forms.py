@@ -81,6 +81,15 @@ def test_a_run_that_cannot_start_fails_with_one_sentence(client, flow, parameter
     assert (state.name, state.message) == ("Failed", sentence)
 
 
+@pytest.mark.parametrize("parameters", [{"num_frames": 8}, {"overrides": {"num_frames": 8}}])
+def test_an_unknown_or_misplaced_parameter_is_refused_before_the_run_starts(client, prefect_services, parameters):
+    deploy_flows(prefect_services)
+    deployment = client.read_deployment_by_name("classify/on-demand")
+
+    with pytest.raises(PrefectHTTPStatusError, match="409"):
+        client.create_flow_run_from_deployment(deployment.id, parameters={"manifest": "/gone.parquet"} | parameters)
+
+
 def test_runs_of_different_datasets_have_different_names(client):
     names = set()
     for flow, parameters in (

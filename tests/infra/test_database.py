@@ -144,7 +144,10 @@ def test_a_read_only_server_is_unavailable(url):
     for use in (write, lambda: require_writes(engine)):
         fail_over()
         before = pid()
-        with pytest.raises(DatabaseUnavailableError, match=r"read-only transaction|Postgres is read-only"):
+        with pytest.raises(
+            DatabaseUnavailableError,
+            match=r"Postgres is read-only: .* a login that may write",
+        ):
             use()
         assert pid() != before  # another server may answer now
         require_writes(engine)
@@ -165,7 +168,7 @@ def test_an_error_in_the_middle_of_a_copy_is_reported(url):
             connection.execute(sqlalchemy.text("CREATE TEMPORARY TABLE copied (n int)"))
             copy_data_frames(connection, table, slow_frames())
 
-    with pytest.raises(DatabaseUnavailableError, match=r"Postgres failed: .*statement timeout"):
+    with pytest.raises(DatabaseUnavailableError, match=r"statement timeout.*\); raise statement_timeout of"):
         copy()
 
 

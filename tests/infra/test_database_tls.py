@@ -13,8 +13,9 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from sqlalchemy.engine import make_url
 
+from infra.checks import check_database as checks_of_database
 from infra.database.connect import check_database, connected
-from infra.settings import DatabaseSettings
+from infra.settings import DatabaseSettings, Settings
 from reelabel.errors import ConfigurationError
 from tests.certificates import Authority
 
@@ -109,8 +110,14 @@ def test_a_certificate_for_another_name_is_refused(server, authority):
 
 def test_a_server_without_tls_is_refused(services, authority):
     url = make_url(services.database.url.get_secret_value())
-    with pytest.raises(ConfigurationError, match=r"does not support encryption, which database\.ca_file requires"):
-        look(url, ca_file=authority.certificate)
+    for asked, files in ((url, {"ca_file": authority.certificate}), (url.set(query={"sslmode": "require"}), {})):
+        with pytest.raises(ConfigurationError, match=r"encryption, which database\.ca_file or the URL"):
+            look(asked, **files)
+
+
+def test_a_url_that_verifies_without_a_ca_is_told_to_name_it(server):
+    with pytest.raises(ConfigurationError, match=r"set database\.ca_file to it"):
+        look(server.update_query_dict({"sslmode": "verify-full", "sslrootcert": "/no/ca.crt"}))
 
 
 def test_a_server_that_requires_a_client_certificate_gets_one(encrypt, authority, tmp_path):
@@ -136,3 +143,13 @@ def test_a_client_certificate_needs_its_key_and_a_ca(tmp_path):
         DatabaseSettings(ca_file=tmp_path, certificate_file=tmp_path)
     with pytest.raises(ValidationError, match="certificate_file requires ca_file"):
         DatabaseSettings(certificate_file=tmp_path, key_file=tmp_path)
+
+
+@pytest.mark.parametrize(("query", "is_told"), [({"sslmode": "require"}, True), ({}, False)])
+def test_doctor_tells_of_encryption_that_verifies_nobody(server, query, is_told):
+    url = server.set(query=query).render_as_string(hide_password=False)
+
+    checks = list(checks_of_database(Settings(database=DatabaseSettings(url=SecretStr(url)))))
+
+    assert all(check.ok for check in checks), checks
+    assert any("set database.ca_file" in check.advice for check in checks) == is_told

@@ -37,6 +37,7 @@ def run_row(**changed):
         "videos_cached": 0,
         "videos_remade": 0,
         "shards_done": 1,
+        "stage_ms": {},
         "wall_ms": {"engine start": 4000.0, "answer": 1500.0, "decode": 500.0},
         "engines": 1,
         "gpus": 0,

@@ -2,7 +2,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import log
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import polars as pl
 import pytest
@@ -21,7 +21,7 @@ from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
 from tasks.results.read import failures_of_run, read_failures, read_outcomes, read_results
-from tasks.results.runs import close_run, find_run, open_run
+from tasks.results.runs import cancel_run, close_run, find_run, list_running, open_run, short_ids
 from tasks.results.write import ShardWriter
 from tests.job_table import job_table
 from tests.results.rows import FACTS, SCOPE, SPEC, failure, ids_of, job, result
@@ -443,6 +443,43 @@ def test_a_run_is_found_by_id_by_prefix_and_as_last(db, run):
         find_run(db, "ffffffff-no")
     with pytest.raises(ConfigurationError, match=f"use one of the latest: {run.run_id}"):
         find_run(db, "_")
+
+
+def test_the_last_run_is_the_one_that_ended_last_while_another_is_in_progress(db, run):
+    later = replace(run, run_id=uuid4())
+    open_run(db, run_id=later.run_id, spec=SPEC, facts=FACTS)
+    assert find_run(db, "last")["run_id"] == later.run_id  # none has ended
+    close_run(db, run.run_id, state="done", message="ok")
+
+    assert find_run(db, "last")["run_id"] == run.run_id
+    assert [row["run_id"] for row in list_running(db)] == [later.run_id]
+    cancel_run(db, later.run_id)
+    assert find_run(db, "last")["run_id"] == later.run_id
+
+
+def test_the_short_ids_of_runs_are_as_long_as_it_takes_to_tell_them_apart(db):
+    together = [UUID(f"01990000-{part}-7000-8000-000000000000") for part in ("0001", "0012", "0013")]
+    alone = UUID("ffffffff-0000-7000-8000-000000000000")
+    for run_id in (*together, alone):
+        open_run(db, run_id=run_id, spec=SPEC, facts=FACTS)
+
+    shown = short_ids(db, [*together, alone])
+
+    assert [shown[run_id] for run_id in (*together, alone)] == [
+        "01990000-000",
+        "01990000-0012",
+        "01990000-0013",
+        "ffffffff",
+    ]
+    assert all(find_run(db, text)["run_id"] == run_id for run_id, text in shown.items())
+
+
+def test_a_run_starts_with_its_setup(db, run):
+    open_run(db, run_id=UUID(int=1), spec=SPEC, facts=FACTS, setup_ms=60_000)
+
+    assert (
+        find_run(db, str(run.run_id))["started_at"] - find_run(db, str(UUID(int=1)))["started_at"]
+    ).total_seconds() > 50
 
 
 def test_a_database_without_runs_says_so(db):

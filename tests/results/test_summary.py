@@ -60,7 +60,9 @@ def test_failures_of_the_run_are_told_apart_from_earlier_ones(db, run):
 
     assert (own.job_id, own.count, own.since) == ("b", 1, None)
     assert (earlier.job_id, earlier.count) == ("a", 1)
-    assert earlier.since is not None
+    assert (earlier.since is not None, earlier.is_earlier) == (True, True)
+    _, meanwhile = summarize_results(db, SCOPE, jobs=jobs, run_id=run.run_id).failures
+    assert (meanwhile.job_id, meanwhile.is_earlier) == ("b", False)
     assert (alone.failures, alone.tasks) == ((own,), ())
 
 

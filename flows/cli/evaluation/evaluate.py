@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
-from flows.cli.context import open_database, ready_to_run
+from flows.cli.context import find_run, open_database, ready_to_run
 from flows.cli.runs.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
@@ -29,7 +29,7 @@ from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.evaluation.calibrations import known_answers, save_calibration
 from tasks.results.evaluation.evaluations import last_evaluation
-from tasks.results.runs import find_run, require_only_spec
+from tasks.results.runs import require_only_spec
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -70,10 +70,10 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
     ):
         table.add_row(name, f"{before:.4f}", f"{after:.4f}")
     OUT.print(table)
-    short_id, (first, second) = str(run["run_id"])[:8], calibration.half_temperatures
+    run_id, (first, second) = str(run["run_id"]), calibration.half_temperatures
     print_line(
         f"Temperature {calibration.temperature:.3f} ({calibration.temperature_low:.3f} to "
-        f"{calibration.temperature_high:.3f}), fitted on the labels of run {short_id} (spec {run['spec_id']}); on each "
+        f"{calibration.temperature_high:.3f}), fitted on the labels of run {run_id} (spec {run['spec_id']}); on each "
         f"half of its videos: {first:.3f} and {second:.3f}."
     )
     print_line(
@@ -83,7 +83,7 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
     if calibration.nll_change_high >= 0:
         print_line("Calibration is not shown to improve held-out answers: use the raw probabilities.")
     else:
-        print_line(f"See calibrated labels: {command('results', short_id, calibrated=True)}")
+        print_line(f"See calibrated labels: {command('results', run_id, calibrated=True)}")
 
 
 _PRINTED = "-"

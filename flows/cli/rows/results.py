@@ -12,7 +12,7 @@ import polars as pl
 from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
-from flows.cli.context import open_database
+from flows.cli.context import find_run, open_database
 from flows.cli.rows.descriptions import print_descriptions
 from flows.cli.rows.formats import check_format, print_rows
 from flows.cli.rows.tables import SHOWN_CHUNKS, SHOWN_ROWS, print_chunks, print_outcomes
@@ -30,10 +30,11 @@ from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.diff import compare_runs
 from tasks.results.evaluation.calibrations import read_calibration
 from tasks.results.read import count_outcomes, read_chunks, read_failures, read_outcomes, read_results
-from tasks.results.runs import describes, find_run, is_partial_run
+from tasks.results.runs import describes, is_partial_run, short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from uuid import UUID
 
     from sqlalchemy import Engine, RowMapping
 
@@ -192,19 +193,20 @@ def print_diff(run: str, earlier: str | None, *, as_json: bool) -> None:
                 f"Run {before['run_id']} is of dataset {before['dataset']}, not {row['dataset']}; "
                 "name two runs of one dataset."
             )
+        names = short_ids(engine, [each["run_id"] for each in (row, before) if each])
         diff = compare_runs(engine, row["run_id"], earlier=before["run_id"] if before else None)
     if as_json:
         shown = {"tasks": [asdict(task) for task in diff.tasks], "jobs": [asdict(pair) for pair in diff.pairs]}
         print(json.dumps(shown | {"other_questions": diff.other_questions}, indent=2))  # noqa: T201 - for programs
         return
-    _print_diff(row, before, diff)
+    _print_diff(row, before, diff, names)
 
 
-def _print_diff(run: RowMapping, before: RowMapping | None, diff: RunDiff) -> None:
-    than = f"run {str(before['run_id'])[:8]}" if before else "the answers that it replaced"
+def _print_diff(run: RowMapping, before: RowMapping | None, diff: RunDiff, names: Mapping[UUID, str]) -> None:
+    than = f"run {names[before['run_id']]}" if before else "the answers that it replaced"
     changed = [pair for pair in diff.pairs if pair.has_changed]
     compared = f"{pluralize(len(diff.pairs), 'job')} compared, {pluralize(len(changed), 'label')} changed"
-    print_line(f"Run {str(run['run_id'])[:8]} of {run['dataset']} against {than}: {compared}.")
+    print_line(f"Run {names[run['run_id']]} of {run['dataset']} against {than}: {compared}.")
     if diff.other_questions:
         print_line(f"Left out: {pluralize(diff.other_questions, 'job')} with another question than before.")
     for task in diff.tasks:
@@ -239,6 +241,7 @@ def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
         objects = ObjectStore(settings.store, settings.web)
         with OUT.status("Rendering the report"):
             page = page_of_run(engine, objects, row, cache=frame_cache(settings), job_ids=job_ids)
-    target = Path(out or f"reelabel-{str(row['run_id'])[:8]}.html")
+        name = short_ids(engine, [row["run_id"]])[row["run_id"]]
+    target = Path(out or f"reelabel-{name}.html")
     target.write_text(page, encoding="utf-8")
     print_line(f"Wrote {target.absolute()}; open it in a browser.")

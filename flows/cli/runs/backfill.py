@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import print_line
-from flows.cli.context import open_database, prefect_ready, running_services
+from flows.cli.context import find_run, open_database, prefect_ready, running_services
 from flows.cli.runs.run import require_deployment, run_locally, submit, submit_and_watch
 from flows.cli.runs.summary import print_summary
 from flows.run.selection import JobSelector, find_base_run, split_ids, store_ids
@@ -23,7 +23,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize, why_unreadable
 from tasks.domain.chunks import split_chunk_id
 from tasks.results.read import count_ids_by_dataset
-from tasks.results.runs import find_run, mark_reference, newest_run
+from tasks.results.runs import mark_reference, newest_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -207,7 +207,7 @@ def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> in
     with running_services(*ServiceName) as started, prefect_ready(started):
         if not wait:
             run_id = submit(_DEPLOYMENT, parameters)
-            results = command("results", str(run_id)[:8])
+            results = command("results", str(run_id))
             print_line(f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: {results}")
             return 0
         run_id = submit_and_watch(_DEPLOYMENT, parameters, started)

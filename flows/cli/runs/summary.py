@@ -25,7 +25,7 @@ from tasks.report.addresses import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.descriptions import count_frames
 from tasks.results.evaluation.routing import read_routing
-from tasks.results.runs import describes, read_run
+from tasks.results.runs import describes, read_run, short_ids
 from tasks.results.summary import summarize_results
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
     It is 1 if any job of the manifest failed, or, for a backfill, any of the selected jobs.
     """
     with connected(settings.database, Login.READER) as engine:
-        row = read_run(engine, run_id)
+        row, shown_id = read_run(engine, run_id), short_ids(engine, [run_id])[run_id]
         assert row is not None
         scope = Scope.of(row)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
@@ -82,7 +82,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         routing = read_routing(engine, scope, run_id=run_id) if asks else None
         frames = None if asks else count_frames(engine, run_id)
     OUT.print(_table(row, report, summary, routing, frames=frames))
-    print_line(f"Results: {command('results', str(run_id)[:8])}")
+    print_line(f"Results: {command('results', shown_id)}")
     page = download_report(settings, run_id)
     if page:
         print_line(f"Report: {page}")
@@ -164,7 +164,8 @@ def _table(
     lines.append(("seconds: total", f"{seconds:.1f}"))
     lines += cost_lines(row)
     for group in summary.failures:
-        earlier = f" since {group.since.astimezone():%Y-%m-%d %H:%M}, before this run" if group.since else ""
+        when = "before this run" if group.is_earlier else "by another run"
+        earlier = f" since {group.since.astimezone():%Y-%m-%d %H:%M}, {when}" if group.since else ""
         example = f"for example {group.job_id}: {group.message}"
         lines.append((f"failed: {group.code}", f"{group.count:,}{earlier}, {example}"))
     if summary.order:

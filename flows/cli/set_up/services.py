@@ -98,10 +98,10 @@ def print_settings(settings: Settings) -> None:
     for name, fields in sections.items():
         print(f"\n[{name}]")  # noqa: T201
         model = type(getattr(settings, name))
-        for field, value in fields.items():
-            description = model.model_fields[field].description
+        for field, about in model.model_fields.items():
+            value = fields.get(field)
             text = f"# {field} =" if value is None else tomli_w.dumps({field: value}).strip()
-            print(f"{text}  # {description}")  # noqa: T201
+            print(f"{text}  # {about.description}")  # noqa: T201
 
 
 def _without_passwords(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -28,7 +28,7 @@ from tasks.live.record.stored import list_unended
 from tasks.plans.worker import live_workers
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
 from tasks.results.repairs import Repairs, Work
-from tasks.results.runs import read_spec
+from tasks.results.runs import cancelled_runs, read_spec, short_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,6 +87,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
     troubles: Mapping[UUID, Trouble | None] = {}
     have_done: Callable[[Work], bool] | None = None
     plans: list[RenderableType] = []
+    names: dict[UUID, str] = {}
     with ExitStack() as stack:
         if not found.database.is_set:
             runs.append(cell("No runs are shown, since Postgres is stopped."))
@@ -110,8 +111,9 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 plans.append(_queue(prefect.waiting_runs(client)))
         if have_done:
             with _errors_shown(runs):
-                troubles = _without_repaired(bad, troubles, have_done)
-    attention = _troubles(bad, troubles, is_known=have_done is not None)
+                troubles = _without_repaired(bad, troubles, have_done) | dict.fromkeys(cancelled_runs(engine, troubles))
+                names = short_ids(engine, [*troubles, *(run.run_id for run in bad)])
+    attention = _troubles(bad, troubles, names, is_known=have_done is not None)
     logs = _line(f"Logs: {settings.home / 'logs'}")
     return Group(*_services(settings), logs, *attention, *plans, *runs)
 
@@ -154,7 +156,11 @@ def _without_repaired(
 
 
 def _troubles(
-    bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None], *, is_known: bool
+    bad: Sequence[RunStatus],
+    known: Mapping[UUID, Trouble | None],
+    names: Mapping[UUID, str],
+    *,
+    is_known: bool,
 ) -> Iterator[RenderableType]:
     """List each run that failed, crashed or was lost, its sentence, and the command that repairs it.
 
@@ -176,7 +182,7 @@ def _troubles(
         return
     yield cell("Needs attention:")
     for at, what, state, run_id, message, repair in sorted(entries, key=lambda entry: entry[0], reverse=True):
-        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({str(run_id)[:8]}) {state}: {message}")
+        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({names.get(run_id, run_id)}) {state}: {message}")
         if repair:
             yield _line(f"    {repair}")
 
@@ -235,7 +241,7 @@ def _services(settings: Settings) -> Iterator[RenderableType]:
 def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableType]:
     runs, plans, workers = list_runs(engine, limit=_RUNS), list_plans(engine), live_workers(engine)
     if runs:
-        yield _runs(runs)
+        yield _runs(runs, short_ids(engine, [run.run_id for run in runs]))
     if plans:
         yield _plans(plans)
     if workers:
@@ -294,11 +300,11 @@ def _absences(engine: Engine, plan: PlanStatus, workers: Sequence[Worker]) -> It
             yield f"Plan {str(plan.plan_id)[:8]}: {absence(stage, model=model)}."
 
 
-def _runs(runs: Sequence[RunStatus]) -> Table:
+def _runs(runs: Sequence[RunStatus], names: Mapping[UUID, str]) -> Table:
     table = _table("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left")
     for run in runs:
         table.add_row(
-            str(run.run_id)[:8],
+            names[run.run_id],
             cell(f"{run.kind} {run.dataset}"),
             run.state,
             f"{run.ended:,} of {run.jobs:,}",

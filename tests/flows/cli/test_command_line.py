@@ -21,6 +21,7 @@ from flows.cli.command_group import ReelabelGroup
 from infra.database.connect import connected
 from infra.embedded import export
 from infra.embedded.processes import free_port
+from infra.settings import Settings
 from tasks.database.tables import RUN
 from tests.command_line import reelabel, reelabel_process
 from tests.wait import until
@@ -343,6 +344,15 @@ def test_help_shows_no_type_after_a_flag(environment):
     assert ["<bool>" in text for text in shown] == [False] * 3
     assert all("--help " in text for text in shown)
     assert "<str>" in shown[1]
+
+
+def test_config_prints_every_setting(environment):
+    shown = re.findall(r"^(?:# )?(\w+) =|^\[(\w+)\]", reelabel(environment, "config").stdout, re.MULTILINE)
+
+    sections = {name: field.annotation for name, field in Settings.model_fields.items() if name != "home"}
+    fields = ["home", *(each for section in sections.values() for each in section.model_fields)]
+    assert [section for _, section in shown if section] == [*sections]
+    assert [name for name, _ in shown if name] == fields
 
 
 @pytest.mark.parametrize("password", ["hunter2", "hun/ter2", "hun/t@er2", "%2Fhunter2"])

@@ -1,6 +1,7 @@
 """The options that change a run's spec: one model, of which every command that asks has all fields."""
 
 import math
+import re
 from typing import Annotated
 
 import pytest
@@ -156,3 +157,10 @@ def test_a_bad_value_is_a_usage_error():
 
     assert refused.returncode == 2
     assert "--permutations 27" in refused.stderr
+
+
+def test_help_says_which_options_are_numbers():
+    shown = reelabel({"COLUMNS": "160"}, "classify", "--help").stdout
+
+    for option, kind in (("--fps", "<float>"), ("--num-frames", "<int>"), ("--escalate-below", "<float>|fitted")):
+        assert re.search(f"{option} +{re.escape(kind)} ", shown)

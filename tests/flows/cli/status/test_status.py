@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from sqlalchemy import func, insert
@@ -15,10 +15,10 @@ from infra.settings import DatabaseSettings, PrefectSettings, Settings
 from sql.migrate import downgrade
 from tasks.database.tables import LIVE_SESSION
 from tasks.results.overview import list_runs
-from tasks.results.runs import open_run, update_run
+from tasks.results.runs import cancel_run, open_run, update_run
 from tests.command_line import reelabel, reelabel_process
 from tests.killed import folder_of_a_killed_run
-from tests.results.rows import SPEC
+from tests.results.rows import FACTS, SPEC
 
 _NOBODY = "http://127.0.0.1:1/api"
 # Of the user, for other programs.
@@ -37,12 +37,14 @@ _FOREIGN = {
 def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, prefect_services):
     database = DatabaseSettings(url=database_url)
     engine = connect(database)
-    run_id = uuid4()
+    run_id, scheduled_with = UUID("01990000-0001-7000-8000-000000000000"), UUID("01990000-0002-7000-8000-000000000000")
+    open_run(engine, run_id=scheduled_with, spec=SPEC, facts=FACTS)
+    cancel_run(engine, scheduled_with)
     facts = {"dataset": "animals", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
     facts |= {"jobs_total": 1200, "jobs_skipped": 200, "shards_total": 10}
     open_run(engine, run_id=run_id, spec=SPEC, facts=facts)
     update_run(engine, run_id, jobs_labelled=240, jobs_failed=10, shards_done=2)
-    [listed] = list_runs(engine, limit=5)
+    listed, _ = list_runs(engine, limit=5)
     engine.dispose()
 
     settings = prefect_services.model_copy(update={"database": database})
@@ -50,10 +52,10 @@ def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, pref
 
     assert (listed.jobs, listed.ended, listed.state) == (1000, 250, "running")
     assert abs(listed.remaining_s - 3 * listed.elapsed_s) < 1e-6
-    for cell in (str(run_id)[:8], "classify animals", "running", "250 of 1,000", "2 of 10"):
+    for cell in ("01990000-0001 ", "01990000-0002 ", "classify animals", "running", "250 of 1,000", "2 of 10"):
         assert cell in shown
     narrow = reelabel(os.environ | export(settings) | {"COLUMNS": "40"}, "status").stdout
-    for line in (f"run: {str(run_id)[:8]}", "dataset: classify animals", "jobs: 250 of 1,000", "shards: 2 of 10"):
+    for line in ("run: 01990000-0001", "dataset: classify animals", "jobs: 250 of 1,000", "shards: 2 of 10"):
         assert line in narrow.splitlines()
 
 
