@@ -56,7 +56,7 @@ _SIGNS = {  # regular expressions
     "requires a valid client certificate": "requires a client certificate (database.certificate_file)",
     "alert certificate required": "requires a client certificate (database.certificate_file)",
     "alert unknown ca": "rejects the certificate in database.certificate_file",
-    "root certificate file": "cannot be verified without the file of its CA; set database.ca_file to it",
+    "root certificate file": "needs the file of its CA (database.ca_file)",
     "could not read certificate file": "cannot be reached with database.certificate_file",
     "private key file": "cannot be reached with database.key_file",
 }

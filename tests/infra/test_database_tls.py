@@ -116,7 +116,7 @@ def test_a_server_without_tls_is_refused(services, authority):
 
 
 def test_a_url_that_verifies_without_a_ca_is_told_to_name_it(server):
-    with pytest.raises(ConfigurationError, match=r"set database\.ca_file to it"):
+    with pytest.raises(ConfigurationError, match=r"needs the file of its CA \(database\.ca_file\)"):
         look(server.update_query_dict({"sslmode": "verify-full", "sslrootcert": "/no/ca.crt"}))
 
 
@@ -134,7 +134,7 @@ def test_a_server_that_requires_a_client_certificate_gets_one(encrypt, authority
 
 
 def test_a_missing_file_is_named(server, tmp_path):
-    with pytest.raises(ConfigurationError, match=r"with database\.ca_file: .*nowhere\.crt.* does not exist"):
+    with pytest.raises(ConfigurationError, match=r"its CA \(database\.ca_file\): .*nowhere\.crt.* does not exist"):
         look(server, ca_file=tmp_path / "nowhere.crt")
 
 
