@@ -22,6 +22,8 @@ from infra.settings import DatabaseSettings, Settings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from sql.roles import OWNER, create_roles
+from tasks.embedding.identity import TINY_TOWERS
+from tasks.model.identity import TINY_MODEL
 from tests.chaos.gate import Gate
 from tests.shared import common_folder, locked, made_once
 from tests.unfinished import UnfinishedSession
@@ -42,6 +44,8 @@ for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 # Threads of PyTorch that wait for work would otherwise spin on the cores that other processes need.
 os.environ["OMP_WAIT_POLICY"] = "passive"
+# Every test uses the demo's models unless it names others; commands have none of their own.
+os.environ |= {"REELABEL_MODEL_NAME": str(TINY_MODEL), "REELABEL_DESCRIBE_MODEL": str(TINY_TOWERS)}
 # What Prefect keeps in its home must not outlive a session of tests; workers inherit this one.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _prefect_home = tempfile.TemporaryDirectory(prefix="prefect-home-", ignore_cleanup_errors=True)

@@ -111,7 +111,13 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 troubles = _without_repaired(bad, troubles, have_done)
     attention = _troubles(bad, troubles, is_known=have_done is not None)
     logs = _line(f"Logs: {settings.home / 'logs'}")
-    return Group(*_services(settings), logs, *attention, *plans, *runs)
+    return Group(*_services(settings), logs, _line(f"Model: {_model(settings)}"), *attention, *plans, *runs)
+
+
+def _model(settings: Settings) -> str:
+    """Say which model new runs ask."""
+    model = settings.model
+    return model.name or ("none is named" if model.backend == "vllm" else f"the one that {model.backend} serves")
 
 
 @contextmanager
@@ -278,7 +284,7 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
     for run in runs:
         table.add_row(
             str(run.run_id)[:8],
-            cell(f"{run.kind} {run.dataset}"),
+            cell(f"{run.kind} {run.dataset} by {run.model}"),
             run.state,
             f"{run.ended:,} of {run.jobs:,}",
             f"{run.failed:,}",
