@@ -58,9 +58,9 @@ def classify_clips(
 ) -> int:
     """Make clips while services of our own start, classify them through a deployment, and print the summary.
 
-    Without a model, the demo's answers. `make` writes clips and `manifest.parquet` to a folder, with `video_uri` below a
-    prefix, and returns the manifest. With `describe`, another deployment describes the clips. `then` looks at the run while the services are up. Return
-    the greatest of the exit codes.
+    Without a model, the demo's answers. `make` writes clips and `manifest.parquet` to a folder, with `video_uri` below
+    a prefix, and returns the manifest. With `describe`, another deployment describes the clips. `then` looks at the run
+    while the services are up. Return the greatest of the exit codes.
     """
     root, model = f"{STORE_URI}/{dataset}", model or str(TINY_MODEL)
     parameters: dict[str, object] = {
