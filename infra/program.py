@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 _NAME = "reelabel"
+APPLICATION = "reelabel-app"
 _CLI = ("flows", "cli")
 
 

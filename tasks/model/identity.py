@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ModelError
+from infra.program import APPLICATION
 from reelabel.disk import disk_errors, is_full
+from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.wording import printable, why_unreadable
@@ -119,7 +121,7 @@ def _hub_card(name: str, revision: str | None) -> ModelCard:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
     except ImportError:
         raise ModelError(
-            f"Model {name} is on the hub; to download it, install 'reelabel-app[gpu]' or 'reelabel-app[cpu]'."
+            f"Model {name} is on the hub; to download it: `{install_command('server', of=APPLICATION)}`."
         ) from None
     try:
         _check_hub(name, revision)

@@ -127,7 +127,11 @@ def _run(
         worker.result()
     for run_id in run_ids:
         watch_submitted(run_id, settings)
-    return max(print_summary(settings, run_id) for run_id in run_ids)
+    code = max(print_summary(settings, run_id) for run_id in run_ids)
+    if describe:
+        for what, run_id in zip(("Labels", "Descriptions"), run_ids, strict=True):
+            print_line(f"{what}: {command('results', str(run_id)[:8])}")
+    return code
 
 
 def _import_flows() -> None:

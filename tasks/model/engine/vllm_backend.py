@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infra.checks import Check
+from infra.program import APPLICATION
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
-from tasks.model.engine.devices import assign_gpus, gpu_memory_bytes, visible_gpus
+from tasks.model.engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.model_errors import find_advice
@@ -262,7 +264,7 @@ def _check_vllm(settings: Settings) -> Check:
         return Check(name="vllm", ok=True, detail=found.stdout)
     last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
     known = find_advice(last_line)
-    advice = known or "install reelabel-app[gpu], or requirements/cpu.txt on a machine without a GPU"
+    advice = known or f"install it again: `{install_command(extra_of_engines(), of=APPLICATION, again=True)}`"
     return Check(name="vllm", ok=False, detail=last_line, advice=f"{advice[0].upper()}{advice[1:]}.")
 
 
