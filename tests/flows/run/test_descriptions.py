@@ -38,7 +38,7 @@ def resolve(settings, **options):
 
 
 def described_by(settings, **values):
-    return settings.model_copy(update={"describe": type(settings.describe)(**values)})
+    return settings.model_copy(update={"describe": settings.describe.model_copy(update=values)})
 
 
 def test_without_options_a_video_is_described_by_the_banks_that_ship(settings):
