@@ -74,7 +74,7 @@ def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout 
 
     Args:
         plan: Id of the plan to work on; if empty, every open plan for this model.
-        model: Model folder or hub name; if empty, the setting, or the tiny demo model.
+        model: Model folder or hub name; if empty, the setting.
         idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
     with logged_by_all(stage="infer", plan=plan):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _NAME = "reelabel"
+APPLICATION = "reelabel-app"
 _CLI = ("flows", "cli")
 
 

@@ -6,6 +6,7 @@ decoding single GOPs, and linear decode. Each verifies its result; if that fails
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +25,9 @@ from reelabel.limits import Limits
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import resolve_auto
+from reelabel.sampling.registry import find_sampler
 from reelabel.sampling.similar import drop_similar
+from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import open_video_file
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("images", "pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
 _DEFAULT_LIMITS = Limits()
+_ROUNDED_AWAY = 2  # frames that samplers of a rate lose by taking whole steps, and pairs
 
 
 def extract_keyframes(
@@ -246,7 +250,7 @@ def extract_keyframes_by_ranges(
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     keyframes = replace(
-        check_frame_times(_without_similar(_check_segment(keyframes, request), sampling), limits),
+        check_frame_times(_without_similar(_check_request(keyframes, request), sampling), limits),
         decode_ms=decode_ms,
         frames_decoded=stats.frames,
         sampler=sampling.sampler,
@@ -286,7 +290,7 @@ def _list_keyframes_by_ranges(file: SparseFile, known: SavedIndex, limits: Limit
 
 def _checked(keyframes: SampledFrames, request: ExtractionRequest, file: VideoFile, *, since: float) -> SampledFrames:
     """Return frames of a file in order of time, with what was found out and spent since a time, within the limits."""
-    keyframes = _without_similar(_check_segment(_in_order_of_time(keyframes), request), request.sampling)
+    keyframes = _without_similar(_check_request(_in_order_of_time(keyframes), request), request.sampling)
     keyframes = _check_truncation(keyframes, missing_bytes(file.reopen(), file.size_bytes))
     return replace(
         check_frame_times(keyframes, request.limits),
@@ -365,8 +369,8 @@ def _resolve_auto(sampling: Sampling, listing: KeyframeTimes, segment: Segment) 
     return resolve_auto(sampling, is_good=coverage.is_good)
 
 
-def _check_segment(keyframes: SampledFrames, request: ExtractionRequest) -> SampledFrames:
-    """Note in `reason` if no frame lies in the segment.
+def _check_request(keyframes: SampledFrames, request: ExtractionRequest) -> SampledFrames:
+    """Note in `reason` if no frame lies in the segment, and if a rate was asked for that `max_frames` does not allow.
 
     Raises:
         SamplingRefusedError: The segment starts after the end of the video.
@@ -376,11 +380,22 @@ def _check_segment(keyframes: SampledFrames, request: ExtractionRequest) -> Samp
         raise SamplingRefusedError(
             f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
         )
-    if not request.stats.is_empty:
-        return keyframes
-    what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
-    note = f"the segment contains no {what}; the last one before it is used"
-    return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
+    notes = [_thinned_note(keyframes, request.sampling)]
+    if request.stats.is_empty:
+        what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
+        notes.append(f"the segment contains no {what}; the last one before it is used")
+    return replace(keyframes, reason="; ".join(filter(None, [*notes, keyframes.reason])))
+
+
+def _thinned_note(keyframes: SampledFrames, sampling: Sampling) -> str:
+    """Say that a video shows fewer frames than the rate that was asked for; empty if it does not."""
+    asked_fps, shown = sampling.fps or EVERY, len(keyframes.picks)
+    if asked_fps == EVERY or "max_frames" not in find_sampler(sampling.sampler).options:
+        return ""
+    wanted = math.floor(float(np.ptp(keyframes.time_s)) * min(asked_fps, keyframes.fps or asked_fps)) + 1
+    if wanted <= shown + _ROUNDED_AWAY:
+        return ""
+    return f"{asked_fps:g} frames per second would be {wanted:,} frames; {shown:,} are shown, spread over the video"
 
 
 def _without_counts(keyframes: SampledFrames) -> SampledFrames:

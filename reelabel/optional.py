@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
+from reelabel.origin import install_command
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -21,5 +22,5 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{purpose} needs a package that is not installed ({error.name}): pip install 'reelabel[{extra}]'."
+            f"{purpose} needs a package that is not installed ({error.name}): `{install_command(extra)}`."
         ) from None

@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from tasks.demo.clips import ENCODINGS, make_demo
+from tasks.model.identity import TINY_MODEL
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("reelabel", "flows", "tasks", "infra", "sql")
@@ -128,7 +129,11 @@ def _make_environment(folder: Path, log: Path) -> Path:
 
 
 def _reelabel(folder: Path, python: Path, *arguments: str) -> None:
-    settings = {"REELABEL_HOME": str(folder / "home"), "REELABEL_REPORT_AT_END": "false"}
+    settings = {
+        "REELABEL_HOME": str(folder / "home"),
+        "REELABEL_MODEL_NAME": str(TINY_MODEL),
+        "REELABEL_REPORT_AT_END": "false",
+    }
     command = [str(python), "-m", "flows.cli.main", *arguments]
     subprocess.run(command, check=True, env=os.environ | settings, cwd=folder)  # noqa: S603 - our own command
 

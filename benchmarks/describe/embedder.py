@@ -17,6 +17,7 @@ from tasks.domain import EmbeddingSpec
 from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.identity import TINY_TOWERS
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
 
@@ -36,7 +37,7 @@ def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
         folder: For the log of the towers.
     """
     backend, objects = towers_backend(), ObjectStore(StoreSettings())
-    card, options = backend.card(None), TowersOptions(log_path=folder / "towers.log")
+    card, options = backend.card(str(TINY_TOWERS)), TowersOptions(log_path=folder / "towers.log")
     with backend.open(card, options) as towers, TemporaryDirectory(prefix="reelabel-") as kept:
         root = f"file://{kept}"
         yield VideoEmbedder(

@@ -123,7 +123,7 @@ class Comparison:
         return self.settings.model_copy(update={"model": chosen, "shard": shard})
 
     def _workload(self, name: str, settings: Settings) -> Workload:
-        card = read_model_card(settings.model.name)
+        card = read_model_card(str(settings.model.name))
         return Workload(
             name=name,
             engine=engine_config(card, settings),

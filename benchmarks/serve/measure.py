@@ -105,7 +105,7 @@ def measure_serve(
     """
     chosen = settings.model.model_copy(update={"name": str(model), "dtype": "float32"})
     settings = settings.model_copy(update={"model": chosen})
-    card = read_model_card(chosen.name)
+    card = read_model_card(str(model))
     workload = Workload(
         name="serve",
         engine=engine_config(card, settings),

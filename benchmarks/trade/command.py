@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.bench import AsJson, Bench, Plot
+from tasks.model.identity import TINY_MODEL
 
 
 def trade(  # noqa: PLR0913 - a command's options
@@ -15,7 +16,7 @@ def trade(  # noqa: PLR0913 - a command's options
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same clips.")] = 40_000,
     *,
     keep: Annotated[str | None, typer.Option(help="Folder that keeps the clips for the next time.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or hub name; by default the demo's.")] = None,
+    model: Annotated[str, typer.Option(help="Model folder or hub name.", show_default="the demo's")] = str(TINY_MODEL),
     make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
     pruning: Annotated[
         bool,

@@ -47,7 +47,7 @@ def write_clips(folder: Path, *, clips: int, seed: int) -> None:
     OUT.print(f"Wrote {len(jobs):,} clips and {folder / MANIFEST_NAME}.", soft_wrap=True)
 
 
-def run(*, clips: int, seed: int, keep_in: str | None, model: str | None, as_json: bool, plot: str | None) -> None:
+def run(*, clips: int, seed: int, keep_in: str | None, model: str, as_json: bool, plot: str | None) -> None:
     """Make the clips, measure, print tables or JSON, and draw a chart if asked to."""
     with _folder(keep_in) as folder, PROGRESS.status("Making clips") as status:
         manifest = kept_trade(folder, clips=clips, seed=seed)
@@ -68,7 +68,7 @@ def run(*, clips: int, seed: int, keep_in: str | None, model: str | None, as_jso
         _print(trade)
 
 
-def run_pruning(*, clips: int, seed: int, keep_in: str | None, model: str | None, as_json: bool) -> None:
+def run_pruning(*, clips: int, seed: int, keep_in: str | None, model: str, as_json: bool) -> None:
     """Make the clips, ask about them with and without pruning, and print a table or JSON."""
     with _folder(keep_in) as folder, PROGRESS.status("Making clips") as status:
         manifest = kept_trade(folder, clips=clips, seed=seed)
@@ -80,7 +80,7 @@ def run_pruning(*, clips: int, seed: int, keep_in: str | None, model: str | None
         OUT.print(pruning_table(scores, measured))
 
 
-def run_relevance(*, clips: int, seed: int, keep_in: str | None, model: str | None, as_json: bool) -> None:
+def run_relevance(*, clips: int, seed: int, keep_in: str | None, model: str, as_json: bool) -> None:
     """Make clips of which a twentieth answers the question, ask about them, and print tables or JSON."""
     with _folder(keep_in) as folder, PROGRESS.status("Making clips") as status:
         manifest = keep(folder / f"brief-{seed}", clips, lambda target: make_brief(target, clips=clips, seed=seed))
@@ -97,7 +97,7 @@ def measure(
     fit_manifest: pl.DataFrame,
     *,
     fit_seed: int,
-    model: str | None,
+    model: str,
     log_path: Path,
     on_progress: Callable[[str], None],
 ) -> Trade:
@@ -107,7 +107,7 @@ def measure(
         manifest: Jobs to measure.
         fit_manifest: Jobs to fit on.
         fit_seed: Seed of their clips.
-        model: Folder or hub name; None is the demo's model.
+        model: Folder or hub name.
         log_path: File for the engine's log.
         on_progress: Called with a description of each step.
     """

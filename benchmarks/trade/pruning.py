@@ -71,7 +71,7 @@ class PrunedAnswers:
 
 
 def measure_pruning(
-    manifest: pl.DataFrame, *, model: str | None, log_folder: Path, on_progress: Callable[[str], None]
+    manifest: pl.DataFrame, *, model: str, log_folder: Path, on_progress: Callable[[str], None]
 ) -> list[PrunedAnswers]:
     """Ask every question of an engine that prunes and of one that does not, for each rate."""
     card = read_model_card(model)

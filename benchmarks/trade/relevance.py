@@ -121,13 +121,13 @@ class RelevanceTrade:
 
 
 def measure_relevance(
-    manifest: pl.DataFrame, *, model: str | None, folder: Path, on_progress: Callable[[str], None]
+    manifest: pl.DataFrame, *, model: str, folder: Path, on_progress: Callable[[str], None]
 ) -> RelevanceTrade:
     """Embed the clips, choose among their frames, and ask about those that can be asked about.
 
     Args:
         manifest: Jobs on the clips of `benchmarks.trade.brief`.
-        model: The model that answers; None is the demo's.
+        model: The model that answers.
         folder: For embeddings and logs.
         on_progress: Called with a description of each step.
     """

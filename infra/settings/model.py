@@ -65,8 +65,7 @@ class ModelSettings(PromptOptions):
     name: Annotated[
         str | None,
         Field(
-            description="Hub name or folder; defaults to the tiny model that ships with Reelabel, "
-            "or with openai to the model that the server serves."
+            description="Hub name or folder; must be named, except with openai, which asks the server for its model."
         ),
     ] = None
     revision: Annotated[str | None, Field(description="Hub revision.")] = None

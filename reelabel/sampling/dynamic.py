@@ -52,5 +52,6 @@ DYNAMIC = SamplerSpec(
     takes_num_frames=False,
     processors=("Glm4vVideoProcessor",),
     model_types=("glm4v",),
+    aliases=("opencv_dynamic",),
     source="vLLM's loader opencv_dynamic",
 )

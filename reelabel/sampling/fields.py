@@ -15,7 +15,7 @@ from reelabel.sampling.registry import (
     find_sampler,
     samplers,
 )
-from reelabel.sampling.spec import EVERY
+from reelabel.sampling.spec import EVERY, MAX_FRAMES
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -88,7 +88,7 @@ def _check_rate(fps: float) -> float:
 
 
 # Beside the bounds of JSON schema, which cannot leave out what lies between -1 and 1.
-NumFrames = Annotated[int, Field(ge=EVERY, le=512), AfterValidator(_check_count)]
+NumFrames = Annotated[int, Field(ge=EVERY, le=MAX_FRAMES), AfterValidator(_check_count)]
 FrameRate = Annotated[float, Field(ge=EVERY, le=240), AfterValidator(_check_rate)]
 MaxPixels = Annotated[int, Field(ge=784, le=16_777_216)]
 

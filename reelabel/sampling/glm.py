@@ -128,6 +128,7 @@ GLM5_NEXT = SamplerSpec(
     takes_num_frames=False,
     processors=("Glm5NextVideoProcessor", "Glm5nextVideoProcessor"),
     model_types=("glm5_next",),
+    aliases=("glm5next",),
     source="vLLM's loader glm5next",
 )
 GLMGA = SamplerSpec(

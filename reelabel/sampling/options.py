@@ -27,7 +27,7 @@ from reelabel.sampling.registry import (
     register,
     samplers,
 )
-from reelabel.sampling.spec import EVERY, SamplerSpec
+from reelabel.sampling.spec import EVERY, MAX_FRAMES, SamplerSpec
 
 FITTED: Literal["fitted"] = "fitted"
 DEFAULT_NUM_FRAMES = 16
@@ -65,7 +65,7 @@ class SamplingOptions(BaseModel):
         option(
             "Maximum frames. Defaults to 768; to 640 for glmga, 2048 for glm5_next, and 32 for embedding_gemma2.",
             ge=2,
-            le=2048,
+            le=MAX_FRAMES,
         ),
     ] = None
     frame_sample_mode: Annotated[
@@ -140,7 +140,7 @@ class Sampling(SamplingOptions):
         option(
             "Times of the frames that relevant shows, in milliseconds on the video's clock, ascending.",
             min_length=1,
-            max_length=512,
+            max_length=MAX_FRAMES,
         ),
     ] = None
 

@@ -79,6 +79,7 @@ BUILT_IN: Mapping[str, SamplerSpec] = {
         MIDDLES,
     )
 }
+_aliases = {alias: spec for spec in BUILT_IN.values() for alias in spec.aliases}
 _registered = dict(BUILT_IN)
 
 
@@ -124,14 +125,14 @@ def _is_dense(spec: SamplerSpec) -> bool:
 
 
 def find_sampler(name: str) -> SamplerSpec:
-    """Look up a sampler.
+    """Look up a sampler, by its name or an alias.
 
     Raises:
         ValueError: No sampler has this name; the message suggests the nearest one.
         ConfigurationError: A sampler of another package cannot be loaded or registered.
     """
     # Entry points are read only for unknown names: reading them takes longer than decoding a small video.
-    spec = _registered.get(name) or samplers().get(name)
+    spec = _registered.get(name) or _aliases.get(name) or samplers().get(name)
     if spec:
         return spec
     if name == NATIVE:

@@ -21,6 +21,7 @@ TargetInstants: TypeAlias = "Callable[[Sampling, _FloatArray], _FloatArray]"
 
 # Value of `num_frames`, or of `fps`, that sets no limit: every frame, or the rate of the video itself.
 EVERY = -1
+MAX_FRAMES = 2048  # of one video; the most that a loader of vLLM shows by default
 Unlimited = Literal["num_frames", "fps"]
 
 # Fields of `SamplingOptions` that only some samplers take.
@@ -60,6 +61,7 @@ class SamplerSpec:
             uniform frames instead.
         asks_the_question: Whether the frames depend on what a job asks, so that an application chooses them, and names
             them by `times_ms`. Such a sampler is no dense sampler for `auto` and escalation.
+        aliases: vLLM's names of it, which users may write as well.
         source: What it reproduces, such as "vLLM's loader qwen2_vl"; empty if it is original.
     """
 
@@ -75,4 +77,5 @@ class SamplerSpec:
     model_types: tuple[str, ...] = ()
     yields_to_num_frames: bool = False
     asks_the_question: bool = False
+    aliases: tuple[str, ...] = ()
     source: str = ""

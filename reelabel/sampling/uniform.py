@@ -62,5 +62,6 @@ UNIFORM = SamplerSpec(
     choose=sample_uniformly,
     options=frozenset({"fps"}),
     unlimited=frozenset({"num_frames", "fps"}),
+    aliases=("opencv", "nemotron_vl", "pynvvideocodec"),
     source="vLLM's loader opencv",
 )

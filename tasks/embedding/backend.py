@@ -98,9 +98,10 @@ class TowersBackend(ABC):
 
     @abstractmethod
     def card(self, name: str | None, *, revision: str | None = None) -> ModelCard:
-        """Read the card of a model, without loading it; None chooses the backend's own.
+        """Read the card of a model, without loading it; None leaves the choice to the backend.
 
         Raises:
+            ConfigurationError: None is named, and the backend has none of its own.
             ModelError: The model cannot be used.
         """
 
@@ -141,7 +142,7 @@ def towers_card(settings: Settings, name: str | None = None, *, revision: str | 
     """Read the card of a model of the settings' backend; what is not named is as in the settings.
 
     Raises:
-        ConfigurationError: As `towers_backend`.
+        ConfigurationError: As `towers_backend`, or no model is named.
         ModelError: The model cannot be used.
     """
     describe = settings.describe

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infra.errors import EngineLostError, ModelError
+from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError
+from reelabel.origin import install_command
 from tasks.embedding.protocol import Message, TowersInfo, receive, send
+from tasks.model.engine.devices import extra_of_engines
 from tasks.model.engine.process import CPU_SITE, NUMBERED_BY_DRIVER
 from tasks.model.model_process import Incarnation, LostError, ModelProcess
 from tasks.model.protocol import EngineFailure
@@ -188,8 +191,7 @@ def towers_environment(config: TowersConfig) -> dict[str, str]:
     """
     if not all(map(find_spec, ("torch", "transformers"))):
         raise ConfigurationError(
-            "transformers and torch are not installed; install 'reelabel-app[gpu]', or 'reelabel-app[cpu]' if there is "
-            "no GPU."
+            f"transformers and torch are not installed: `{install_command(extra_of_engines(), of=APPLICATION)}`."
         )
     inherited = os.environ.get("PYTHONPATH")
     environment = os.environ | {

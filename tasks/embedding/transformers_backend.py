@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reelabel.errors import ConfigurationError
 from tasks.embedding.backend import DEFAULT_BACKEND, EmbeddingBackend, TowersBackend, TowersOptions
-from tasks.embedding.identity import read_towers_card
 from tasks.embedding.process import TowersProcess
 from tasks.embedding.protocol import TowersConfig
+from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
     from tasks.model.identity import ModelCard
+
+_EXAMPLE = "google/siglip-so400m-patch14-384"
 
 
 class TransformersBackend(TowersBackend):
@@ -19,8 +22,18 @@ class TransformersBackend(TowersBackend):
     name = DEFAULT_BACKEND
 
     def card(self, name: str | None, *, revision: str | None = None) -> ModelCard:
-        """Read the configuration of a model, or of the tiny one."""
-        return read_towers_card(name, revision=revision)
+        """Read the configuration of a model.
+
+        Raises:
+            ConfigurationError: None is named.
+            ModelError: It cannot be used.
+        """
+        if not name:
+            raise ConfigurationError(
+                "No image-text model is named; name one with REELABEL_DESCRIBE_MODEL, or --model of describe and "
+                f"search: `export REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
+            )
+        return read_model_card(name, revision=revision)
 
     def open(self, card: ModelCard, options: TowersOptions) -> EmbeddingBackend:
         """Create the process."""

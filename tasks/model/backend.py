@@ -95,11 +95,11 @@ class Backend(ABC):
 
         Args:
             name: Folder or hub name; None takes the one in the settings.
-            settings: If they name no model either, the backend chooses.
+            settings: If they name no model either, the backend chooses, or refuses.
 
         Raises:
             ModelError: The model cannot be used.
-            ConfigurationError: The backend cannot be reached, or has another model.
+            ConfigurationError: No model is named; or the backend cannot be reached, or has another model.
         """
 
     @abstractmethod

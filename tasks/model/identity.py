@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ModelError
+from infra.program import APPLICATION
 from reelabel.disk import disk_errors, is_full
+from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.wording import printable, why_unreadable
@@ -80,22 +82,22 @@ def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) ->
     return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MAX_PIXELS, _MAX_PIXELS)
 
 
-def read_model_card(name: str | None, *, revision: str | None = None) -> ModelCard:
-    """Read the configuration of a folder or hub name; None is the tiny model that ships with Reelabel.
+def read_model_card(name: str, *, revision: str | None = None) -> ModelCard:
+    """Read the configuration of a folder or hub name.
 
     Raises:
         ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be
             reached, or does not have the model.
     """
-    folder = TINY_MODEL if name is None else Path(name).expanduser()
+    folder = Path(name).expanduser()
     if folder.is_dir():
         return _folder_card(folder.resolve())
-    if name is not None and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(
             f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."
         )
     with disk_errors(*written_folders(os.environ)):
-        return _hub_card(str(name), revision)
+        return _hub_card(name, revision)
 
 
 def _folder_card(folder: Path) -> ModelCard:
@@ -119,7 +121,7 @@ def _hub_card(name: str, revision: str | None) -> ModelCard:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
     except ImportError:
         raise ModelError(
-            f"Model {name} is on the hub; to download it, install 'reelabel-app[gpu]' or 'reelabel-app[cpu]'."
+            f"Model {name} is on the hub; to download it: `{install_command('server', of=APPLICATION)}`."
         ) from None
     try:
         _check_hub(name, revision)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Double, case, cast, exists, func, select
 
 from infra.database.connect import database_errors
-from tasks.database.tables import PLAN, RUN, SHARD
+from tasks.database.tables import PLAN, RUN, SHARD, SPEC
 from tasks.results.runs import LOST, run_state
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class RunStatus:
     run_id: UUID
     kind: str
     dataset: str
+    model: str
     spec_id: str
     manifest_uri: str
     started_at: datetime
@@ -101,6 +102,7 @@ def _runs(state: Label[str]) -> Select[Any]:
     columns = ("run_id", "kind", "dataset", "spec_id", "manifest_uri", "started_at", "shards_total", "shards_done")
     return select(
         *(RUN.c[name] for name in columns),
+        SPEC.c.body["model"]["name"].astext.label("model"),
         state,
         case((state == "lost", LOST), else_=RUN.c.message).label("message"),
         (RUN.c.jobs_total - RUN.c.jobs_skipped).label("jobs"),
@@ -108,7 +110,7 @@ def _runs(state: Label[str]) -> Select[Any]:
         RUN.c.jobs_failed.label("failed"),
         RUN.c.jobs_rejected.label("rejected"),
         cast(func.extract("epoch", ended_at - RUN.c.started_at), Double).label("elapsed_s"),
-    )
+    ).join(SPEC, SPEC.c.spec_id == RUN.c.spec_id)
 
 
 def list_unrepaired_runs(engine: Engine, *, within: timedelta) -> list[RunStatus]:

@@ -25,10 +25,10 @@ def own(monkeypatch):
     register(OwnBackend())
 
 
-def test_the_default_backend_opens_the_tiny_model_without_starting_it(tmp_path):
+def test_the_default_backend_opens_a_model_without_starting_it(tmp_path):
     backend = towers_backend()
 
-    card = backend.card(None)
+    card = backend.card(str(TINY_TOWERS))
     towers = backend.open(card, TowersOptions(log_path=tmp_path / "log"))
 
     assert (card.identity.name, card.location) == ("reelabel-tiny-siglip", str(TINY_TOWERS))

@@ -209,7 +209,7 @@ def test_times_of_several_videos_do_not_travel_beside_pngs():
 
 
 def test_an_engine_makes_room_for_all_that_a_question_shows(tmp_path):
-    card, settings = read_model_card(None), Settings(home=tmp_path)
+    card, settings = read_model_card(str(TINY_MODEL)), Settings(home=tmp_path)
 
     config = engine_config(card, settings, media=MediaCounts(videos=2, images=1))
 
@@ -231,7 +231,7 @@ def test_the_settings_choose_the_backend(tmp_path, monkeypatch, settings, kind, 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     chosen = Settings(home=tmp_path, **settings)
 
-    opened = backend_of(chosen).open(read_model_card(None), chosen)
+    opened = backend_of(chosen).open(read_model_card(str(TINY_MODEL)), chosen)
 
     assert (type(opened), opened.engines) == (kind, engines)
 
@@ -246,7 +246,7 @@ def test_a_run_cannot_ask_a_server_for_a_model_it_lacks():
 
 
 def test_an_engine_makes_room_for_the_frames_of_the_run(tmp_path):
-    card, settings = read_model_card(None), Settings(home=tmp_path)
+    card, settings = read_model_card(str(TINY_MODEL)), Settings(home=tmp_path)
     spec = make_spec(card, settings, SpecOverrides(sampling={"num_frames": 64}))
 
     config = engine_config(card, settings, sampling=spec.sampling)
@@ -257,13 +257,13 @@ def test_an_engine_makes_room_for_the_frames_of_the_run(tmp_path):
 
 def test_a_backend_takes_live_sessions_only_if_it_says_how():
     with pytest.raises(ConfigurationError, match=r"colour takes no live sessions; set model\.backend to vllm or"):
-        ColourBackend().open_live(read_model_card(None), Settings(), sessions=1)
+        ColourBackend().open_live(read_model_card(str(TINY_MODEL)), Settings(), sessions=1)
 
 
 def test_live_sessions_share_the_engine_of_questions(tmp_path):
     settings = Settings(home=tmp_path, model={"max_model_len": 1024})
 
-    backend, live = VLLM.open_live(read_model_card(None), settings, sessions=3)
+    backend, live = VLLM.open_live(read_model_card(str(TINY_MODEL)), settings, sessions=3)
 
     live.open("one")
     backend.close()
@@ -275,4 +275,4 @@ def test_pruned_videos_and_live_sessions_exclude_each_other(tmp_path):
     settings = Settings(home=tmp_path, model={"video_pruning_rate": 0.5})
 
     with pytest.raises(ConfigurationError, match="which video_pruning_rate prevents; leave it out"):
-        VLLM.open_live(read_model_card(None), settings, sessions=1)
+        VLLM.open_live(read_model_card(str(TINY_MODEL)), settings, sessions=1)

@@ -13,8 +13,8 @@ def folder(tmp_path):
     return shutil.copytree(TINY_MODEL, tmp_path / "model")
 
 
-def test_the_tiny_model_is_the_default():
-    card = read_model_card(None)
+def test_the_card_of_a_folder_says_what_its_frames_must_be_like():
+    card = read_model_card(str(TINY_MODEL))
 
     assert card.location == str(TINY_MODEL)
     assert card.size_multiple_px == 28

@@ -58,7 +58,7 @@ def test_a_refused_setting_says_what_it_must_be(monkeypatch, variable, value, to
     ("refuse", "told"),
     [
         (lambda: parse_sampler("uniform,colour=3"), "colour 3: unknown option"),
-        (lambda: parse_sampler("uniform:999"), "num_frames 999: must be at most 512"),
+        (lambda: parse_sampler("uniform:9999"), "num_frames 9999: must be at most 2048"),
         (lambda: choose(Selection, {"margin_below": 3.0}), "--margin-below 3.0: must be at most 1"),
         (lambda: choose(Selection, {"since": "soon"}), "--since soon: not a time; write 2026-11-01"),
         (lambda: PrepareOptions.model_validate({"retries": 99}), "retries: must be at most 19"),

@@ -46,7 +46,7 @@ def test_times_are_shown_in_utc_whatever_the_databases_time_zone():
     made = report()
     glance = replace(made.glance, started_at=datetime(2026, 11, 23, 1, 30, tzinfo=timezone(timedelta(hours=2))))
 
-    assert '<p class="over">classify · 2026-11-22 23:30 UTC</p>' in render(replace(made, glance=glance))
+    assert '<p class="over">classify · reelabel-tiny · 2026-11-22 23:30 UTC</p>' in render(replace(made, glance=glance))
 
 
 def test_a_page_loads_nothing_from_elsewhere():

@@ -9,6 +9,7 @@ from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.backend import TowersOptions, towers_backend
+from tasks.embedding.identity import TINY_TOWERS
 from tests.search.conftest import World
 from tools.tiny_siglip.evaluate import EVALUATION_SEED, read_clip
 
@@ -23,7 +24,7 @@ def described(tmp_path_factory):
     """A world of clips with their embeddings, what each shows, and the vectors of all texts."""
     folder = tmp_path_factory.mktemp("clips")
     backend = towers_backend()
-    card = backend.card(None)
+    card = backend.card(str(TINY_TOWERS))
     shown, rng = [], np.random.default_rng(EVALUATION_SEED)
     with backend.open(card, TowersOptions(log_path=folder / "towers.log")) as towers:
         size = towers.wait_ready().dimensions

@@ -19,13 +19,14 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.database.scope import Scope
+from tasks.domain import RunSpec
 from tasks.manifest.rejects import REJECTED_FILE
 from tasks.manifest.table import open_audited
 from tasks.report.addresses import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.descriptions import count_frames
 from tasks.results.evaluation.routing import read_routing
-from tasks.results.runs import describes, read_run, short_ids
+from tasks.results.runs import read_any_spec, read_run, short_ids
 from tasks.results.summary import summarize_results
 
 if TYPE_CHECKING:
@@ -75,13 +76,14 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         assert row is not None
         scope = Scope.of(row)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
-        asks = not describes(engine, scope.spec_id)
+        spec = read_any_spec(engine, scope.spec_id)
+        asks = isinstance(spec, RunSpec)
         with open_audited(row["manifest_uri"], objects, keep_going=keep_going, questions=asks) as read:
             report = audit_jobs(engine, scope, jobs=read())
             summary = summarize_results(engine, scope, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill")
         routing = read_routing(engine, scope, run_id=run_id) if asks else None
         frames = None if asks else count_frames(engine, run_id)
-    OUT.print(_table(row, report, summary, routing, frames=frames))
+    OUT.print(_table(row, report, summary, routing, model=spec.model.name, frames=frames))
     print_line(f"Results: {command('results', shown_id)}")
     page = download_report(settings, run_id)
     if page:
@@ -140,6 +142,7 @@ def _table(
     summary: Summary,
     routing: Routing | None,
     *,
+    model: str,
     frames: tuple[int, int] | None,
 ) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
@@ -151,6 +154,7 @@ def _table(
     )
     outcomes = f"{pluralize(row['jobs_labelled'], what)}, {pluralize(row['jobs_failed'], 'failure')}"
     lines = [
+        ("model", model),
         ("jobs", f"{row['jobs_total']:,}{skipped}"),
         (f"{done} in this run", f"{asked:,} ({outcomes})"),
         ("videos", f"{row['videos_extracted']:,} {made}, {row['videos_cached']:,} from the cache"),

@@ -13,6 +13,8 @@ from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
+from tasks.embedding.identity import TINY_TOWERS
+from tasks.model.identity import TINY_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +30,7 @@ _SERVERS = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
 
 
 def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
-    """Run the whole demo; return the exit code."""
+    """Run the whole demo, with its own models unless another one is to answer; return the exit code."""
 
     def make(folder: Path, uri_prefix: str) -> pl.DataFrame:
         from tasks.demo.clips import make_demo  # noqa: PLC0415
@@ -41,7 +43,7 @@ def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
         print_line(f"Stopped the services; `{command('up')}` starts them again, with the Prefect UI.")
     else:
         print_line(f"The login for the Prefect UI is in {login_path(home)}.")
-        print_line(f"Search the clips: {command('search', 'a red circle', sheet='found.png')}")
+        print_line(f"Search the clips: {command('search', 'a red circle', model=TINY_TOWERS, sheet='found.png')}")
     return code
 
 
@@ -56,15 +58,15 @@ def classify_clips(
 ) -> int:
     """Make clips while services of our own start, classify them through a deployment, and print the summary.
 
-    `make` writes clips and `manifest.parquet` to a folder, with `video_uri` below a prefix, and returns the manifest.
-    With `describe`, another deployment describes the clips. `then` looks at the run while the services are up. Return
-    the greatest of the exit codes.
+    Without a model, the demo's answers. `make` writes clips and `manifest.parquet` to a folder, with `video_uri` below
+    a prefix, and returns the manifest. With `describe`, another deployment describes the clips. `then` looks at the run
+    while the services are up. Return the greatest of the exit codes.
     """
-    root = f"{STORE_URI}/{dataset}"
+    root, model = f"{STORE_URI}/{dataset}", model or str(TINY_MODEL)
     parameters: dict[str, object] = {
         "manifest": f"{root}/manifest.parquet",
         "dataset": dataset,
-        "overrides": {"model": absolute_uri(model) if Path(model).expanduser().is_dir() else model} if model else {},
+        "overrides": {"model": absolute_uri(model) if Path(model).expanduser().is_dir() else model},
         # A second demo shows the frame cache and the engine at work again, not "nothing to do".
         "force": True,
     }
@@ -120,11 +122,16 @@ def _run(
         if describe:
             described = {"manifest": f"{root}/{VIDEOS}", "dataset": parameters["dataset"], "force": True}
             banks = dict.fromkeys(("tags", "captions"), f"{root}/{BANK}")  # those that ship are of places and people
-            run_ids.append(submit("describe/on-demand", described | {"options": banks}))
+            options = banks | {"model": str(TINY_TOWERS)}
+            run_ids.append(submit("describe/on-demand", described | {"options": options}))
         worker.result()
     for run_id in run_ids:
         watch_submitted(run_id, settings)
-    return max(print_summary(settings, run_id) for run_id in run_ids)
+    code = max(print_summary(settings, run_id) for run_id in run_ids)
+    if describe:
+        for what, run_id in zip(("Labels", "Descriptions"), run_ids, strict=True):
+            print_line(f"{what}: {command('results', str(run_id)[:8])}")
+    return code
 
 
 def _import_flows() -> None:

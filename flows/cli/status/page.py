@@ -115,7 +115,13 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 names = short_ids(engine, [*troubles, *(run.run_id for run in bad)])
     attention = _troubles(bad, troubles, names, is_known=have_done is not None)
     logs = _line(f"Logs: {settings.home / 'logs'}")
-    return Group(*_services(settings), logs, *attention, *plans, *runs)
+    return Group(*_services(settings), logs, _line(f"Model: {_model(settings)}"), *attention, *plans, *runs)
+
+
+def _model(settings: Settings) -> str:
+    """Say which model new runs ask."""
+    model = settings.model
+    return model.name or ("none is named" if model.backend == "vllm" else f"the one that {model.backend} serves")
 
 
 @contextmanager
@@ -305,7 +311,7 @@ def _runs(runs: Sequence[RunStatus], names: Mapping[UUID, str]) -> Table:
     for run in runs:
         table.add_row(
             names[run.run_id],
-            cell(f"{run.kind} {run.dataset}"),
+            cell(f"{run.kind} {run.dataset} by {run.model}"),
             run.state,
             f"{run.ended:,} of {run.jobs:,}",
             f"{run.failed:,}",

@@ -9,8 +9,10 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flows.shard.tasks import extract_shard
+from infra.program import APPLICATION
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DecodersLostError
+from reelabel.origin import install_command
 from tasks.domain import RunSpec
 from tasks.frame_cache.pool import decode_pool, open_extractor
 
@@ -72,7 +74,8 @@ def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
         from prefect_ray.context import remote_options  # noqa: PLC0415
     except ImportError:
         raise ConfigurationError(
-            "REELABEL_EXTRACT_RAY_ADDRESS is set, but Ray is not installed here; run: pip install 'reelabel-app[ray]'."
+            "REELABEL_EXTRACT_RAY_ADDRESS is set, but Ray is not installed here: "
+            f"`{install_command('ray', of=APPLICATION)}`."
         ) from None
     quiet_options = {"log_to_driver": False} | ({"include_dashboard": False} if address == "local" else {})
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
 from reelabel.sampling.spec import EVERY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from reelabel.sampling.spec import SamplerSpec
 
 _INVALID = "Invalid media_io_kwargs of the video loader pyav_keyframes"
 # Options of vLLM's decoders, and why this loader has none of them.
@@ -29,6 +33,10 @@ _ALWAYS: dict[str, object] = {
     "overflow_strategy": "uniform",
     "temporal_patch_size": 2,
 }
+# Defaults of vLLM's loaders, which clients send whatever chooses the frames.
+_NEUTRAL: dict[str, object] = {"fps": EVERY, "max_duration_s": 300, "frame_recovery": False}
+# Loaders that lower a larger max_frames to their most.
+_CLAMPING = frozenset({"qwen2_vl", "qwen3_vl", "glmga"})
 # Loaders for which -1 stands for their default.
 _DEFAULT_RATE = frozenset({"glm46v", "glm5_next", "embedding_gemma2", "llava_onevision2"})
 _LLAVA_MAX_FRAMES = 32
@@ -46,7 +54,8 @@ def translate_media_options(options: Mapping[str, Any]) -> dict[str, Any]:
         ConfigurationError: One of vLLM's names means nothing that this loader does.
     """
     given = dict(options)
-    sampler = given.get("sampler", "keyframes")
+    specs = _samplers_in_use(given)
+    sampler = specs[0].name if specs else None
     for name, always in _ALWAYS.items():
         if given.get(name, always) == always:
             given.pop(name, None)
@@ -61,7 +70,25 @@ def translate_media_options(options: Mapping[str, Any]) -> dict[str, Any]:
         del given["fps"]
     if given.get("num_frames") == EVERY and sampler == "llava_onevision2":
         given["num_frames"] = _LLAVA_MAX_FRAMES
-    return given
+    if sampler in _CLAMPING and isinstance(most := given.get("max_frames"), int):
+        given["max_frames"] = min(most, int(dict(specs[0].at_most)["max_frames"]))
+    return _without_neutral(given, specs)
+
+
+def _without_neutral(given: Mapping[str, Any], specs: Sequence[SamplerSpec]) -> dict[str, Any]:
+    """Drop the defaults of vLLM's loaders that no sampler in use reads."""
+    read = {option for spec in specs for option in (*spec.options, *(["frame_recovery"] if spec.choose else []))}
+    return {name: value for name, value in given.items() if name in read or value != _NEUTRAL.get(name, ...)}
+
+
+def _samplers_in_use(given: Mapping[str, Any]) -> list[SamplerSpec]:
+    """Return the sampler, and the dense one of `auto`; those that are unknown are refused when they are validated."""
+    names = [given.get("sampler", "keyframes")]
+    if names == ["auto"]:
+        names.append(given.get("dense_sampler", DEFAULT_DENSE_SAMPLER))
+    with suppress(ValueError, TypeError):
+        return [find_sampler(name) for name in names]
+    return []
 
 
 def _rename(given: dict[str, Any], theirs: str, ours: str) -> None:

@@ -25,7 +25,7 @@ _log = logging.getLogger("vllm.reelabel")  # below vLLM's own logger, so that it
 
 
 class KeyframeLoader(VideoLoader):  # type: ignore[misc]
-    """`pyav_keyframes`: a video's keyframes, or the frames chosen by another sampler.
+    """`pyav_keyframes`, also as `pyav_keyframes_v2`: a video's keyframes, or the frames chosen by another sampler.
 
     Also accepts frame files, so that one server can serve both.
     """
@@ -87,7 +87,8 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
 def register() -> None:
     """Register the loaders and the media connector with vLLM. Idempotent."""
     MEDIA_CONNECTOR_REGISTRY.register(_CONNECTOR)(RangeConnector)
-    VIDEO_LOADER_REGISTRY.register("pyav_keyframes")(KeyframeLoader)
+    for name in ("pyav_keyframes", "pyav_keyframes_v2"):
+        VIDEO_LOADER_REGISTRY.register(name)(KeyframeLoader)
     VIDEO_LOADER_REGISTRY.register("reelabel_frames")(FrameFileLoader)
     if envs.VLLM_MEDIA_CONNECTOR == _CONNECTOR:
         _warn_without_ranges()

@@ -69,11 +69,12 @@ def _since_s(frames: FrameFile | SampledFrames) -> npt.NDArray[np.float64]:
 
 
 def _length(frames: FrameFile | SampledFrames, fps: float) -> int:
-    """Return the length in frames or milliseconds, however short the header says the video is; 0 if unknown."""
+    """Return the length in frames or milliseconds: of what decodes, where that was counted; 0 if unknown."""
     start_s, end_s = frames.segment
+    if frames.total_frames and fps == frames.fps and not (start_s or end_s):
+        return frames.total_frames
     length_s = min(frames.duration_s, frames.duration_s if end_s is None else end_s) - (start_s or 0.0)
-    counted = 0 if start_s or end_s or fps != frames.fps else frames.total_frames or 0
-    return max(0, round(length_s * fps), counted)
+    return max(0, round(length_s * fps))
 
 
 def adapt_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transformers

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError
+from reelabel.origin import install_command
 from tasks.description.scenes.change import FrameScores, SceneChange, SceneChanges
 from tasks.description.scenes.detector import SceneDetector
 from tasks.description.scenes.evidence import score_frames
@@ -74,7 +76,7 @@ def _require_library() -> Any:  # noqa: ANN401 - a module
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"The scene method content needs a package that is not installed ({error.name}): "
-            "pip install 'reelabel-app[scenes]'."
+            f"`{install_command('scenes', of=APPLICATION)}`."
         ) from None
     return scenedetect
 

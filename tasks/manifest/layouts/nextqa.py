@@ -1,4 +1,4 @@
-"""NExT-QA, multiple choice: a CSV of questions, and a JSON map from video ids to paths.
+"""NExT-QA, multiple choice: questions as CSV or Parquet, and a JSON map from video ids to paths.
 
 Xiao et al., "NExT-QA: Next Phase of Question-Answering to Explaining Temporal Actions", CVPR 2021.
 """
@@ -8,14 +8,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tasks.manifest.csv_rows import read_header, read_rows
-from tasks.manifest.layouts.source import choice_at, merge_repeated, note_merged, require_columns
+from tasks.manifest.layouts.source import choice_at, merge_repeated, note_merged, read_parquet, require_columns
 from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tasks.manifest.layouts.source import BenchmarkFiles
 
 _CHOICES = ("a0", "a1", "a2", "a3", "a4")
+_READ = ("video", "question", "answer", "qid", "type", *_CHOICES)
 _TASKS = {"C": "causal", "T": "temporal", "D": "descriptive"}
 
 
@@ -31,15 +36,9 @@ def read_nextqa(source: BenchmarkFiles) -> ImportedRows:
     Raises:
         ManifestError: The file has a different layout.
     """
-    require_columns(
-        source.path,
-        read_header(source.path),
-        ("video", "question", "answer", "qid", "type", *_CHOICES),
-        layout="NExT-QA",
-    )
     paths = source.mapped()
     found = ImportedRows(source=source.path, columns=_COLUMNS)
-    for place, cells in read_rows(source.path, found):
+    for place, cells in _rows(source, found):
         found.add(place, partial(_job, cells, source, paths), job_id=f"{cells['video']}_{cells['qid']}", given=cells)
     few = [place for place, job in zip(found.places, found.rows, strict=True) if len(job["choices"]) < len(_CHOICES)]
     note_merged(found, few)
@@ -49,6 +48,16 @@ def read_nextqa(source: BenchmarkFiles) -> ImportedRows:
             "in subfolders, which map_vid_vidorID.json lists."
         )
     return found
+
+
+def _rows(source: BenchmarkFiles, into: ImportedRows) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each row's place and its cells."""
+    if source.path.suffix == ".parquet":
+        table = read_parquet(source.path, dict.fromkeys(_READ, pl.String()), layout="NExT-QA").fill_null("")
+        yield from ((f"row {number}", cells) for number, cells in enumerate(table.iter_rows(named=True)))
+    else:
+        require_columns(source.path, read_header(source.path), _READ, layout="NExT-QA")
+        yield from read_rows(source.path, into)
 
 
 def _job(cells: dict[str, str], source: BenchmarkFiles, paths: dict[str, str]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
@@ -73,6 +75,24 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
         raise ManifestError(f"Cannot read {path} as JSON: it is nested too deeply.") from None
     except (OSError, ValueError) as error:
         raise ManifestError(f"Cannot read {path} as JSON: {why_unreadable(error)}.") from None
+
+
+def read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) -> pl.DataFrame:
+    """Read the columns of a layout from a Parquet file, as their types.
+
+    Raises:
+        ManifestError: The file cannot be read, or has a different layout.
+    """
+    try:
+        table = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ManifestError(f"Cannot read {path} as Parquet: {error}") from None
+    require_columns(path, table.columns, types, layout=layout)
+    try:
+        return table.select(pl.col(name).cast(dtype) for name, dtype in types.items())
+    except pl.exceptions.PolarsError as error:
+        why = str(error).splitlines()[0]
+        raise ManifestError(f"{path} has columns whose types differ from {layout}'s: {why}.") from None
 
 
 def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str], *, layout: str) -> None:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from infra.errors import ManifestError
-from tasks.manifest.layouts.source import merge_repeated, require_columns, strip_letters
+from tasks.manifest.layouts.source import merge_repeated, read_parquet, strip_letters
 from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:
     from tasks.manifest.layouts.source import BenchmarkFiles
 
 _COLUMNS = ("videoID", "question_id", "task_type", "duration", "question", "options", "answer")
-_TYPES = dict.fromkeys(_COLUMNS, pl.String()) | {"options": pl.List(pl.String())}
+_TYPES: dict[str, pl.DataType] = dict.fromkeys(_COLUMNS, pl.String()) | {"options": pl.List(pl.String())}
 _FILLED = ("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")
 
 
@@ -32,16 +31,7 @@ def read_videomme(source: BenchmarkFiles) -> ImportedRows:
     Raises:
         ManifestError: The file has a different layout.
     """
-    try:
-        table = pl.read_parquet(source.path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ManifestError(f"Cannot read {source.path} as Parquet: {error}") from None
-    require_columns(source.path, table.columns, _COLUMNS, layout="Video-MME")
-    try:
-        rows = table.select(pl.col(name).cast(dtype) for name, dtype in _TYPES.items())
-    except pl.exceptions.PolarsError as error:
-        why = str(error).splitlines()[0]
-        raise ManifestError(f"{source.path} has columns whose types differ from Video-MME's: {why}.") from None
+    rows = read_parquet(source.path, _TYPES, layout="Video-MME")
     paths = source.mapped()
     found = ImportedRows(source=source.path, columns=_FILLED)
     for number, row in enumerate(rows.iter_rows(named=True)):

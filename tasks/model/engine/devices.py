@@ -12,6 +12,7 @@ from typing import Literal
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize
 
+_DRIVER = "nvidia-smi"
 _TIMEOUT_S = 60
 _GPU_NAME = re.compile(r"\d+|(GPU|MIG)-.+")
 
@@ -47,6 +48,11 @@ def gpu_memory_bytes() -> tuple[int, int]:
     return free_mib * 1024**2, total_mib * 1024**2
 
 
+def extra_of_engines() -> str:
+    """Return the extra that brings the engines for this machine: `gpu` where there is a driver, else `cpu`."""
+    return "gpu" if shutil.which(_DRIVER) else "cpu"
+
+
 def compute_capabilities() -> list[str]:
     """List the compute capabilities of this machine's GPUs, such as `9.0`; empty without any.
 
@@ -59,7 +65,7 @@ def compute_capabilities() -> list[str]:
 
 def _query_driver(*fields: str) -> list[list[str]]:
     """Query the driver by `nvidia-smi`: CUDA, initialised in this process, would hold memory that the engines need."""
-    command = shutil.which("nvidia-smi")
+    command = shutil.which(_DRIVER)
     if command is None:
         return []
     query = [command, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.errors import EngineClosedError, EngineLostError
+from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError
-from tasks.model.engine.devices import compute_capabilities
+from reelabel.origin import install_command
+from tasks.model.engine.devices import compute_capabilities, extra_of_engines
 from tasks.model.engine.live.messages import LiveGiveUp, LiveText
 from tasks.model.model_process import Incarnation, LostError, ModelProcess
 from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes
@@ -302,9 +304,7 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
             # Otherwise FlashInfer, when it is imported, initialises CUDA, and every process that renders imports it.
             environment["FLASHINFER_CUDA_ARCH_LIST"] = " ".join(capabilities)
     else:
-        raise ConfigurationError(
-            "vLLM is not installed; install 'reelabel-app[gpu]', or 'reelabel-app[cpu]' if there is no GPU."
-        )
+        raise ConfigurationError(f"vLLM is not installed: `{install_command(extra_of_engines(), of=APPLICATION)}`.")
     return environment
 
 

@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infra.checks import Check
+from infra.program import APPLICATION
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
-from tasks.model.engine.devices import assign_gpus, visible_gpus
+from tasks.model.engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.model_errors import find_advice
@@ -86,6 +88,25 @@ def engine_config(
     )
 
 
+# The largest of a family that leaves room for prompts, by the GiB of a GPU; the last one also suits a CPU.
+_FITTING = {
+    20: "Qwen/Qwen2.5-VL-7B-Instruct",
+    10: "Qwen/Qwen2.5-VL-3B-Instruct",
+    0: "Qwen/Qwen2-VL-2B-Instruct",
+}
+
+
+def _no_model() -> str:
+    """Say that no model is named, and which one fits this machine."""
+    gib = gpu_memory_bytes()[1] / 1024**3
+    place = f"this GPU of {gib:.0f} GiB" if gib else "this machine"
+    fitting = next(model for least_gib, model in _FITTING.items() if gib >= least_gib)
+    return (
+        "No model is named; name one with --model or REELABEL_MODEL_NAME. "
+        f"For {place}: `export REELABEL_MODEL_NAME={fitting}`."
+    )
+
+
 _TIMEOUT_S = 180
 # Allocates on the device: without it, vLLM for GPUs can be imported, but nothing else.
 _IMPORT = (
@@ -127,8 +148,16 @@ class VllmBackend(Backend):
     takes_hub_models = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
-        """Read the configuration of the named model, of `model.name`, or of the tiny model."""
-        return read_model_card(name or settings.model.name, revision=settings.model.revision)
+        """Read the configuration of the named model, or of `model.name`.
+
+        Raises:
+            ConfigurationError: Neither is named.
+            ModelError: The model cannot be used.
+        """
+        named = name or settings.model.name
+        if not named:
+            raise ConfigurationError(_no_model())
+        return read_model_card(named, revision=settings.model.revision)
 
     def open(
         self,
@@ -235,7 +264,7 @@ def _check_vllm(settings: Settings) -> Check:
         return Check(name="vllm", ok=True, detail=found.stdout)
     last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
     known = find_advice(last_line)
-    advice = known or "install reelabel-app[gpu], or requirements/cpu.txt on a machine without a GPU"
+    advice = known or f"install it again: `{install_command(extra_of_engines(), of=APPLICATION, again=True)}`"
     return Check(name="vllm", ok=False, detail=last_line, advice=f"{advice[0].upper()}{advice[1:]}.")
 
 

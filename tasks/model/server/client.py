@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from infra.errors import InferenceError, PromptTooLongError, ServerUnavailableError
+from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
+from reelabel.origin import install_command
 from tasks.model.server.answers import Completion, CompletionChunk, Models, ServedModel, Tokens, Version
 
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ class ServerClient:
             import httpx2  # noqa: PLC0415 - comes with it
             import openai  # noqa: PLC0415 - an extra, which takes most of a second to import
         except ImportError:
-            raise ConfigurationError("The OpenAI client is not installed; install 'reelabel-app[server]'.") from None
+            raise ConfigurationError(
+                f"The OpenAI client is not installed: `{install_command('server', of=APPLICATION)}`."
+            ) from None
         self.url = settings.url.rstrip("/")
         self._model = settings.model
         self._max_attempts = settings.max_attempts

@@ -11,13 +11,13 @@ from flows.run.spec import make_spec
 from reelabel.sources.object_store import ObjectStore
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_card
 
 
 @pytest.fixture
 def flow_run(prefect_services, tmp_path):
     """The flow on three clips that stand on S3, two questions about each."""
-    settings, card = prefect_services, read_model_card(None)
+    settings, card = prefect_services, read_model_card(str(TINY_MODEL))
     clips = make_footage(tmp_path, count=4, width_px=240, height_px=240)
     root_uri = f"{settings.store.uri}/measured"
     jobs = make_jobs(clips[1:], questions_per_video=2)

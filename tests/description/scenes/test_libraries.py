@@ -63,7 +63,7 @@ def refuse(_footage):
 def test_a_method_that_is_not_installed_is_told_with_its_extra(shots, look, monkeypatch):
     monkeypatch.setitem(sys.modules, "scenedetect", None)
 
-    with pytest.raises(ConfigurationError, match=r"scenedetect.*pip install 'reelabel-app\[scenes\]'"):
+    with pytest.raises(ConfigurationError, match=r"scenedetect.* -m pip install .*\[scenes\]'`"):
         detect_scenes("content", Evidence(footage=look(shots(3))))
 
 
@@ -78,7 +78,7 @@ def test_transnetv2_finds_cuts_in_our_frames(shots, look):
 @pytest.mark.parametrize(
     ("line", "error", "sentence"),
     [
-        ("raise ModuleNotFoundError", ConfigurationError, r"pip install 'reelabel-app\[transnetv2\]'"),
+        ("raise ModuleNotFoundError", ConfigurationError, r" -m pip install .*\[transnetv2\]'`"),
         ("raise RuntimeError('no weights')", SceneMethodError, r"TransNet V2 has failed \(RuntimeError: no weights\)"),
         ("import os; os.abort()", SceneMethodError, r"TransNet V2 has failed \(exit code -6\); use another"),
     ],

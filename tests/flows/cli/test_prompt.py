@@ -66,7 +66,9 @@ def prompt_tokens(engine, manifest):
     """Ask the engine a job of the manifest; gives the number of tokens that it reports."""
 
     def ask(job_id, examples):
-        spec = make_spec(read_model_card(None), Settings(), SpecOverrides(prompts=PromptOptions(examples=examples)))
+        spec = make_spec(
+            read_model_card(str(TINY_MODEL)), Settings(), SpecOverrides(prompts=PromptOptions(examples=examples))
+        )
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
         frames = extract_keyframes(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
         file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data

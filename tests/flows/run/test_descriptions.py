@@ -38,7 +38,7 @@ def resolve(settings, **options):
 
 
 def described_by(settings, **values):
-    return settings.model_copy(update={"describe": type(settings.describe)(**values)})
+    return settings.model_copy(update={"describe": settings.describe.model_copy(update=values)})
 
 
 def test_without_options_a_video_is_described_by_the_banks_that_ship(settings):
@@ -106,7 +106,7 @@ def test_a_faulty_bank_on_the_store_is_named_by_its_uri(settings, tmp_path):
 def test_a_scene_method_that_is_not_installed_is_refused_before_the_run(settings, monkeypatch):
     monkeypatch.setitem(sys.modules, "scenedetect", None)
 
-    with pytest.raises(ConfigurationError, match=r"scene method content needs .*pip install 'reelabel-app\[scenes\]'"):
+    with pytest.raises(ConfigurationError, match=r"scene method content needs .* -m pip install .*\[scenes\]'`"):
         resolve(settings, scene_method="content")
 
 

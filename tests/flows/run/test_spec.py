@@ -12,7 +12,7 @@ from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from tasks.domain import ModelIdentity, RunSpec
-from tasks.embedding.identity import read_towers_card
+from tasks.embedding.identity import TINY_TOWERS
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_card
 
@@ -309,7 +309,7 @@ def test_a_sampler_by_the_question_says_among_which_frames_it_chooses_and_by_whi
     other = make_spec(card, Settings(), sampled(sampler="relevant", num_frames=4))
     plain = make_spec(card, Settings(describe={"frames_per_chunk": 8}))
 
-    assert relevant.relevance.model == read_towers_card(None).identity
+    assert relevant.relevance.model == read_model_card(str(TINY_TOWERS)).identity
     assert (relevant.relevance.seconds_per_chunk, relevant.relevance.frames_per_chunk) == (10.0, 8)
     assert len({relevant.spec_id, other.spec_id, plain.spec_id}) == 3
     assert plain.relevance is None
@@ -332,6 +332,11 @@ def test_a_sampler_by_the_question_is_refused_where_extraction_is_elsewhere(card
     with pytest.raises(ConfigurationError, match="extract flows load none; set run"):
         make_spec(card, settings, sampled(sampler="relevant"))
     assert make_spec(card, settings).relevance is None
+
+
+def test_a_sampler_by_the_question_needs_a_model_that_is_named(card):
+    with pytest.raises(ConfigurationError, match="No image-text model is named"):
+        make_spec(card, Settings(describe={"model": None}), sampled(sampler="relevant"))
 
 
 def test_a_model_for_choosing_that_is_missing_is_named(card, tmp_path):

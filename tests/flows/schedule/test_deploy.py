@@ -211,7 +211,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
         overridden = {"model", "video_pruning_rate", "sampling", "prompts", "chunks"}
         assert groups["SpecOverrides"]["properties"].keys() == overridden
         sampling, prompts = (groups[kind]["properties"] for kind in ("SamplingOptions", "PromptOptions"))
-        assert any(kind.get("maximum") == 512 for kind in sampling["num_frames"]["anyOf"])
+        assert any(kind.get("maximum") == 2048 for kind in sampling["num_frames"]["anyOf"])
         assert "Orders in which each question's choices are shown" in prompts["permutations"]["description"]
         assert {"keyframes", "qwen2_vl"} <= set(sampling["sampler"]["anyOf"][0]["enum"])
         assert "such as 0.95" in sampling["drop_similar"]["description"]

@@ -44,6 +44,18 @@ def test_nextqa_is_read_with_its_video_map(tmp_path):
     assert frame.select("task", "subtask").rows() == [("causal", "CH"), ("temporal", "TN")]
 
 
+def test_nextqa_as_parquet_makes_the_same_jobs(tmp_path):
+    text = write(tmp_path / "val.csv", NEXTQA)
+    pl.read_csv(text).write_parquet(tmp_path / "val.parquet")  # with numbers for ids, as it is published
+    pl.read_csv(text).drop("a4").write_parquet(tmp_path / "other.parquet")
+
+    frame = valid(read_nextqa, BenchmarkFiles(path=tmp_path / "val.parquet", videos="/v"))
+
+    assert frame.equals(valid(read_nextqa, BenchmarkFiles(path=text, videos="/v")))
+    with pytest.raises(ManifestError, match=r"other\.parquet lacks the column a4 required for NExT-QA"):
+        valid(read_nextqa, BenchmarkFiles(path=tmp_path / "other.parquet"))
+
+
 @pytest.mark.parametrize(
     ("text", "places", "message"),
     [

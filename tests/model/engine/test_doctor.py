@@ -25,7 +25,7 @@ def test_only_a_machine_whose_runs_need_an_engine_must_have_vllm(look):
 
     assert (here.ok, elsewhere.ok) == (False, True)
     assert here.detail == elsewhere.detail == "ImportError: no vLLM on this machine"
-    assert here.advice.startswith("Install reelabel-app[gpu]")
+    assert here.advice.startswith("Install it again: `")
     assert elsewhere.advice == f"{here.advice} Only machines with infer workers need it."
 
 

@@ -63,7 +63,9 @@ def answers(engine):
 @pytest.fixture(scope="module")
 def told(folder):
     """What `LLM.chat` says, and what our renderer makes, of each question."""
-    tokens = choice_tokens(BATCH.questions[0].choices, scoring="letter", encode=load_tokenizer(read_model_card(None)))
+    tokens = choice_tokens(
+        BATCH.questions[0].choices, scoring="letter", encode=load_tokenizer(read_model_card(str(TINY_MODEL)))
+    )
     allowed = sorted(set().union(*tokens))
     (folder / "asked.pickle").write_bytes(pickle.dumps((CONFIG, FILES, BATCH.questions, allowed)))
     script, root = Path(__file__).parents[1] / "chat_about_media.py", Path(__file__).parents[3]

@@ -48,6 +48,21 @@ def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, mak
     }
 
 
+@pytest.mark.parametrize(
+    ("sampling", "note"),
+    [
+        pytest.param({"fps": 6, "max_frames": 8}, "6 frames per second would be 24 frames; 8 are shown", id="fewer"),
+        pytest.param({"fps": 6}, "", id="all"),
+        pytest.param({"fps": 60, "max_frames": 48}, "", id="every frame"),
+    ],
+)
+def test_a_rate_that_would_be_too_many_frames_is_told_in_its_row(preparing, make_clip, sampling, note):
+    [meta] = preparing(sampling=sampling)({"video_uri": [str(make_clip())]})["video_meta"]
+
+    assert meta["decode_note"].startswith(note)
+    assert bool(meta["decode_note"]) == bool(note)
+
+
 def test_a_picked_frame_that_is_missing_is_told_in_its_row(preparing, make_clip):
     path = make_clip("clip.mkv", gop=1, codec="mjpeg", pix_fmt="yuvj420p")
     blank_packet(path, 20)

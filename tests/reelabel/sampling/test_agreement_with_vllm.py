@@ -12,7 +12,7 @@ import pytest
 from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
-from reelabel.sampling.registry import BUILT_IN, choose_indices
+from reelabel.sampling.registry import BUILT_IN, choose_indices, find_sampler
 from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL
 from tasks.model.protocol import EngineConfig
@@ -137,4 +137,7 @@ def test_samplers_claim_the_model_types_for_which_transformers_has_those_process
 
 
 def test_no_loader_of_vllm_is_passed_over(vllm):
-    assert {*LOADER_OF.values(), *SAME_CHOICE} == set(vllm[1]["loaders"].tolist())
+    loaders = set(vllm[1]["loaders"].tolist())
+
+    assert {*LOADER_OF.values(), *SAME_CHOICE} == loaders
+    assert {find_sampler(name).name for name in loaders} == set(SAMPLERS)

@@ -101,7 +101,8 @@ def test_decoding_processes_use_the_sampler_registered_here(make_clip):
 @pytest.mark.usefixtures("every_nth")
 def test_the_command_line_takes_a_registered_sampler(make_clip, tmp_path):
     clip = make_clip(frames=48, gop=12)
-    environment = {"REELABEL_HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    kept = {name: os.environ[name] for name in ("PATH", "REELABEL_MODEL_NAME")}
+    environment = kept | {"REELABEL_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
 
     ended = reelabel(environment, "frames", "--json", str(clip), "--sampler", "every_nth", "--num-frames", "4")
 
@@ -283,3 +284,13 @@ def test_a_spec_says_that_frames_are_replaced_only_if_they_are_not():
 
     assert on == Sampling(sampler="fps").model_dump()
     assert off == on | {"frame_recovery": False}
+
+
+@pytest.mark.parametrize(
+    ("loader", "sampler"),
+    [("opencv", "uniform"), ("opencv_dynamic", "dynamic"), ("glm5next", "glm5_next"), ("nemotron_vl", "uniform")],
+)
+def test_a_loader_of_vllm_names_the_sampler_that_chooses_as_it_does(loader, sampler):
+    assert Sampling(sampler=loader) == Sampling(sampler=sampler)
+    assert parse_sampler(loader) == parse_sampler(sampler)
+    assert Sampling(sampler="auto", dense_sampler=loader).dense_sampler == sampler

@@ -81,7 +81,7 @@ def asked(tmp_path_factory):
     (folder / "clip.arrow").write_bytes(data)
     (folder / "text.mp4").write_text("This is no video.")
     (folder / "cut.arrow").write_bytes(data[:-100])
-    encode = load_tokenizer(read_model_card(None))
+    encode = load_tokenizer(read_model_card(str(TINY_MODEL)))
     return Asked(
         folder=folder,
         urls={

@@ -82,7 +82,7 @@ def test_a_frame_file_is_refused_with_the_extra_that_reads_it(answered, form):
     answer = answered["answers"][form]
 
     assert answer["error"] == "VLLMValidationError"
-    assert "pip install 'reelabel[arrow]'" in answer["message"]
+    assert "-m pip install 'pyarrow>=21'`" in answer["message"]
 
 
 def test_no_scheduler_store_or_database_is_imported(answered):

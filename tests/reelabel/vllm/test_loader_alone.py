@@ -54,5 +54,5 @@ def test_a_connector_whose_urllib3_is_too_old_says_so_at_the_start(vllm_python, 
 
     assert (
         "The media connector reelabel needs a package that is not installed (a newer urllib3): "
-        "pip install 'reelabel[web]'. Until then, vLLM reads videos whole."
+        f"`{vllm_python} -m pip install 'urllib3<3,>=2.8'`. Until then, vLLM reads videos whole."
     ) in done.stdout + done.stderr

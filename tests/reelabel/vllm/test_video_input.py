@@ -80,3 +80,16 @@ def test_without_a_frame_rate_indices_are_milliseconds(keyframes):
 
     assert (metadata["fps"], metadata["frames_indices"]) == (1000, [0, 0, 1000, 2000])
     assert metadata["total_num_frames"] == 2001
+
+
+@pytest.mark.parametrize("sampling", [Sampling(num_frames=4), Sampling(sampler="uniform", num_frames=4)])
+def test_the_length_of_a_file_that_is_cut_short_is_that_of_the_frames_that_decode(make_clip, tmp_path, sampling):
+    data = make_clip("clip.avi", frames=100, gop=10).read_bytes()
+    cut = tmp_path / "cut.avi"
+    cut.write_bytes(data[: len(data) * 3 // 5])
+    frames = extract_keyframes(cut, sampling=sampling, limits=Limits())
+
+    _, metadata = video_input(frames)
+
+    assert frames.duration_s * frames.fps > frames.total_frames
+    assert metadata["total_num_frames"] == frames.total_frames

@@ -18,6 +18,7 @@ from tasks.description.pooling import EmbeddedBank
 from tasks.domain import DescribeSpec
 from tasks.embedding.backend import towers_backend
 from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.identity import TINY_TOWERS
 from tests.clips import make_clip
 from tests.command_line import reelabel, reelabel_process
 from tests.flows.runs import environment_of
@@ -32,7 +33,7 @@ RED, BLUE = np.eye(SIZE)[:2]
 
 @pytest.fixture(scope="module")
 def model():
-    return towers_backend().card(None).identity
+    return towers_backend().card(str(TINY_TOWERS)).identity
 
 
 @pytest.fixture

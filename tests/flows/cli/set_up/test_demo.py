@@ -77,9 +77,10 @@ def test_the_secrets_of_the_demo_are_private(run, home):
 
 
 def test_the_tags_of_the_demo_are_correct(run, environment):
-    runs = re.findall(r" results ([0-9a-f]{8})", run.stdout)
+    runs = dict(re.findall(r"^(\w+): .* results ([0-9a-f]{8})$", "\n".join(run.stdout.splitlines()[-3:]), re.MULTILINE))
     answered, described = (
-        json.loads(reelabel_process(environment, "results", run_id, "--format", "json").stdout) for run_id in runs
+        json.loads(reelabel_process(environment, "results", runs[what], "--format", "json").stdout)
+        for what in ("Labels", "Descriptions")
     )
     known = {row["job_id"]: row["answer"] for row in answered}
     first = {row["job_id"]: json.loads(row["tags"])[0]["text"] for row in described}

@@ -52,10 +52,22 @@ def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, pref
 
     assert (listed.jobs, listed.ended, listed.state) == (1000, 250, "running")
     assert abs(listed.remaining_s - 3 * listed.elapsed_s) < 1e-6
-    for cell in ("01990000-0001 ", "01990000-0002 ", "classify animals", "running", "250 of 1,000", "2 of 10"):
+    for cell in (
+        "01990000-0001 ",
+        "01990000-0002 ",
+        f"classify animals by {SPEC.model.name}",
+        "running",
+        "250 of 1,000",
+        "2 of 10",
+    ):
         assert cell in shown
     narrow = reelabel(os.environ | export(settings) | {"COLUMNS": "40"}, "status").stdout
-    for line in ("run: 01990000-0001", "dataset: classify animals", "jobs: 250 of 1,000", "shards: 2 of 10"):
+    for line in (
+        "run: 01990000-0001",
+        f"dataset: classify animals by {SPEC.model.name}",
+        "jobs: 250 of 1,000",
+        "shards: 2 of 10",
+    ):
         assert line in narrow.splitlines()
 
 
@@ -84,6 +96,7 @@ def test_status_without_a_database_shows_the_services(tmp_path):
 
     assert shown.returncode == 0, shown.stderr
     assert re.search("postgres +stopped", shown.stdout)
+    assert "Model: none is named\n" in shown.stdout
 
 
 def test_results_in_another_folder_than_that_of_the_runs_start_nothing(tmp_path):

@@ -14,7 +14,6 @@ from flows.serve.requests.analyzer import Analyzer
 from flows.serve.requests.service import open_service
 from infra.errors import EngineLostError
 from infra.settings import Settings, StoreSettings
-from infra.settings.describe import DescribeSettings
 from infra.settings.sections import ExtractSettings
 from infra.settings.serve import ServeSettings
 from tasks.frame_cache.pool import decode_pool
@@ -53,7 +52,7 @@ def client(folder, towers):
         home=folder,
         store=StoreSettings(uri=f"file://{folder}/cache"),
         serve=ServeSettings(max_requests=2),
-        describe=DescribeSettings(tags=bank, captions=bank, chunk_s=2, frames_per_chunk=4, top_k=2),
+        describe={"tags": bank, "captions": bank, "chunk_s": 2, "frames_per_chunk": 4, "top_k": 2},
     )
     with ExitStack() as stack:
         service = stack.enter_context(open_service(settings))

@@ -1,0 +1,44 @@
+"""How to install what is missing, without naming a package of ours: on an index, the name may be anybody's."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from importlib.metadata import distribution, requires
+from urllib.parse import unquote, urlsplit
+
+_LIBRARY = "reelabel"
+
+
+def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False) -> str:
+    """Return the command that installs an extra into this environment.
+
+    It names the folders of the checkout that the distribution was installed from; otherwise, the extra's packages.
+
+    Args:
+        extra: The extra.
+        of: The distribution.
+        again: Install the extra's packages even if they are installed.
+    """
+    folders = [_folder(name) for name in dict.fromkeys((_LIBRARY, of))]
+    if again or not all(folders):
+        needed = [need.partition(";")[0].strip() for need in requires(of) or () if _is_of(need, extra)]
+        words = [*(["--force-reinstall"] if again else []), *needed]
+    else:
+        *others, last = folders
+        words = [word for words in others for word in words] + [*last[:-1], f"{last[-1]}[{extra}]"]
+    return shlex.join([sys.executable, "-m", "pip", "install", *words])
+
+
+def _folder(name: str) -> list[str]:
+    """Return how pip is told the folder that a distribution was installed from; empty if from elsewhere."""
+    origin = json.loads(distribution(name).read_text("direct_url.json") or "{}")
+    if "dir_info" not in origin:
+        return []
+    folder = unquote(urlsplit(origin["url"]).path)
+    return ["--editable", folder] if origin["dir_info"].get("editable") else [folder]
+
+
+def _is_of(need: str, extra: str) -> bool:
+    return need.partition(";")[2].replace('"', "'").strip() == f"extra == '{extra}'"
