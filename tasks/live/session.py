@@ -272,7 +272,10 @@ class Session:
             raise limit_reached(f"{limits.max_frames:,} frames")
         self._check_bytes()
         if replaced := self._arrivals.put(frame):
-            self._intake.drop(replaced)
+            try:
+                self._intake.drop(replaced)
+            except Exception:  # noqa: BLE001 - it is not the new one's
+                self._intake.refuse(replaced, self._failed("frame"))
 
     # The connection, and the end
 
