@@ -214,7 +214,7 @@ class ReadingEndedError(TransientError):
     retries_exhausted = True
 
 
-class DecodersClosedError(ReadingEndedError, RuntimeError):
+class DecodersClosedError(ReadingEndedError):
     """The pool of decoding processes was closed."""
 
 
