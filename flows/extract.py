@@ -21,7 +21,7 @@ from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores
-from reelabel.errors import VideoError
+from reelabel.errors import JobError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
@@ -140,7 +140,7 @@ def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShar
     retry_faults(write, partial(source.objects.reach, [leased.plan.plan_uri]))
     retry_outage(partial(finish_alone, source.database, leased.lease, state="extracted"))
     source.keeper.forget(leased.lease)
-    failed = sum(isinstance(outcome, VideoError) for outcome in extracted.outcomes.values())
+    failed = sum(isinstance(outcome, JobError) for outcome in extracted.outcomes.values())
     extracted_count = len(extracted.outcomes) - failed
     get_run_logger().info("Shard %s: %s videos extracted, %s failed.", leased.shard.index, extracted_count, failed)
     return True

@@ -17,6 +17,7 @@ ReelabelError
 │   │   ├── DecoderCrashedError         decoder_crashed
 │   │   └── DecoderTimeoutError         decoder_timeout
 │   ├── FrameFileError                  frame_file_damaged
+│   ├── InternalError                   internal: an error that nobody has foreseen (reelabel/unexpected.py)
 │   ├── PromptError
 │   │   ├── PromptTooLongError          prompt_too_long
 │   │   ├── SpecialTokensError          special_tokens
@@ -37,6 +38,7 @@ ReelabelError
 │   ├── ServerUnavailableError          server_unavailable
 │   ├── DecodersLostError               decoders_lost
 │   ├── ReadingEndedError               reading_ended
+│   │   └── DecodersClosedError             the pool of decoding processes was closed
 │   └── DiskUnavailableError            disk_unavailable
 │       └── DiskFullError                   disk_full
 ├── EngineClosedError               the engine was closed during a request, because the run is ending

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import ParamSpec, TypeVar
+
+    Parameters = ParamSpec("Parameters")
+    Result = TypeVar("Result")
 
 _NOTHING: Mapping[str, object] = {}
 _known: ContextVar[Mapping[str, object]] = ContextVar("known", default=_NOTHING)
@@ -40,6 +44,16 @@ def logged_by_all(**fields: object) -> Iterator[None]:
     finally:
         _known_to_all.clear()
         _known_to_all.update(before)
+
+
+def in_context(call: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Return a function to call in other threads, which then log as part of the same run and task as this one."""
+    context = copy_context()
+
+    def call_in_copy(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+        return context.copy().run(call, *arguments, **options)
+
+    return call_in_copy
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from pathlib import PurePath
 from typing import Any
@@ -42,6 +43,22 @@ class PrintableRecord(logging.LogRecord):
 def make_logs_printable() -> None:
     """Make every log record of this process a PrintableRecord."""
     logging.setLogRecordFactory(PrintableRecord)
+
+
+class _ToPrefect(logging.Handler):
+    """Sends errors that are logged during a run to Prefect, where the run's other log lines are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        contexts = sys.modules.get("prefect.context")
+        if contexts and (contexts.FlowRunContext.get() or contexts.TaskRunContext.get()):
+            from prefect.logging.handlers import APILogHandler  # noqa: PLC0415 - imported by now
+
+            APILogHandler().emit(record)
+
+
+def show_errors_in_prefect() -> None:
+    """Have Prefect show the errors that this program logs during a run, with their tracebacks."""
+    logging.getLogger("reelabel").addHandler(_ToPrefect(logging.ERROR))
 
 
 def _quoted(value: Any) -> Any:  # noqa: ANN401 - any argument of a log call

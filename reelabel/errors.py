@@ -28,21 +28,18 @@ class JobError(ReelabelError):
 
     Attributes:
         stage: Stage of the pipeline: fetch, decode, cache, prompt or inference.
+        fingerprint: Version of the job's video; None if it is not known.
     """
 
     code = "job_error"
-    stage: ClassVar[str] = "decode"
+    stage: str = "decode"
+    fingerprint: str | None = None
 
 
 class VideoError(JobError):
-    """The job's video is at fault.
-
-    Attributes:
-        fingerprint: Version of the video; None if it could not be determined.
-    """
+    """The job's video is at fault."""
 
     code = "video_error"
-    fingerprint: str | None = None
 
 
 class VideoMissingError(VideoError):
@@ -136,6 +133,12 @@ class FrameFileError(JobError):
     stage = "cache"
 
 
+class InternalError(JobError):
+    """Reelabel itself failed on the job, in a way that nobody has foreseen; the log says where."""
+
+    code = "internal"
+
+
 class SealError(ReelabelError):
     """A file of the store was altered or damaged, or belongs elsewhere; callers convert it to an error of the job."""
 
@@ -209,6 +212,10 @@ class ReadingEndedError(TransientError):
 
     code = "reading_ended"
     retries_exhausted = True
+
+
+class DecodersClosedError(ReadingEndedError):
+    """The pool of decoding processes was closed."""
 
 
 class DiskUnavailableError(TransientError):

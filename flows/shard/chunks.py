@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reelabel.errors import VideoError
+from infra.errors import InferenceError
+from infra.log_context import in_context
+from reelabel.errors import InternalError, JobError
 from reelabel.frames.look import IndexReader
+from reelabel.sources.object_info import redact_uri
+from reelabel.unexpected import failing_alone
 from tasks.domain import Failure, JobResult
 from tasks.domain.chunks import ChunkOutcome, CutShard, cut_job, cut_shard, merge_chunks, split_chunk_id
 from tasks.results.chunks import EarlierChunks
@@ -33,7 +37,7 @@ class ChunkedShard:
     """
 
     cut: CutShard
-    faults: Mapping[str, VideoError] = field(default_factory=dict)
+    faults: Mapping[str, JobError] = field(default_factory=dict)
     known: Mapping[str, ObjectInfo] | None = None
 
 
@@ -54,23 +58,24 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
     known = extractor.stat_many(shard.video_uris)
     reader = IndexReader.beside(extractor)
 
-    def length_of(uri: str) -> tuple[ObjectInfo | None, float | VideoError]:
+    def length_of(uri: str) -> tuple[ObjectInfo | None, float | JobError]:
         info = known.get(uri)
         try:
-            seen = reader.look(uri, info)
-            info = seen.info
-            length_s = stated_length_s(seen, extractor.limits)
-            for job in jobs[uri]:
-                cut_job(job, length_s)  # raises if there are too many chunks
-        except VideoError as error:
+            with failing_alone(f"The look at {redact_uri(uri)}"):
+                seen = reader.look(uri, info)
+                info = seen.info
+                length_s = stated_length_s(seen, extractor.limits)
+                for job in jobs[uri]:
+                    cut_job(job, length_s)  # raises if there are too many chunks
+        except JobError as error:
             error.fingerprint = error.fingerprint or (info.fingerprint if info else None)
             return info, error
         return info, length_s
 
-    seen = dict(zip(jobs, workers.map(length_of, jobs), strict=True))
+    seen = dict(zip(jobs, workers.map(in_context(length_of), jobs), strict=True))
     return ChunkedShard(
-        cut_shard(shard, {uri: found for uri, (_, found) in seen.items() if not isinstance(found, VideoError)}),
-        {uri: found for uri, (_, found) in seen.items() if isinstance(found, VideoError)},
+        cut_shard(shard, {uri: found for uri, (_, found) in seen.items() if not isinstance(found, JobError)}),
+        {uri: found for uri, (_, found) in seen.items() if isinstance(found, JobError)},
         {**known, **{uri: info for uri, (info, _) in seen.items() if info}},
     )
 
@@ -116,7 +121,11 @@ def merge_ended(cut: CutShard, outcome: ShardOutcome, context: AnswerContext, *,
     for job_id, parts in cut.jobs.items():
         is_partial, earlier = parts.job.only_chunks is not None, rows.get(job_id, EarlierChunks())
         ours = {number: chunk for number, chunk in asked[job_id].items() if earlier.fences.get(number, 0) <= fence}
-        merged[job_id] = merge_chunks(parts, earlier.outcomes, ours or asked[job_id], rule)
+        try:
+            with failing_alone(f"Merging the chunks of job {job_id}", stage=InferenceError.stage):
+                merged[job_id] = merge_chunks(parts, earlier.outcomes, ours or asked[job_id], rule)
+        except InternalError as error:
+            merged[job_id] = Failure.of(error, parts.job, outcome.index)
         asked[job_id] = ours if merged[job_id].chunks else {}  # else its outcome follows from none of them
         if is_partial and asked[job_id]:
             merged_with[job_id] = earlier.fences

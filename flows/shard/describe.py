@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,13 +20,17 @@ from flows.shard.retry import await_recovery, retry_faults
 from flows.shard.tasks import SHARD_TASK, log_failures
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError, LeaseLostError
-from reelabel.errors import JobError, StoreUnavailableError, VideoError
+from infra.log_context import in_context
+from reelabel.errors import InternalError, JobError, StoreUnavailableError
 from reelabel.sources.object_info import redact_uri
-from tasks.domain import Failure, RunPhase, Stage, WallClockProfile
+from reelabel.unexpected import failing_alone
+from tasks.description.describer import NOTHING_KEPT
+from tasks.domain import Failure, RunPhase, WallClockProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
+    from typing import TypeVar
 
     from flows.shard.queue import LeasedShard
     from reelabel.errors import TransientError
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.plans.lease import Lease
     from tasks.results.write import ShardWriter
+
+    Described = TypeVar("Described", bound=DescribedVideo | None)
 
 _LOG = logging.getLogger("reelabel")
 
@@ -131,9 +138,12 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
         began_s = time.time()
         with context.ledger.doing(RunPhase.DECODE):
             known = extractor.stat_many(shard.video_uris)
-            kept = context.describer.read_kept(shard.jobs, known)
+            kept = NOTHING_KEPT
+            with suppress(InternalError), failing_alone("The search for what is kept of the videos"):
+                kept = context.describer.read_kept(shard.jobs, known)
             ended = _describe_all(shard, context, known, kept)
-            context.describer.write_kept(kept)
+            with suppress(InternalError), failing_alone("Keeping what was found out about the videos"):
+                context.describer.write_kept(kept)
         described = [each for each in ended if not isinstance(each, Failure)]
         failures = [each for each in ended if isinstance(each, Failure)]
         _log_remade(described)
@@ -170,26 +180,20 @@ def _describe_all(
     ended: list[DescribedVideo | Failure | Future[DescribedVideo | Failure]] = []
     for job in shard.jobs:
         info = known.get(job.video_uri)
-        described = describer.describe_kept(job, shard.index, info, kept)
+        describe_kept = partial(describer.describe_kept, job, shard.index, info, kept)
         describe = partial(describer.describe, job, shard.index, info, kept)
-        ended.append(described or context.workers.submit(_failing, job, shard.index, describe))
+        described = _failing(job, shard.index, describe_kept)
+        ended.append(described or context.workers.submit(in_context(partial(_failing, job, shard.index, describe))))
     return [each.result() if isinstance(each, Future) else each for each in ended]
 
 
-def _failing(job: Job, shard_index: int, describe: Callable[[], DescribedVideo]) -> DescribedVideo | Failure:
+def _failing(job: Job, shard_index: int, describe: Callable[[], Described]) -> Described | Failure:
     """Describe a job's video; return its failure if it cannot be."""
     try:
-        return describe()
+        with failing_alone(f"The description of {redact_uri(job.video_uri)}"):
+            return describe()
     except JobError as error:
-        fingerprint = error.fingerprint if isinstance(error, VideoError) else None
-        return Failure(
-            job=job,
-            stage=Stage(error.stage),
-            code=error.code,
-            message=error.message,
-            shard_index=shard_index,
-            source_fingerprint=fingerprint,
-        )
+        return Failure.of(error, job, shard_index)
 
 
 def _report(

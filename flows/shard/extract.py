@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Self
 
 from flows.shard.chunks import ChunkedShard
 from flows.shard.metrics import record_videos
-from reelabel.errors import VideoError
+from infra.log_context import in_context
+from reelabel.errors import JobError
 from reelabel.sources.object_info import redact_uri
+from reelabel.unexpected import failing_alone
 from tasks.domain import RunPhase, Stage
 from tasks.domain.chunks import cut_shard
 from tasks.plans.extracted import ExtractedShard
@@ -38,7 +40,7 @@ class ViewStream:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._outcomes: dict[View, ExtractedVideo | VideoError] = {}
+        self._outcomes: dict[View, ExtractedVideo | JobError] = {}
         self._extracted: ExtractedShard | None = None
         self._expected: int | None = None
         self._cut: ChunkedShard | None = None
@@ -80,7 +82,7 @@ class ViewStream:
             return 0
         return math.inf if self._expected is None else self._expected - len(self._outcomes)
 
-    def add(self, view: View, outcome: ExtractedVideo | VideoError) -> None:
+    def add(self, view: View, outcome: ExtractedVideo | JobError) -> None:
         """Add the outcome of a view; if it has one, as after a retried extraction, the first is kept."""
         with self._changed:
             self._outcomes.setdefault(view, outcome)
@@ -95,7 +97,7 @@ class ViewStream:
 
     def after(
         self, count: int, *, min_count: int = 1, max_wait_s: float = 0.0, needs_one: bool = True
-    ) -> dict[View, ExtractedVideo | VideoError]:
+    ) -> dict[View, ExtractedVideo | JobError]:
         """Wait for views beyond the first `count`, and return them; empty at the end of the stream.
 
         Args:
@@ -139,13 +141,13 @@ def extract_views(
     faults, lengths_s = (chunked.faults, chunked.cut.lengths_s) if chunked else ({}, {})
     known = chunked.known if chunked and chunked.known is not None else extractor.stat_many(shard.video_uris)
 
-    def prepare(view: View) -> tuple[ExtractedVideo | VideoError, float]:
+    def prepare(view: View) -> tuple[ExtractedVideo | JobError, float]:
         fault = faults.get(view.video_uri)
         outcome, ms = (fault, 0.0) if fault else _prepare(extractor, view, known.get(view.video_uri))
         stream.add(view, outcome)
         return outcome, ms
 
-    outcomes = list(workers.map(prepare, views))
+    outcomes = list(workers.map(in_context(prepare), views))
     record_videos(outcome for outcome, _ in outcomes)
     log_remade(outcome for outcome, _ in outcomes)
     return ExtractedShard(
@@ -164,29 +166,28 @@ def prepare_view(extractor: FrameExtractor, view: View, info: ObjectInfo | None 
     return extractor.prepare(view.video_uri, info, shown=view.shown, segment=view.segment)
 
 
-def log_remade(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
+def log_remade(outcomes: Iterable[ExtractedVideo | JobError]) -> None:
     """Log the videos whose cached files must not be used, and were made again."""
     for outcome in outcomes:
-        if not isinstance(outcome, VideoError) and outcome.remade:
+        if not isinstance(outcome, JobError) and outcome.remade:
             _LOG.warning("%s: %s", redact_uri(outcome.identity.source_uri), outcome.remade)
 
 
-def _prepare(
-    extractor: FrameExtractor, view: View, info: ObjectInfo | None
-) -> tuple[ExtractedVideo | VideoError, float]:
+def _prepare(extractor: FrameExtractor, view: View, info: ObjectInfo | None) -> tuple[ExtractedVideo | JobError, float]:
     """Prepare a view; return the outcome, and milliseconds."""
     started = time.perf_counter()
     try:
-        outcome: ExtractedVideo | VideoError = prepare_view(extractor, view, info)
-    except VideoError as error:
+        with failing_alone(f"The extraction of {redact_uri(view.video_uri)}"):
+            outcome: ExtractedVideo | JobError = prepare_view(extractor, view, info)
+    except JobError as error:
         outcome = error
     return outcome, (time.perf_counter() - started) * 1e3
 
 
-def _spent_ms(outcomes: Iterable[tuple[ExtractedVideo | VideoError, float]]) -> dict[RunPhase, float]:
+def _spent_ms(outcomes: Iterable[tuple[ExtractedVideo | JobError, float]]) -> dict[RunPhase, float]:
     spent_ms = dict.fromkeys(_PARTS, 0.0)
     for outcome, ms in outcomes:
-        if isinstance(outcome, VideoError):  # a video that hangs its decoder reports no times
+        if isinstance(outcome, JobError):  # a video that hangs its decoder reports no times
             spent_ms[RunPhase.FETCH if outcome.stage == Stage.FETCH else RunPhase.DECODE] += ms
             continue
         spent_ms[RunPhase.CACHE_READ if outcome.was_cached else RunPhase.FETCH] += outcome.lookup_ms

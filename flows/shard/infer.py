@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
-from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoError
+from infra.errors import InferenceError
+from infra.log_context import in_context
+from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
 from reelabel.sources.object_info import redact_uri
+from reelabel.unexpected import failing_alone
+from reelabel.wording import pluralize
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile, views_of
 from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation
@@ -129,7 +133,7 @@ def infer_views(
             if len(by_views) == 1:  # as of a single request: there is nothing else to do meanwhile
                 _infer_group(prepared, context, shard_outcome, readers)
                 continue
-            in_progress.append(threads.submit(_infer_group, prepared, context, shard_outcome, readers))
+            in_progress.append(threads.submit(in_context(_infer_group), prepared, context, shard_outcome, readers))
             if len(in_progress) == MAX_CONCURRENT_GROUPS:  # the next group takes whatever is ready by then
                 in_progress.popleft().result()
         for future in in_progress:
@@ -137,21 +141,19 @@ def infer_views(
 
 
 def _split_faulty(
-    group: Mapping[Shown, Sequence[ExtractedVideo | VideoError]],
+    group: Mapping[Shown, Sequence[ExtractedVideo | JobError]],
     by_views: Mapping[Shown, Sequence[Job]],
     shard_outcome: ShardOutcome,
 ) -> dict[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]]:
     """Return the extracted videos of a group with their jobs; record failures for the jobs on faulty videos."""
     prepared: dict[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]] = {}
     for views, outcomes in group.items():
-        videos = [outcome for outcome in outcomes if not isinstance(outcome, VideoError)]
+        videos = [outcome for outcome in outcomes if not isinstance(outcome, JobError)]
         if len(videos) == len(outcomes):
             prepared[views] = (videos, by_views[views])
             continue
         found = [
-            (outcome, outcome.fingerprint)
-            if isinstance(outcome, VideoError)
-            else (None, outcome.provenance.fingerprint)
+            (outcome, outcome.fingerprint) if isinstance(outcome, JobError) else (None, outcome.provenance.fingerprint)
             for outcome in outcomes
         ]
         shard_outcome.failures += _fail(by_views[views], views, found, shard_outcome.index)
@@ -160,14 +162,18 @@ def _split_faulty(
 
 def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: float) -> None:
     """Answer jobs whose margin is below `below` again, with the dense sampler."""
-    uncertain = [result.job for result in shard_outcome.results if needs_escalation(result, below=below)]
+    first: list[JobResult] = []
     by_views: dict[Shown, list[Job]] = {}
-    for job in uncertain:
-        by_views.setdefault(views_of(job, context.spec.sampling, dense=True), []).append(job)
+    for result in shard_outcome.results:
+        with _failing_alone(result.job, shard_outcome):
+            if needs_escalation(result, below=below):
+                by_views.setdefault(views_of(result.job, context.spec.sampling, dense=True), []).append(result.job)
+            first.append(result)
+    uncertain = tuple(chain.from_iterable(by_views.values()))
     views = tuple(dict.fromkeys(chain.from_iterable(by_views)))
     second_outcome = ShardOutcome(index=shard_outcome.index)
     if uncertain:
-        shard, stream = Shard(index=shard_outcome.index, jobs=tuple(uncertain)), ViewStream()
+        shard, stream = Shard(index=shard_outcome.index, jobs=uncertain), ViewStream()
         with context.ledger.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
             stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
         infer_views(stream, by_views, context, second_outcome)
@@ -175,9 +181,10 @@ def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: floa
     shard_outcome.videos += second_outcome.videos
     answered: list[JobResult | Failure] = [*second_outcome.results, *second_outcome.failures]
     second = {each.job.job_id: each for each in answered}
-    shard_outcome.results = [
-        merge_answers(first, second.get(first.job.job_id), below=below) for first in shard_outcome.results
-    ]
+    shard_outcome.results = []
+    for result in first:
+        with _failing_alone(result.job, shard_outcome):
+            shard_outcome.results.append(merge_answers(result, second.get(result.job.job_id), below=below))
 
 
 class _Arrivals:
@@ -186,7 +193,7 @@ class _Arrivals:
     def __init__(self, wanted: Iterable[Shown]) -> None:
         """Start with no view of what jobs show."""
         self.complete: deque[Shown] = deque()
-        self._outcomes: dict[View, ExtractedVideo | VideoError] = {}
+        self._outcomes: dict[View, ExtractedVideo | JobError] = {}
         self._missing: dict[Shown, int] = {}
         self._waiting: dict[View, list[Shown]] = {}
         for views in wanted:
@@ -194,7 +201,7 @@ class _Arrivals:
             for view in set(views):
                 self._waiting.setdefault(view, []).append(views)
 
-    def add(self, ready: Mapping[View, ExtractedVideo | VideoError]) -> None:
+    def add(self, ready: Mapping[View, ExtractedVideo | JobError]) -> None:
         """Add views."""
         self._outcomes |= ready
         for views in chain.from_iterable(self._waiting.pop(view, ()) for view in ready):
@@ -202,9 +209,9 @@ class _Arrivals:
             if not self._missing[views]:
                 self.complete.append(views)
 
-    def take(self, most_bytes: int) -> dict[Shown, list[ExtractedVideo | VideoError]]:
+    def take(self, most_bytes: int) -> dict[Shown, list[ExtractedVideo | JobError]]:
         """Take what is complete, in order, as long as its frames fit into `most_bytes`; at least one."""
-        taken: dict[Shown, list[ExtractedVideo | VideoError]] = {}
+        taken: dict[Shown, list[ExtractedVideo | JobError]] = {}
         seen: set[View] = set()
         size_bytes = 0
         while self.complete:
@@ -218,12 +225,12 @@ class _Arrivals:
 
     def _bytes(self, view: View) -> int:
         outcome = self._outcomes[view]
-        return 0 if isinstance(outcome, VideoError) else outcome.frame_bytes
+        return 0 if isinstance(outcome, JobError) else outcome.frame_bytes
 
 
 def _groups(
     stream: ViewStream, wanted: Iterable[Shown], context: AnswerContext, shard_outcome: ShardOutcome
-) -> Iterator[dict[Shown, list[ExtractedVideo | VideoError]]]:
+) -> Iterator[dict[Shown, list[ExtractedVideo | JobError]]]:
     """Group what is complete so that its frames fit into one batch; while one is answered, the next one grows."""
     arrivals, consumed = _Arrivals(wanted), 0
     while True:
@@ -236,7 +243,7 @@ def _groups(
             return
         consumed += len(ready)
         arrivals.add(ready)
-        shard_outcome.videos += [outcome for outcome in ready.values() if not isinstance(outcome, VideoError)]
+        shard_outcome.videos += [outcome for outcome in ready.values() if not isinstance(outcome, JobError)]
         if group := arrivals.take(context.batch_bytes):
             yield group
 
@@ -258,12 +265,34 @@ def _infer_group(
                 jobs, views, [_fault_of(*read[view]) for view in views], shard_outcome.index
             )
     files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
-    for asked in _batches(usable, context.spec):
-        batch = Batch(frame_files=files, questions=()).only(tuple(question for _, _, question in asked))
+    for asked in _batches(usable, context.spec, shard_outcome):
         with context.ledger.doing(RunPhase.ANSWER):
-            replies = answer_permuted(context.backend.answer, batch)
+            replies = _ask([question for _, _, question in asked], files, context.backend)
         for (views, job, _), reply in zip(asked, replies, strict=True):
-            _record_reply(reply, job, views, usable[views][0], context, shard_outcome)
+            with _failing_alone(job, shard_outcome):
+                _record_reply(reply, job, views, usable[views][0], context, shard_outcome)
+
+
+def _ask(questions: Sequence[Question], files: dict[str, bytes], backend: InferenceBackend) -> list[Reply]:
+    """Ask questions; if that ends in an unexpected error, ask each by itself, so that only one of them fails."""
+    try:
+        with failing_alone(f"Asking {pluralize(len(questions), 'question')}", stage=InferenceError.stage):
+            batch = Batch(frame_files=files, questions=()).only(tuple(questions))
+            return answer_permuted(backend.answer, batch)
+    except InternalError as error:
+        if len(questions) == 1:
+            return [QuestionFailure.of(error)]
+    return [reply for question in questions for reply in _ask([question], files, backend)]
+
+
+@contextmanager
+def _failing_alone(job: Job, shard_outcome: ShardOutcome) -> Iterator[None]:
+    """Record the failure of a job if the body raises an unexpected error."""
+    try:
+        with failing_alone(f"The question of job {job.job_id}", stage=InferenceError.stage):
+            yield
+    except InternalError as error:
+        shard_outcome.failures.append(Failure.of(error, job, shard_outcome.index))
 
 
 def _fault_of(video: ExtractedVideo, read: bytes | JobError) -> tuple[JobError | None, str | None]:
@@ -274,7 +303,7 @@ def _fault_of(video: ExtractedVideo, read: bytes | JobError) -> tuple[JobError |
 
 
 def _batches(
-    group: Mapping[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]], spec: RunSpec
+    group: Mapping[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]], spec: RunSpec, shard_outcome: ShardOutcome
 ) -> Iterator[list[tuple[Shown, Job, Question]]]:
     """Yield the questions of a group in batches of bounded size; a larger question is a batch by itself."""
     batch: list[tuple[Shown, Job, Question]] = []
@@ -282,7 +311,11 @@ def _batches(
     for views, (videos, jobs) in group.items():
         frame_bytes = sum(video.frame_bytes for video in videos)
         for job in jobs:
-            question = build_question(job, spec, files=[view.name for view in views])
+            question: Question | None = None
+            with _failing_alone(job, shard_outcome):
+                question = build_question(job, spec, files=[view.name for view in views])
+            if question is None:
+                continue
             orders = 1 + len(question.others)
             text_bytes = len(f"{question.text}{question.system_prompt}".encode())
             more_tokens = orders * (text_bytes + frame_bytes // _VIDEO_BYTES_PER_TOKEN)
@@ -332,7 +365,7 @@ def _read_group(
     """Read frame files concurrently; return each or its error, and its video, which may have been extracted again."""
     read: dict[View, tuple[ExtractedVideo, bytes | JobError]] = {}
     with context.ledger.doing(RunPhase.CACHE_READ):
-        outcomes = (map if len(group) == 1 else readers.map)(partial(_read, context), group, group.values())
+        outcomes = (map if len(group) == 1 else readers.map)(in_context(partial(_read, context)), group, group.values())
         for view, (video, outcome, read_ms) in zip(group, outcomes, strict=True):
             shard_outcome.read_ms[view] = shard_outcome.read_ms.get(view, 0.0) + read_ms
             if video is not group[view]:
@@ -345,14 +378,15 @@ def _read(context: AnswerContext, view: View, video: ExtractedVideo) -> tuple[Ex
     """Read one frame file; return its video, the file or its error, and milliseconds."""
     started = time.perf_counter()
     try:
-        with suppress(FrameFileError, ObjectMissingError):
-            return video, _read_frame_file(video, context), (time.perf_counter() - started) * 1e3
-        video = _extract_again(view, context)
-        outcome: bytes | JobError = _read_frame_file(video, context)
+        with failing_alone(f"Reading the frames of {redact_uri(view.video_uri)}", stage=FrameFileError.stage):
+            with suppress(FrameFileError, ObjectMissingError):
+                return video, _read_frame_file(video, context), (time.perf_counter() - started) * 1e3
+            video = _extract_again(view, context)
+            outcome: bytes | JobError = _read_frame_file(video, context)
     except (FrameFileError, ObjectMissingError) as error:
         uri = context.extractor.cache.uri_of(video.identity.key)
         outcome = FrameFileError(f"The frame file {uri} was made again, but cannot be used either: {error.message}")
-    except VideoError as error:
+    except JobError as error:
         outcome = error
     return video, outcome, (time.perf_counter() - started) * 1e3
 

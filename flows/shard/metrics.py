@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import metrics
 
-from reelabel.errors import VideoError
+from reelabel.errors import JobError
 from tasks.domain import Stage
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def shard_in_progress(stage: str) -> Iterator[None]:
         _in_progress.add(-1, {"stage": stage})
 
 
-def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
+def record_videos(outcomes: Iterable[ExtractedVideo | JobError]) -> None:
     """Count prepared and failed videos."""
     sources = dict.fromkeys(_SOURCES, 0)
     for outcome in outcomes:
-        if isinstance(outcome, VideoError):
+        if isinstance(outcome, JobError):
             sources["failed"] += 1
             continue
         sources["cache" if outcome.was_cached else "remade" if outcome.remade else "video"] += 1

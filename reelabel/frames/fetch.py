@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import (
-    ConfigurationError,
     ObjectChangedError,
     ObjectMissingError,
     ObjectRefusedError,
@@ -148,10 +147,7 @@ class VideoReader:
         Raises:
             TransientError: The store is unavailable.
         """
-        try:
-            return self.objects.stat_many_near(uris)
-        except ConfigurationError:
-            return {}  # caused by a single video, which will fail by itself
+        return self.objects.stat_many_near(uris)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

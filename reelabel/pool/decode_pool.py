@@ -151,7 +151,8 @@ class DecodePool:
 
         Raises:
             ValueError: The segment is not valid.
-            RuntimeError: The pool is closed, or another process made it.
+            DecodersClosedError: The pool is closed.
+            RuntimeError: Another process made it.
             FastPathUnavailableError: `fast_only` was requested, and nothing else would be exact.
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Decoding processes keep being killed.
@@ -258,7 +259,7 @@ class DecodePool:
         return self._read(video, unpack, limits=limits, packets_only=True)
 
     def close(self) -> None:
-        """Stop all processes, busy or idle; later calls raise RuntimeError."""
+        """Stop all processes, busy or idle; later calls raise DecodersClosedError."""
         self._processes.close()
 
     def _reading_limits(self, source: VideoFile | ByteSource) -> TimeLimits:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from threading import Condition
 from typing import TYPE_CHECKING, Any
 
-from reelabel.errors import ConfigurationError, DecodersLostError
+from reelabel.errors import ConfigurationError, DecodersClosedError, DecodersLostError
 from reelabel.pool.faults import NotBegunError
 from reelabel.pool.fork_server import ForkServer
 from reelabel.pool.process import DecodingProcess
@@ -80,7 +80,8 @@ class DecodingProcesses:
         """Lend a process that is ready and has imported some modules; replace it unless it is sound afterwards.
 
         Raises:
-            RuntimeError: The processes were stopped, or are another process's.
+            DecodersClosedError: The processes were stopped.
+            RuntimeError: They are another process's.
             DecodersLostError: Processes keep being killed before they are ready.
             ConfigurationError: Processes cannot start.
         """
@@ -113,10 +114,10 @@ class DecodingProcesses:
         """Raise if the processes were stopped.
 
         Raises:
-            RuntimeError: They were.
+            DecodersClosedError: They were.
         """
         if self._is_closed:
-            raise RuntimeError("The pool of decoding processes is closed.")
+            raise _closed()
 
     def _require_owner(self) -> None:
         """Raise in a forked process, which would share its parent's sockets, and have none of its threads."""
@@ -161,7 +162,7 @@ class DecodingProcesses:
         try:
             return get()
         except CancelledError:
-            raise RuntimeError("The pool of decoding processes is closed.") from None
+            raise _closed() from None
 
     def _put_back(self, process: DecodingProcess) -> None:
         with self._changed:
@@ -223,6 +224,10 @@ class DecodingProcesses:
                 "Decoding processes run without %s, which this machine lacks: a hostile video can do more harm.",
                 " and ".join(process.missing),
             )
+
+
+def _closed() -> DecodersClosedError:
+    return DecodersClosedError("The pool of decoding processes is closed.")
 
 
 def decoders_lost(reason: str = "") -> DecodersLostError:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
 
-from reelabel.errors import ConfigurationError, ObjectError, RangesIgnoredError
+from reelabel.errors import ConfigurationError, InternalError, ObjectError, RangesIgnoredError
 from reelabel.optional import require
 from reelabel.sources.archives.archives import Archives
 from reelabel.sources.archives.member_uri import split_member
@@ -18,6 +18,7 @@ from reelabel.sources.folder import FileStore
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo, redact_uri, scheme_of
 from reelabel.sources.options import S3Options, WebOptions
 from reelabel.sources.pending import PendingReads
+from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -118,12 +119,19 @@ class ObjectStore:
 
         Returns:
             The objects found this way, by URI; call `stat` for the others.
+
+        Raises:
+            TransientError: The store is unavailable.
         """
         on_s3 = [uri for uri in uris if uri.startswith("s3://")]
         members = [uri for uri in on_s3 if split_member(uri)]
         files = [uri for uri in on_s3 if not split_member(uri)]
-        found = self._s3.stat_many_near(files) if files else {}
-        return found | self._archives.stat_many(members)
+        try:
+            with failing_alone("The look at several objects at once"):
+                found = self._s3.stat_many_near(files) if files else {}
+                return found | self._archives.stat_many(members)
+        except (ConfigurationError, InternalError):
+            return {}  # caused by a single object, for which `stat` raises it
 
     def member_index(self, archive: str) -> MemberIndex:
         """Return the members of a tar or zip.

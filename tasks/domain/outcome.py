@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from reelabel.record import Merge, column, merge_records, merged
 
 if TYPE_CHECKING:
+    from reelabel.errors import JobError
     from reelabel.frames.provenance import FrameProvenance
     from tasks.domain.job import Job
 
@@ -152,6 +153,18 @@ class Failure:
     shard_index: int
     source_fingerprint: str | None = None
     chunks: ChunkCounts | None = None
+
+    @classmethod
+    def of(cls, error: JobError, job: Job, shard_index: int) -> Self:
+        """Return the failure of a job by an error."""
+        return cls(
+            job=job,
+            stage=Stage(error.stage),
+            code=error.code,
+            message=error.message,
+            shard_index=shard_index,
+            source_fingerprint=error.fingerprint,
+        )
 
 
 def needs_escalation(result: JobResult, *, below: float) -> bool:

@@ -9,11 +9,13 @@ from collections import deque
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from infra.errors import EngineLostError, InferenceError
+from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,28 +88,29 @@ class FrameBatcher:
 
     def _take(self) -> list[_Waiting]:
         """Take what waits, in order: one video, and as many more as fit into a batch."""
-        group: list[_Waiting] = []
         with self._lock:
-            while self._waiting and (not group or self._fits(group)):
-                group.append(self._waiting.popleft())
-        return group
-
-    def _fits(self, group: list[_Waiting]) -> bool:
-        return sum(len(frames) for frames, _ in group) + len(self._waiting[0][0]) <= self.batch_frames
+            totals = accumulate(len(frames) for frames, _ in self._waiting)
+            fitting = sum(1 for _ in takewhile(lambda total: total <= self.batch_frames, totals))
+            return [self._waiting.popleft() for _ in range(min(max(1, fitting), len(self._waiting)))]
 
     def _answer(self, group: list[_Waiting]) -> None:
         try:
             with self.charge():
                 vectors, embed_ms = self._embed([frames for frames, _ in group])
-        except EngineLostError:
-            self._answer_alone(group)
+            ends = np.cumsum([len(frames) for frames, _ in group])
+            shares = [
+                EmbeddedFrames(part, embed_ms * len(part) / max(1, len(vectors)))
+                for part in np.split(vectors, ends[:-1])
+            ]
         except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
+            if isinstance(error, EngineLostError) or _is_unexpected(error):
+                self._answer_alone(group)
+                return
             for _, done in group:
                 done.set_exception(error)
         else:
-            ends = np.cumsum([len(frames) for frames, _ in group])
-            for (_, done), part in zip(group, np.split(vectors, ends[:-1]), strict=True):
-                done.set_result(EmbeddedFrames(part, embed_ms * len(part) / max(1, len(vectors))))
+            for (_, done), share in zip(group, shares, strict=True):
+                done.set_result(share)
 
     def _answer_alone(self, group: list[_Waiting]) -> None:
         """Find out whose frames were to blame: those that kill the towers alone, while black ones do not."""
@@ -118,10 +121,9 @@ class FrameBatcher:
                 continue
             try:
                 done.set_result(self._embed_alone(frames))
-            except InferenceError as error:
-                done.set_exception(error)
             except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
-                hopeless = error
+                is_its_own = isinstance(error, InferenceError) or _is_unexpected(error)
+                hopeless = None if is_its_own else error
                 done.set_exception(error)
 
     def _embed_alone(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
@@ -140,3 +142,8 @@ class FrameBatcher:
             counted_s = ended_s - max(began_s, self._counted_until_s)
             self._counted_until_s = ended_s
         return EmbeddedFrames(vectors, counted_s * 1e3)
+
+
+def _is_unexpected(error: BaseException) -> bool:
+    """Return whether an error may be about the frames of one video, and says nothing of the towers."""
+    return isinstance(error, Exception) and not isinstance(error, ReelabelError)

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from reelabel.errors import ConfigurationError, VideoEmptyError, VideoError
+from infra.log_context import in_context
+from reelabel.errors import JobError, VideoEmptyError
 from reelabel.frames.extractor import stat_video
 from reelabel.sources.object_info import WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.object_store import ObjectStore
 
 _MAX_CONCURRENT_LOOKUPS = 16
 
@@ -29,16 +31,17 @@ def current_fingerprints(objects: ObjectStore, uris: Sequence[str]) -> list[str 
     Raises:
         TransientError: The store is unavailable.
     """
-    listed = _listed(objects, uris)
+    listed = objects.stat_many_near(uris)
 
     def look_up(uri: str) -> str | None:
         try:
-            return (listed.get(uri) or stat_video(objects, uri)).fingerprint
-        except VideoError:
+            with failing_alone(f"The look at {redact_uri(uri)}"):
+                return (listed.get(uri) or stat_video(objects, uri)).fingerprint
+        except JobError:
             return None
 
     with ThreadPoolExecutor(_MAX_CONCURRENT_LOOKUPS) as threads:
-        return list(threads.map(look_up, uris))
+        return list(threads.map(in_context(look_up), uris))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class LookedAt:
         unasked: Videos on the web that were not looked at, because the time was over.
     """
 
-    faults: dict[str, VideoError]
+    faults: dict[str, JobError]
     unasked: list[str]
 
 
@@ -69,26 +72,20 @@ def unusable_videos(
     Raises:
         TransientError: The store is unavailable.
     """
-    listed = _listed(objects, uris)
+    listed = objects.stat_many_near(uris)
     unasked: list[str] = []
 
-    def fault_of(uri: str) -> VideoError | None:
+    def fault_of(uri: str) -> JobError | None:
         if scheme_of(uri) in WEB_SCHEMES and time.monotonic() > web_until_s:
             unasked.append(uri)
             return None
         try:
-            info = listed.get(uri) or stat_video(objects, uri, allow_roots=allow_roots)
-        except VideoError as error:
+            with failing_alone(f"The look at {redact_uri(uri)}"):
+                info = listed.get(uri) or stat_video(objects, uri, allow_roots=allow_roots)
+        except JobError as error:
             return error
         return None if info.size_bytes else VideoEmptyError(f"{redact_uri(uri)} is empty.")
 
     with ThreadPoolExecutor(_MAX_CONCURRENT_LOOKUPS) as threads:
-        faults = zip(uris, threads.map(fault_of, uris), strict=True)
+        faults = zip(uris, threads.map(in_context(fault_of), uris), strict=True)
         return LookedAt({uri: fault for uri, fault in faults if fault}, unasked)
-
-
-def _listed(objects: ObjectStore, uris: Sequence[str]) -> dict[str, ObjectInfo]:
-    try:
-        return objects.stat_many_near(uris)
-    except ConfigurationError:
-        return {}  # caused by a single video, such as one in a missing bucket

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from reelabel.errors import ConfigurationError, ObjectError, ObjectMissingError, VideoError
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
+from reelabel.errors import ConfigurationError, JobError, ObjectError, ObjectMissingError
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.unexpected import failing_alone
 from tasks.frame_cache.eviction import EvictionResult, remove_files
 
 if TYPE_CHECKING:
@@ -68,10 +69,11 @@ def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
 
 def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
     try:
-        return objects.stat(uri).fingerprint
+        with failing_alone(f"The look at {redact_uri(uri)}"):
+            return objects.stat(uri).fingerprint
     except ObjectMissingError:
         return _UNKNOWN if _is_out_of_sight(objects.local_path(uri)) else None
-    except (ConfigurationError, VideoError):  # access is denied, or its archive damaged, so the video may still exist
+    except (ConfigurationError, JobError):  # access is denied, or its archive damaged, so the video may still exist
         return _UNKNOWN
 
 

@@ -94,6 +94,11 @@ class Answerer:
         """Have a query answered after those before it."""
         self._queries.put((asked, seen))
 
+    def fail(self, asked: Asked, refused: MessageRefusedError) -> None:
+        """End a query with an error of this program."""
+        self._tell(asked, refused)
+        self._end()
+
     def finish(self) -> None:
         """Note that no query follows."""
         self._queries.put(None)
@@ -117,11 +122,14 @@ class Answerer:
                     _LOG.exception("A query of a live session failed")
                     text = "The query failed; the server's log says why."
                     self._tell(asked, MessageRefusedError(text, code="internal"))
-            with self._lock:
-                self.waiting -= 1
-                self.ended_s = time.monotonic()
+            self._end()
         if not self._is_given_up.is_set():
             self._on_done()
+
+    def _end(self) -> None:
+        with self._lock:
+            self.waiting -= 1
+            self.ended_s = time.monotonic()
 
     def _answer(self, asked: Asked, seen: Seen) -> None:
         self._begin(asked)

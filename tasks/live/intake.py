@@ -109,8 +109,9 @@ class Intake:
         if self._record:
             self._record.keep(time_s=time_s, image=image)
         has_more, evicted = self._kept.add(frame, image, time_s=time_s)
+        is_full = self._kept.held > self._limits.max_window_frames
         self._acknowledge(frame, "kept", time_s=time_s, alike=alike, evicted=evicted)
-        if self._kept.held <= self._limits.max_window_frames:
+        if not is_full:
             return has_more
         self._outbox.put(ErrorEvent.of(window_full(self._limits)))
         self._on_limit()

@@ -162,6 +162,20 @@ class Session:
         else:
             self._take_frame(data, announced)
 
+    def handle(self, received: str | bytes) -> None:
+        """Take a message as it has arrived, and tell the client if that is not possible."""
+        message = None
+        try:
+            if isinstance(received, bytes):
+                self.receive_data(received)
+            else:
+                message = protocol.parse_message(received)
+                self.receive(message)
+        except MessageRefusedError as refused:
+            self.refuse(refused, message)
+        except Exception:  # noqa: BLE001 - one message must not end the session
+            self.refuse(self._failed("message"), message)
+
     def refuse(self, refused: MessageRefusedError, message: protocol.ClientMessage | None = None) -> None:
         """Tell the client that a message was refused; end the session if it cannot go on."""
         query_id = message.query_id if isinstance(message, protocol.VideoQuery) else None
@@ -258,7 +272,10 @@ class Session:
             raise limit_reached(f"{limits.max_frames:,} frames")
         self._check_bytes()
         if replaced := self._arrivals.put(frame):
-            self._intake.drop(replaced)
+            try:
+                self._intake.drop(replaced)
+            except Exception:  # noqa: BLE001 - it is not the new one's
+                self._intake.refuse(replaced, self._failed("frame"))
 
     # The connection, and the end
 
@@ -325,14 +342,8 @@ class Session:
         try:
             while (arrived := self._arrivals.next(is_behind=self._warming.is_behind)) is not None:
                 match arrived:
-                    case Frame():
-                        if self._intake.take(arrived):
-                            self._warming.warm()
-                    case Audio():
-                        if self._hearing.take(arrived):
-                            self._warming.warm()
-                    case Asked():
-                        self._answerer.put(arrived, self._kept.see(arrived))
+                    case Frame() | Audio() | Asked():
+                        self._take_alone(arrived)
                     case ReadAgain():
                         self._arrivals.pause(_PAUSE_S)
                         self._warming.warm_again()
@@ -343,6 +354,33 @@ class Session:
             self._tell("internal", "The session failed; the server's log says why.")
             self.end("error")
         self._finish()
+
+    def _take_alone(self, arrived: Frame | Audio | Asked) -> None:
+        """Take what has arrived; tell the client if that fails, and go on."""
+        has_more = False
+        try:
+            match arrived:
+                case Frame():
+                    has_more = self._intake.take(arrived)
+                case Audio():
+                    has_more = self._hearing.take(arrived)
+                case Asked():
+                    self._answerer.put(arrived, self._kept.see(arrived))
+        except Exception:  # noqa: BLE001 - one message must not end the session
+            match arrived:
+                case Frame():
+                    self._intake.refuse(arrived, self._failed("frame"))
+                case Audio():
+                    self.refuse(self._failed("audio"))
+                case Asked():
+                    self._answerer.fail(arrived, self._failed("query"))
+        if has_more:
+            self._warming.warm()
+
+    def _failed(self, what: str) -> MessageRefusedError:
+        """Log the error that is being handled; return what the client is told."""
+        _LOG.exception("The %s of the live session %s failed", what, self.session_id)
+        return MessageRefusedError(f"The {what} failed; the server's log says why.", code="internal")
 
     def _answered_all(self) -> None:
         self.outbox.put(protocol.SessionDone())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError, PromptTooLongError
@@ -12,11 +13,9 @@ from tasks.live.arrivals import ReadAgain
 from tasks.live.protocol import ErrorEvent, Notice
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from tasks.live.arrivals import Arrivals
     from tasks.live.kept import KeptFrames
-    from tasks.live.model import LiveModel, Warmed
+    from tasks.live.model import LiveModel, Prefix, Warmed
     from tasks.live.outbox import Outbox
 
 _LOG = logging.getLogger(__name__)
@@ -90,9 +89,17 @@ class Warming:
         if current := self._kept.current:
             with self._lock:
                 self._reading += 1
-            self._model.warm(current).add_done_callback(self._was_read)
+            self._read(current).add_done_callback(self._was_read)
         if following := self._kept.following:
-            self._model.warm(following, following=True).add_done_callback(_was_following)
+            self._read(following, following=True).add_done_callback(_was_following)
+
+    def _read(self, prefix: Prefix, *, following: bool = False) -> Future[Warmed]:
+        try:
+            return self._model.warm(prefix, following=following)
+        except Exception as error:  # noqa: BLE001 - the frames are kept all the same
+            failed: Future[Warmed] = Future()
+            failed.set_exception(error)
+            return failed
 
     def warm_again(self) -> None:
         """Have the model read what is kept once more after a loss, if it is not doing so already."""
@@ -101,15 +108,15 @@ class Warming:
 
     def _was_read(self, future: Future[Warmed]) -> None:
         error = future.exception()
-        if error is None and not (warmed := future.result()).is_dropped:
-            self.warmed += 1
-            self.last = warmed
-            self._watch.back()
         with self._lock:
             self._reading -= 1
             self._was_lost |= isinstance(error, EngineLostError)
             must_read_again = self._was_lost and not self._reading
             self._was_lost &= not must_read_again
+        if error is None and not (warmed := future.result()).is_dropped:
+            self.warmed += 1
+            self.last = warmed
+            self._watch.back()
         match error:
             case None:
                 pass

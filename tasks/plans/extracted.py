@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import PlanForeignError, PlanLostError
-from reelabel.errors import ForeignSealError, ObjectMissingError, SealError, VideoError
+from reelabel.errors import (
+    ForeignSealError,
+    FrameFileError,
+    InternalError,
+    JobError,
+    ObjectMissingError,
+    SealError,
+    VideoError,
+)
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.provenance import FrameProvenance
@@ -39,7 +47,7 @@ class ExtractedShard:
     """
 
     shard: Shard
-    outcomes: dict[View, ExtractedVideo | VideoError] = field(repr=False)
+    outcomes: dict[View, ExtractedVideo | JobError] = field(repr=False)
     spent_ms: dict[RunPhase, float]
     between_s: tuple[float, float]
     lengths_s: Mapping[str, float] = field(default_factory=dict, repr=False)
@@ -110,7 +118,7 @@ def _view(video_uri: str, shown: FramePass, segment: list[float | None], texts: 
     return View(video_uri, shown, Segment(*segment), tuple(texts))
 
 
-def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | VideoError:  # noqa: ANN401 - JSON
+def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | JobError:  # noqa: ANN401 - JSON
     if "code" in packed:
         return _fault(**packed)
     provenance = FrameProvenance(**packed.pop("provenance", {}))
@@ -125,17 +133,17 @@ def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | 
     return ExtractedVideo(identity=identity, provenance=provenance, **packed)
 
 
-def _packed(outcome: ExtractedVideo | VideoError) -> dict[str, Any]:
-    if isinstance(outcome, VideoError):
+def _packed(outcome: ExtractedVideo | JobError) -> dict[str, Any]:
+    if isinstance(outcome, JobError):
         return {"code": outcome.code, "message": outcome.message, "fingerprint": outcome.fingerprint}
     packed = {each.name: getattr(outcome, each.name) for each in fields(outcome)}
     del packed["identity"]  # follows from the view, the spec and the provenance
     return packed | {"provenance": asdict(outcome.provenance)}
 
 
-def _fault(*, code: str, message: str, fingerprint: str | None) -> VideoError:
-    kinds = {kind.code: kind for kind in VideoError.__subclasses__()}
-    fault = kinds.get(code, VideoError)(message)
+def _fault(*, code: str, message: str, fingerprint: str | None) -> JobError:
+    kinds: list[type[JobError]] = [*VideoError.__subclasses__(), FrameFileError, InternalError]
+    fault = next((kind for kind in kinds if kind.code == code), VideoError)(message)
     fault.fingerprint = fingerprint
     return fault
 

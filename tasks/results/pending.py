@@ -12,7 +12,7 @@ from sqlalchemy import and_, func, or_, select, true
 
 from infra.database.connect import database_errors
 from infra.database.copy_out import copy_query
-from reelabel.errors import VideoUnavailableError
+from reelabel.errors import InternalError, VideoUnavailableError
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
 from tasks.domain import Stage
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tasks.manifest.table import JobTable
 
 _URIS_PER_BATCH = 10_000
-_TRANSIENT_CODES = (VideoUnavailableError.code,)
+_TRANSIENT_CODES = (VideoUnavailableError.code, InternalError.code)
 _ENDED = {ROW: pa.uint32(), "source_fingerprint": pa.string()}
 _NO_ROW, _FAILED, _LABELLED = range(3)
 # Fingerprints are compared by 64-bit hashes: comparing ten million pairs of them errs once in 10^12 runs.
@@ -50,8 +50,8 @@ def pending_jobs(
     """Select the jobs that have neither a valid label or description nor a lasting failure.
 
     A row is valid while the job's digest and the video's fingerprint are those it was written for. A label stays valid
-    when its video is removed. Failures of a frame file or a web server are not lasting, since another attempt may
-    succeed.
+    when its video is removed. Failures of a frame file, of a web server or of Reelabel itself are not lasting, since
+    another attempt may succeed.
 
     Args:
         engine: The database.

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reelabel.containers.stream_properties import check_duration
-from reelabel.errors import VideoError, VideoUnreadableError
+from reelabel.errors import JobError, VideoUnreadableError
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.sources.object_info import redact_uri
+from reelabel.unexpected import failing_alone
 from tasks.domain.chunks import cut_segment
 from tasks.survey.cost import cost_of
 from tasks.survey.read import SeenClip
@@ -60,8 +61,9 @@ def cut_seen(each: SeenClip, *, chunk_s: float, limits: Limits) -> SeenClip:
     if each.seen is None:
         return each
     try:
-        return replace(each, chunks=cut_clip(each.clip, each.seen, chunk_s=chunk_s, limits=limits))
-    except VideoError as error:
+        with failing_alone(f"Cutting {redact_uri(each.clip.uri)}"):
+            return replace(each, chunks=cut_clip(each.clip, each.seen, chunk_s=chunk_s, limits=limits))
+    except JobError as error:
         return SeenClip(clip=each.clip, code=error.code, message=error.message)
 
 

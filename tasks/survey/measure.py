@@ -6,11 +6,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reelabel.errors import VideoError
+from reelabel.errors import JobError
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.sampling.passes import sampling_of_pass, with_sampler
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
+from reelabel.sources.object_info import redact_uri
+from reelabel.unexpected import failing_alone
 from tasks.survey.clips import Tags
 from tasks.survey.cost import cost_of
 
@@ -74,19 +76,20 @@ def measure_rates(
         shown = sampling_of_pass(sampling, "first")
         fetcher = FrameFetcher.beside(reader, sampling=shown, segment=each.clip.segment)
         try:
-            fetched = fetcher.fetch(each.seen.info)
-        except VideoError:
+            with failing_alone(f"Measuring {redact_uri(each.clip.uri)}"):
+                fetched = fetcher.fetch(each.seen.info)
+                got = fetched.keyframes
+                file = encode_frame_file(
+                    got,
+                    source_uri=each.seen.info.uri,
+                    fingerprint=each.seen.info.fingerprint,
+                    sampling=sampling_of_pass(sampling, "keyframes" if got.sampler == "keyframes" else "dense"),
+                    lossless="zstd" if encoding == "packets" else encoding,
+                )
+                counted = cost_of(replace(each.clip, tags=(Tags(),)), each.seen, sampling).frames
+        except JobError:
             continue
-        got = fetched.keyframes
-        file = encode_frame_file(
-            got,
-            source_uri=each.seen.info.uri,
-            fingerprint=each.seen.info.fingerprint,
-            sampling=sampling_of_pass(sampling, "keyframes" if got.sampler == "keyframes" else "dense"),
-            lossless="zstd" if encoding == "packets" else encoding,
-        )
         measured += 1
-        counted = cost_of(replace(each.clip, tags=(Tags(),)), each.seen, sampling).frames
         frames, stored = frames + (counted or got.frames_decoded), stored + len(got.images)
         decode_ms, fetch_ms = decode_ms + got.decode_ms, fetch_ms + fetched.fetch_ms
         fetched_bytes, cached_bytes = fetched_bytes + fetched.bytes_fetched, cached_bytes + len(file.data)

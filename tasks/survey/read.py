@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from math import inf, isinf
 from typing import TYPE_CHECKING
 
-from reelabel.errors import VideoError
+from infra.log_context import in_context
+from reelabel.errors import JobError
+from reelabel.sources.object_info import redact_uri
+from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -89,12 +92,13 @@ def _look_at(
         if time.monotonic() > deadline_s:
             return None
         try:
-            return SeenClip(clip=clip_of[uri], seen=reader.look(uri, infos.get(uri)))
-        except VideoError as error:
+            with failing_alone(f"The look at {redact_uri(uri)}"):
+                return SeenClip(clip=clip_of[uri], seen=reader.look(uri, infos.get(uri)))
+        except JobError as error:
             return SeenClip(clip=clip_of[uri], code=error.code, message=error.message)
 
     threads = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="survey")
-    asked = {threads.submit(look, uri): uri for uri in uris}
+    asked = {threads.submit(in_context(look), uri): uri for uri in uris}
     left_s = None if isinf(deadline_s) else max(0.0, deadline_s - time.monotonic())
     try:
         for done in as_completed(asked, timeout=left_s):

@@ -10,9 +10,13 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from reelabel.coverage import CoverageReason
+from reelabel.errors import JobError
+from reelabel.sources.object_info import redact_uri
+from reelabel.unexpected import failing_alone
 from tasks.survey.chunks import cost_of_chunks
 from tasks.survey.estimate import METHOD, Estimate, estimate_share, estimate_total
 from tasks.survey.measure import MachineRates  # noqa: TC001 - a field that pydantic reads
+from tasks.survey.read import SeenClip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from tasks.survey.clips import ManifestClips, Tags
     from tasks.survey.cost import ClipCost
-    from tasks.survey.read import SeenClip
 
 _BINS = 24
 _MOST_NAMES = 8
@@ -219,7 +222,8 @@ def compile_survey(
 
     Without this machine's rates, seconds and cache are left out.
     """
-    rows = _Rows(seen, [cost_of_chunks(each, sampling) for each in seen], drawn.clips)
+    seen, costs = zip(*(_with_cost(each, sampling) for each in seen), strict=True)
+    rows = _Rows(seen, costs, drawn.clips)
     return Survey(
         manifest=manifest,
         jobs=drawn.jobs,
@@ -255,6 +259,15 @@ def compile_survey(
         rates=rates,
         chunks=rows.total(lambda each, _: len(each.chunks)) if any(each.chunks for each in seen) else None,
     )
+
+
+def _with_cost(each: SeenClip, sampling: Sampling) -> tuple[SeenClip, ClipCost | None]:
+    """Return a clip with its cost, or as one that cannot be used because that cannot be estimated."""
+    try:
+        with failing_alone(f"The estimate for {redact_uri(each.clip.uri)}"):
+            return each, cost_of_chunks(each, sampling)
+    except JobError as error:
+        return SeenClip(clip=each.clip, code=error.code, message=error.message), None
 
 
 def _facts(each: SeenClip) -> Any:  # noqa: ANN401 - IndexFacts, of a clip that can be used

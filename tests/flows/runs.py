@@ -35,6 +35,12 @@ def state_of(prefect, run_id):
     return flow_run["state"]
 
 
+def logged(prefect, run_id):
+    """Return what Prefect shows as the log of one run."""
+    lines = _post(prefect, "logs/filter", {"logs": {"flow_run_id": {"any_": [str(run_id)]}}})
+    return "\n".join(line["message"] for line in lines)
+
+
 def _post(prefect, path, query):
     answer = httpx.post(f"{prefect.api_url}/{path}", json=query, headers=basic_auth_headers(prefect.auth_string))
     return answer.raise_for_status().json()

@@ -4,10 +4,15 @@ from datetime import UTC, datetime
 
 import polars as pl
 import pytest
+from sqlalchemy import select
 
+from infra.database.connect import connected
+from reelabel.frames.extractor import FrameExtractor
+from tasks.database.tables import RUN
 from tests.clips import make_clip
 from tests.command_line import reelabel as run_command
-from tests.flows.runs import served_by
+from tests.flows.runs import logged, served_by
+from tests.reelabel.sources.archives.test_hostile_headers import renamed, wild_tar, zipped
 from tests.stub_server import serve_stub
 
 __all__ = ["make_clip"]
@@ -78,6 +83,45 @@ def test_a_run_that_has_nothing_to_do_but_failures_to_tell_of(classify, write):
     assert (dry.returncode, real.returncode) == (1, 1), dry.stderr + real.stderr
     assert "Would answer 0 jobs" in dry.stdout
     assert "1 of these failed, so that the run ends with exit code 1." in dry.stdout
+
+
+def test_a_run_with_archives_that_claim_anything(classify, write, tmp_path):
+    (tmp_path / "wild.tar").write_bytes(wild_tar())
+    (tmp_path / "nameless.zip").write_bytes(renamed(zipped("a.mp4"), b"\0.mp4"))
+    manifest = write("archives.parquet", None, *(f"{tmp_path}/{name}#a.mp4" for name in ("wild.tar", "nameless.zip")))
+
+    dry, real = both(classify, manifest)
+
+    assert (dry.returncode, real.returncode) == (1, 1), dry.stderr + real.stderr
+    assert "2 archive_unreadable" in dry.stdout
+    assert "Reconciled: 3 jobs = 1 label + 2 failures." in real.stdout
+    assert "archive_unreadable" in real.stdout
+
+
+def test_a_run_goes_on_after_an_error_that_nobody_has_foreseen(classify, write, make_clip, monkeypatch, own_services):
+    odd, prepare = str(make_clip(name="odd.mp4", frames=24)), FrameExtractor.prepare
+
+    def fail_odd(self, uri, *arguments, **options):
+        if uri == odd:
+            return {}["nobody foresees this"]
+        return prepare(self, uri, *arguments, **options)
+
+    manifest = write("odd.parquet", None, odd)
+    with monkeypatch.context() as patch:
+        patch.setattr(FrameExtractor, "prepare", fail_odd)
+        run = classify(manifest)
+    again = classify(manifest)
+
+    assert (run.returncode, again.returncode) == (1, 0), run.stderr + again.stderr
+    assert "Reconciled: 2 jobs = 1 label + 1 failure." in run.stdout
+    assert "internal" in run.stdout
+    assert "Reconciled: 2 jobs = 2 labels + 0 failures." in again.stdout
+    with connected(own_services.database) as engine, engine.connect() as connection:
+        of_run = select(RUN.c.run_id).where(RUN.c.dataset == "odd").order_by(RUN.c.started_at).limit(1)
+        shown = logged(own_services.prefect, connection.execute(of_run).scalar_one())
+    assert f"The extraction of {odd} failed with an unexpected KeyError" in shown
+    assert 'test_dry_run.py", line' in shown
+    assert "in fail_odd" in shown
 
 
 @pytest.mark.parametrize(

@@ -189,16 +189,7 @@ class _Connection:
     async def _receive_all(self) -> None:
         session = self._session
         while session.is_current(self._number):
-            received = await _receive(self._websocket)
-            message = None
-            try:
-                if isinstance(received, bytes):
-                    session.receive_data(received)
-                else:
-                    message = parse_message(received)
-                    session.receive(message)
-            except MessageRefusedError as refused:
-                session.refuse(refused, message)
+            session.handle(await _receive(self._websocket))
             await asyncio.sleep(0)  # a client that sends without pause gives the others their turn
 
     async def _send_all(self) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from flows.serve.refusals import RequestRefusedError
 from infra.settings.base import SettingsSection
+from reelabel.errors import InternalError
 from tasks.manifest.check import check_row
 from tasks.manifest.digests import job_of
 from tasks.manifest.schema import JOB_COLUMNS, QUESTION
@@ -53,7 +54,9 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
 def refuse_job(code: str, message: str, upload: str | None) -> RequestRefusedError:
     """Return the refusal of a job that failed; an upload has no path that means something to its client."""
     text = message.replace(upload, "the upload") if upload else message
-    return RequestRefusedError(text, code=code, status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    is_ours = code == InternalError.code
+    status = HTTPStatus.INTERNAL_SERVER_ERROR if is_ours else HTTPStatus.UNPROCESSABLE_ENTITY
+    return RequestRefusedError(text, code=code, status=status)
 
 
 def _invalid(message: str) -> RequestRefusedError:

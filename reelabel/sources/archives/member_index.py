@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from reelabel import arrow as pa
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError
 from reelabel.sources.object_info import redact_uri
+from reelabel.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_MEMBERS = 2_000_000
+_MAX_SIZE = 2**63 - 1
 _DAMAGE = b"damage"
 _HERE = "./"
 _TYPES = {
@@ -61,16 +63,24 @@ class MemberIndex:
 
     @classmethod
     def of(cls, found: Iterable[Member], *, size_bytes: int, damage: str = "") -> MemberIndex:
-        """Index members of an archive of `size_bytes`; those that share a name, or lie outside of it, are refused."""
+        """Index members of an archive of `size_bytes`; those that share a name, or lie outside of it, are refused.
+
+        The archive is damaged if one has no name.
+        """
         members: dict[str, Member] = {}
         for member in found:
             name = plain_name(member.name)
-            refusal = member.refusal
+            kept = member._replace(name=name, refusal=printable(member.refusal))
+            if not member.name.partition("\0")[0]:
+                damage = damage or "it has a member without a name; pack it again"
+                continue
+            if not 0 <= kept.start <= kept.start + kept.packed_size <= size_bytes or not 0 <= kept.size <= _MAX_SIZE:
+                refusal = "is cut short by the end of the archive; copy the archive again"
+                kept = Member(name, start=0, size=0, packed_size=0, refusal=refusal)  # what it states may be anything
             if name in members:
                 refusal = "occurs more than once, so that it is unclear which one is meant; rename one of them"
-            elif not 0 <= member.start <= member.start + member.packed_size <= size_bytes or member.size < 0:
-                refusal = "is cut short by the end of the archive; copy the archive again"
-            members[name] = member._replace(name=name, refusal=refusal)
+                kept = kept._replace(refusal=refusal)
+            members[name] = kept
         return cls(members, damage)
 
     def find(self, name: str, uri: str) -> Member:

@@ -8,6 +8,8 @@ from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from reelabel.errors import ReelabelError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
@@ -15,7 +17,10 @@ _T = TypeVar("_T")
 
 
 class Memo(Generic[_T]):
-    """Results by key. Threads that want the same one wait for the first; a failure is not kept. Thread-safe."""
+    """Results by key. Threads that want the same one wait for the first; a failure is not kept. Thread-safe.
+
+    Those who wait share an error of ours; after one that nobody has foreseen, each tries for itself.
+    """
 
     def __init__(self, keep: int) -> None:
         """Keep this many results."""
@@ -38,8 +43,10 @@ class Memo(Generic[_T]):
         if known is mine:
             self._make(key, mine, make)
         failure = known.exception()
+        if failure is not None and known is not mine and not isinstance(failure, ReelabelError):
+            return self.get(key, make)
         if failure is not None:
-            raise copy(failure)  # raised again, it would hold ever more frames of the stack
+            raise copy(failure) from failure  # raised again, it would hold ever more frames of the stack
         return known.result()
 
     def _make(self, key: Hashable, future: Future[_T], make: Callable[[], _T]) -> None:

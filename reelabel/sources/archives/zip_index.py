@@ -60,7 +60,7 @@ def _members(entries: Sequence[zipfile.ZipInfo]) -> Iterator[Member]:
 
 
 def _refusal(entry: zipfile.ZipInfo) -> str:
-    if entry.is_dir():
+    if entry.orig_filename.endswith("/"):
         return "is a folder; name a video in it"
     if entry.flag_bits & _ENCRYPTED:
         return "is encrypted; pack it without a password"

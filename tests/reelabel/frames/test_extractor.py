@@ -12,6 +12,7 @@ import pytest
 from infra.settings import StoreSettings, WebSettings
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import (
+    DecodersClosedError,
     DiskUnavailableError,
     ObjectMissingError,
     TransientError,
@@ -92,14 +93,14 @@ def test_a_faulty_video_is_decoded_once_if_faults_are_cached(preparer, tmp_path)
     # Only the first one is decoded again, for which the pool is closed.
     again = [fault_of(keeping, each) for each in broken]
 
-    assert [type(each) for each in again] == [RuntimeError, VideoUnreadableError, VideoUnreadableError]
+    assert [type(each) for each in again] == [DecodersClosedError, VideoUnreadableError, VideoUnreadableError]
     assert [str(each) for each in again[1:]] == [str(each) for each in first[1:]]
     assert [each.fingerprint for each in again[1:]] == [each.fingerprint for each in first[1:]]
     assert again[1].fingerprint
 
 
 def fault_of(preparer, path):
-    with pytest.raises((VideoUnreadableError, RuntimeError)) as raised:
+    with pytest.raises((VideoUnreadableError, DecodersClosedError)) as raised:
         preparer.prepare(str(path))
     return raised.value
 

@@ -16,7 +16,13 @@ import numpy as np
 import pytest
 
 from infra.settings import StoreSettings
-from reelabel.errors import ConfigurationError, DecoderTimeoutError, VideoEmptyError, VideoMissingError
+from reelabel.errors import (
+    ConfigurationError,
+    DecodersClosedError,
+    DecoderTimeoutError,
+    VideoEmptyError,
+    VideoMissingError,
+)
 from reelabel.extract import extract_keyframes
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
@@ -347,10 +353,10 @@ def test_a_closed_pool_releases_its_threads_and_starts_nothing():
     for thread in threads:
         thread.join(10)
 
-    assert ended == [RuntimeError] * 3
+    assert ended == [DecodersClosedError] * 3
     assert pool.process_ids == []
     assert not any(map(_is_running, children))
-    assert _ending(pool) is RuntimeError
+    assert _ending(pool) is DecodersClosedError
 
 
 def test_a_channel_that_another_thread_has_closed_counts_as_that_of_a_process_that_died():
@@ -365,7 +371,7 @@ def test_a_channel_that_another_thread_has_closed_counts_as_that_of_a_process_th
 def _ending(pool):
     try:
         pool.extract_by_ranges(OnAHangingDisk(), **WANTED)
-    except RuntimeError as error:
+    except DecodersClosedError as error:
         return type(error)
     return None
 

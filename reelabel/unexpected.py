@@ -1,0 +1,40 @@
+"""Unexpected errors: whatever is raised about one video or one question fails that one alone."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from reelabel.disk import disk_errors, temporary_root
+from reelabel.errors import InternalError, ReelabelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOG = logging.getLogger("reelabel")
+
+
+@contextmanager
+def failing_alone(subject: str, *, stage: str = InternalError.stage) -> Iterator[None]:
+    """Convert whatever nobody has foreseen to the failure of one job, and log where it was raised.
+
+    Args:
+        subject: What the body is about, such as `The video s3://bucket/a.mp4`.
+        stage: As of `JobError`.
+
+    Raises:
+        InternalError: Instead of any error that is not Reelabel's own.
+        DiskFullError: Instead of an error about a full disk.
+    """
+    try:
+        with disk_errors(temporary_root()):
+            yield
+    except ReelabelError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        _LOG.error("%s failed with an unexpected %s:", subject, kind, exc_info=error)
+        failed = InternalError(f"{subject} failed with an unexpected {kind}; the log says where. Please report it.")
+        failed.stage = stage
+        raise failed from error
