@@ -19,6 +19,7 @@ from infra.settings.schedule import NightlySettings
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.validation import first_fault
+from reelabel.wording import on_one_line
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import is_one_file
 from tasks.manifest.table import open_jobs
@@ -116,7 +117,9 @@ def _foretell_failure(night: Night, objects: ObjectStore) -> bool:
         with open_jobs(night.manifest, objects, keep_going=night.keep_going):
             return False
     except ReelabelError as error:
-        print_line(f"{night.at:%Y-%m-%d %H:%M} will fail, so the command ends with exit code 1: {error}")
+        print_line(
+            f"{night.at:%Y-%m-%d %H:%M} will fail, so the command ends with exit code 1: {on_one_line(error.message)}"
+        )
         return True
 
 
@@ -129,7 +132,7 @@ def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, import
     flow_run = start_night(client, night)
     with OUT.status(cell(f"{night.at:%Y-%m-%d %H:%M}: {night.manifest}")):
         ended: Any = asyncio.run(wait_for_flow_run(flow_run.id, timeout=None))
-    print_line(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {ended.state.message}")
+    print_line(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {on_one_line(ended.state.message or '')}")
     return bool(ended.state.is_completed())
 
 

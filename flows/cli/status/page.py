@@ -21,6 +21,7 @@ from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services, status, with_running_services
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.plans.worker import live_workers
@@ -120,7 +121,7 @@ def _errors_shown(parts: list[RenderableType]) -> Iterator[None]:
     try:
         yield
     except ReelabelError as error:
-        parts.append(cell(error.message))
+        parts.append(cell(on_one_line(error.message)))
 
 
 @contextmanager
@@ -174,7 +175,9 @@ def _troubles(
         return
     yield cell("Needs attention:")
     for at, what, state, run_id, message, repair in sorted(entries, key=lambda entry: entry[0], reverse=True):
-        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({str(run_id)[:8]}) {state}: {message}")
+        yield cell(
+            f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({str(run_id)[:8]}) {state}: {on_one_line(message or '')}"
+        )
         if repair:
             yield _line(f"    {repair}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
+from reelabel.wording import quoted
 from tasks.manifest.layouts.source import merge_repeated, require_columns, strip_letters
 from tasks.manifest.rejects import ImportedRows
 
@@ -35,7 +36,7 @@ def read_videomme(source: BenchmarkFiles) -> ImportedRows:
     try:
         table = pl.read_parquet(source.path)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise ManifestError(f"Cannot read {source.path} as Parquet: {error}") from None
+        raise ManifestError(f"Cannot read {source.path} as Parquet: {str(error).splitlines()[0]}.") from None
     require_columns(source.path, table.columns, _COLUMNS, layout="Video-MME")
     try:
         rows = table.select(pl.col(name).cast(dtype) for name, dtype in _TYPES.items())
@@ -68,5 +69,5 @@ def _job(row: dict[str, Any], source: BenchmarkFiles, paths: dict[str, str]) -> 
 def _answer(letter: str, choices: list[str]) -> str:
     number = ascii_uppercase.find(letter) if len(letter) == 1 else -1
     if not 0 <= number < len(choices):
-        raise ValueError(f"the answer {letter!r} is not the letter of one of its {len(choices)} choices")
+        raise ValueError(f"the answer {quoted(letter)} is not the letter of one of its {len(choices)} choices")
     return choices[number]
