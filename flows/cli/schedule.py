@@ -11,7 +11,7 @@ from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import prefect_ready, running_services
-from flows.cli.repeat import command
+from flows.cli.repeat import command, settings_inline
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
 from infra.settings import load_settings
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _FIRST_YEAR = 1970
+# The sections of the settings that a deploy reads.
+_READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
 
 
 def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
@@ -39,6 +41,7 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
     `nightly` has fields that override those of the settings section. What an operator has set in Prefect is replaced
     only with `unpause`.
     """
+    inline = settings_inline(*_READ)
     manifest = with_nightly(load_settings(), nightly).nightly.manifest
     looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()
     with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
@@ -54,7 +57,9 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
     if dry_run and not automations and all(plan.state == "unchanged" for plan in plans):
         print_line("A deploy would change nothing.")
     elif dry_run:
-        print_line(f"Nothing was changed. To apply this: {_deploy_command(nightly, unpause=unpause)}")
+        print_line(
+            f"Nothing was changed. To apply this: {' '.join([*inline, _deploy_command(nightly, unpause=unpause)])}"
+        )
 
 
 def _foreseen_automations(settings: Settings) -> list[str]:
