@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from unicodedata import category
 
@@ -14,6 +15,8 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS = "\u200c\u200d"
 _CONTROL_PICTURES = 0x2400
 _DELETE, _DELETE_PICTURE = 0x7F, "␡"
+_SHOWN_CHARACTERS = 100
+_OWN_LINE = re.compile(r"\s*\n\s*(?:- )?")
 
 
 def pluralize(count: int, noun: str) -> str:
@@ -24,6 +27,22 @@ def pluralize(count: int, noun: str) -> str:
 def named(noun: str, names: Sequence[str]) -> str:
     """Return names after their noun: column a, columns a, b."""
     return f"{noun if len(names) == 1 else noun + 's'} {', '.join(names)}"
+
+
+def shorten(text: str) -> str:
+    """Return a text for a message: its first characters, and how many there are, if it is long."""
+    is_short = len(text) <= _SHOWN_CHARACTERS
+    return text if is_short else f"{text[:_SHOWN_CHARACTERS]}... ({len(text):,} characters)"
+
+
+def quoted(value: object) -> str:
+    """Return a value of a user's file for a message, in quotes if it is a text."""
+    return shorten(repr(value))
+
+
+def on_one_line(message: str) -> str:
+    """Return a message that may have lines of its own, such as one for each fault, as one line."""
+    return _OWN_LINE.sub(" ", message)
 
 
 def printable(text: str, *, keep: str = "") -> str:

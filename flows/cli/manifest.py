@@ -163,14 +163,17 @@ def _require_target(target: str, source: str) -> None:
 def import_manifest(source: str, target: str, options: ImportOptions, *, keep_going: bool = False) -> int:
     """Convert a file, a benchmark's folder, or videos to a manifest; return the exit code, 1 if rows were rejected.
 
-    With `keep_going`, the valid rows are written, and the others to `rejected.csv` beside the target; else nothing is,
-    if any row is invalid.
+    With `keep_going`, the valid rows are written, and the others to `rejected.csv` beside the target, where none of an
+    earlier import is left; else nothing is, if any row is invalid.
 
     Raises:
         ManifestError: The source cannot be read, or makes an invalid manifest.
         ConfigurationError: The target is no Parquet file, the source, or in no folder; or an option does not fit.
     """
     _require_target(target, source)
+    rejected = (Path(target).absolute().parent if scheme_of(target) is None else Path.cwd()) / REJECTED_FILE
+    if keep_going and absolute_uri(source) == str(rejected):
+        raise ConfigurationError(f"{rejected} is the source, and rejected rows would replace it; rename it.")
     if scheme_of(source) is None:
         _require_no_pipe(Path(source))
     is_on_s3 = any(uri.startswith("s3://") for uri in (source, target))
@@ -178,6 +181,8 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
         found = read_source(source, options, video_store(settings))
         for note in found.notes:
             print_line(note)
+        if keep_going:
+            rejected.unlink(missing_ok=True)
         frame, rejects = found.divided() if keep_going else (found.valid(), None)
         parquet = BytesIO()
         frame.write_parquet(parquet)
@@ -185,7 +190,6 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
     print_line(f"Wrote {pluralize(len(frame), 'job')} to {target}.")
     if rejects is None or rejects.is_empty():
         return 0
-    folder = Path(target).absolute().parent if scheme_of(target) is None else Path.cwd()
-    (folder / REJECTED_FILE).write_bytes(rejected_csv(rejects))
-    print_line(f"Rejected {pluralize(len(rejects), 'row')}: {folder / REJECTED_FILE} has the reasons.")
+    rejected.write_bytes(rejected_csv(rejects))
+    print_line(f"Rejected {pluralize(len(rejects), 'row')}: {rejected} has the reasons.")
     return 1

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from infra.program import command
+from infra.settings.sections import CONFIG_VARIABLE, secret_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+def settings_inline(*sections: str) -> list[str]:
+    """Return settings of the environment as a shell assigns them before a command, without secrets.
+
+    They are those of the sections, and those that say where the settings and the embedded services are.
+    """
+    starts = (CONFIG_VARIABLE, "REELABEL_HOME", *(f"REELABEL_{section}_".upper() for section in sections))
+    ours = {name: value for name, value in os.environ.items() if name.startswith(starts)}
+    return [f"{name}={shlex.quote(value)}" for name, value in sorted(ours.items()) if name not in secret_variables()]
 
 
 def repeat_flow(flow: str, parameters: Mapping[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import prefect_ready, running_services
+from flows.cli.repeat import settings_inline
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
 from infra.program import command
@@ -19,6 +20,7 @@ from infra.settings.schedule import NightlySettings
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.validation import first_fault
+from reelabel.wording import on_one_line
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import is_one_file
 from tasks.manifest.table import open_jobs
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _FIRST_YEAR = 1970
+# The sections of the settings that a deploy reads.
+_READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
 
 
 def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
@@ -38,6 +42,7 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
     `nightly` has fields that override those of the settings section. What an operator has set in Prefect is replaced
     only with `unpause`.
     """
+    inline = settings_inline(*_READ)
     manifest = with_nightly(load_settings(), nightly).nightly.manifest
     looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()
     with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
@@ -53,7 +58,9 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
     if dry_run and not automations and all(plan.state == "unchanged" for plan in plans):
         print_line("A deploy would change nothing.")
     elif dry_run:
-        print_line(f"Nothing was changed. To apply this: {_deploy_command(nightly, unpause=unpause)}")
+        print_line(
+            f"Nothing was changed. To apply this: {' '.join([*inline, _deploy_command(nightly, unpause=unpause)])}"
+        )
 
 
 def _foreseen_automations(settings: Settings) -> list[str]:
@@ -116,7 +123,9 @@ def _foretell_failure(night: Night, objects: ObjectStore) -> bool:
         with open_jobs(night.manifest, objects, keep_going=night.keep_going):
             return False
     except ReelabelError as error:
-        print_line(f"{night.at:%Y-%m-%d %H:%M} will fail, so the command ends with exit code 1: {error}")
+        print_line(
+            f"{night.at:%Y-%m-%d %H:%M} will fail, so the command ends with exit code 1: {on_one_line(error.message)}"
+        )
         return True
 
 
@@ -129,7 +138,7 @@ def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, import
     flow_run = start_night(client, night)
     with OUT.status(cell(f"{night.at:%Y-%m-%d %H:%M}: {night.manifest}")):
         ended: Any = asyncio.run(wait_for_flow_run(flow_run.id, timeout=None))
-    print_line(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {ended.state.message}")
+    print_line(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {on_one_line(ended.state.message or '')}")
     return bool(ended.state.is_completed())
 
 

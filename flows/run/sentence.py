@@ -55,7 +55,7 @@ def failing_in_a_sentence(
             raise error
         message = as_started(error.message)
         get_run_logger().error("%s", message)
-        return Failed(message=printable(message), data=error)
+        return Failed(message=printable(message, keep="\n"), data=error)
 
     return run
 

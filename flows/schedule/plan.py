@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
+from zoneinfo import ZoneInfo
 
 from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate
 from prefect.client.schemas.schedules import CronSchedule
@@ -43,7 +44,7 @@ class DeploymentPlan:
         changes: What changes, each as `name: old → new`.
         kept: What an operator has set in Prefect, and is kept although the settings ask for something else.
         paused: Whether it is paused afterwards, and why; empty if it is not.
-        next_run: Its next scheduled run; None if there is none.
+        next_run: Its next scheduled run, in the schedule's time zone; None if there is none.
         payload: Fields of the deployment to write.
         schedule: Our schedule to write; None leaves the schedules alone.
         deployed: The deployment as it is.
@@ -68,8 +69,8 @@ class DeploymentPlan:
         return "new" if self.is_new else "changed" if self.changes else "unchanged"
 
     def lines(self) -> list[str]:
-        """Describe it: a line with its next run in local time, then one for each change and for what is kept."""
-        when = f"next run {self.next_run.astimezone():%Y-%m-%d %H:%M %Z}" if self.next_run else ""
+        """Describe it: a line with its next run, then one for each change and for what is kept."""
+        when = f"next run {self.next_run:%Y-%m-%d %H:%M %Z}" if self.next_run else ""
         head = ", ".join(filter(None, (self.state, self.paused, when)))
         return [f"{self.name}: {head}", *(f"  {line}" for line in (*self.changes, *self.kept))]
 
@@ -257,7 +258,7 @@ class _Draft:
             replaced = self._ours.schedule if self._ours and self._ours.active else None
             schedules = [each for each in schedules if each is not replaced]
             schedules += [self._schedule.schedule] if self._schedule.active else []
-        return min(filter(None, map(next_date, schedules)), default=None)
+        return min(filter(None, map(next_date, schedules)), default=None, key=datetime.timestamp)
 
 
 def our_schedule(deployed: DeploymentResponse) -> DeploymentSchedule | None:
@@ -266,10 +267,10 @@ def our_schedule(deployed: DeploymentResponse) -> DeploymentSchedule | None:
 
 
 def next_date(schedule: Any) -> datetime | None:  # noqa: ANN401 - any of Prefect's schedules
-    """Return the first date of a schedule after now; None if there is none."""
+    """Return the first date of a schedule after now, in its time zone; None if there is none."""
     calendar = _CALENDAR.validate_python(schedule.model_dump())
     dates = asyncio.run(calendar.get_dates(n=1, start=datetime.now(UTC)))
-    return datetime.fromtimestamp(dates[0].timestamp(), UTC) if dates else None
+    return datetime.fromtimestamp(dates[0].timestamp(), ZoneInfo(schedule.timezone or "UTC")) if dates else None
 
 
 def _slug_of(schedule: Any) -> str:  # noqa: ANN401 - any of Prefect's schedules

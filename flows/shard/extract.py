@@ -147,6 +147,8 @@ def extract_views(
         stream.add(view, outcome)
         return outcome, ms
 
+    # Passes of one video wait for each other, so that no frames are decoded twice: those of other videos come first.
+    views = sorted(views, key=lambda view: view.shown in {"keyframes", "dense"})
     outcomes = list(workers.map(in_context(prepare), views))
     record_videos(outcome for outcome, _ in outcomes)
     log_remade(outcome for outcome, _ in outcomes)

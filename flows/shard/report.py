@@ -24,6 +24,7 @@ class ShardReport:
     """Counts and times of one shard.
 
     Attributes:
+        videos_extracted: Number of frame files that were made; `videos_cached` were in the cache.
         videos_remade: Number of extracted videos whose cached files must not be used.
         stage_ms: Milliseconds by stage, summed over videos and jobs.
         prompt_tokens: Prompt tokens of its answers; `cached_tokens` of them came from the prefix cache.
@@ -59,12 +60,14 @@ def make_shard_report(
     `outcomes` are those of its jobs as they were asked: of chunks where they were cut.
     """
     videos, answers = outcomes.videos, [result.answer for result in outcomes.results]
+    # By frame file, which several passes of a video may share.
+    extracted_keys = {video.identity.key for video in videos if not video.was_cached}
     return ShardReport(
         index=outcomes.index,
         labels=len(ended.results),
         failures=len(ended.failures),
-        videos_extracted=sum(not video.was_cached for video in videos),
-        videos_cached=sum(video.was_cached for video in videos),
+        videos_extracted=len(extracted_keys),
+        videos_cached=len({video.identity.key for video in videos} - extracted_keys),
         videos_remade=sum(bool(video.remade) for video in videos),
         stage_ms=stage_ms_of(outcomes) | {"database": 0.0},
         prompt_tokens=sum(answer.prompt_tokens for answer in answers),

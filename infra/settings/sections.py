@@ -355,6 +355,12 @@ def _refuse_unknown_variables() -> None:
             raise ConfigurationError(f"{name} is not a setting{hint}")
 
 
+def secret_variables() -> set[str]:
+    """Return the environment variables that hold secrets."""
+    files = file_variables(Settings, prefix=_PREFIX)
+    return {f"{_PREFIX}{section}_{name}".upper() for section, name in files.values()}
+
+
 def _nearest_setting(place: Sequence[int | str]) -> str:
     """Return a hint at the section, or the setting of its section, that a misspelled one may be; empty if none."""
     *section, name = map(str, place)

@@ -32,7 +32,7 @@ from reelabel.frames.fetch import FrameFetcher, VideoReader, isolate_web_outage
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import with_packets
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.sampling.passes import dense_pass, resolve_auto, with_sampler
+from reelabel.sampling.passes import dense_pass, first_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import path_advice, redact_uri
@@ -76,13 +76,15 @@ class Turns:
         self._guard = threading.Lock()
 
     @contextmanager
-    def at(self, key: Hashable) -> Iterator[None]:
+    def at(self, key: Hashable, *, among: Hashable = None) -> Iterator[None]:
         """Wait until no other thread holds the key, and hold it while the body runs.
+
+        With `among`, wait for all keys that were given the same, as their frames may turn out to be the same ones.
 
         Raises:
             VideoError: The body's own, or a kept one.
         """
-        with self._locked(key):
+        with self._locked(key if among is None else among):
             if fault := self._faults.get(key):
                 raise copy(fault)  # raised again, it would hold ever more frames of the stack
             try:
@@ -195,7 +197,10 @@ class FrameExtractor(VideoReader):
             segment=segment,
         )
         stat_ms = (time.perf_counter() - started) * 1e3
-        with self.turns.at((asked.key, shown == "image")):
+        # The pass that `auto` chooses by may be any of the others, which is known only once the video is read.
+        is_auto = self.sampling.sampler == "auto" and shown != "image"
+        among = replace(asked, sampling=first_pass(self.sampling)).key if is_auto else None
+        with self.turns.at((asked.key, shown == "image"), among=among):
             started = time.perf_counter()
             identity, found = self._find(asked)
             lookup_ms = stat_ms + (time.perf_counter() - started) * 1e3

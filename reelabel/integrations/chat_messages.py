@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from reelabel.wording import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -84,7 +86,7 @@ def _parts(messages: object) -> Iterator[tuple[str, _Kind, str]]:
             raise ValueError("a message has no role or no content")
         role = _ROLES.get(str(message["role"]))
         if role is None:
-            raise ValueError(f"a message has the role {message['role']!r}; only system and user are supported")
+            raise ValueError(f"a message has the role {quoted(message['role'])}; only system and user are supported")
         for part in _content(message["content"]):
             yield role, *_part(part)
 
@@ -101,14 +103,14 @@ def _part(part: dict[str, Any]) -> tuple[_Kind, str]:
     name = part.get("type")
     kind = _KINDS.get(str(name))
     if kind is None:
-        raise ValueError(f"a part has the type {name!r}; only text, video_url and image_url are supported")
+        raise ValueError(f"a part has the type {quoted(name)}; only text, video_url and image_url are supported")
     value = part.get(str(name))
     if isinstance(value, dict):
         value = value.get("url")
     if isinstance(value, list) and kind == "video":
         raise ValueError("a video given as a list of frames; give the URL of one video file")
     if not isinstance(value, str):
-        raise ValueError(f"a part of type {name!r} without its {'text' if kind == 'text' else 'URL'}")  # noqa: TRY004
+        raise ValueError(f"a part of type {quoted(name)} without its {'text' if kind == 'text' else 'URL'}")  # noqa: TRY004
     return kind, value
 
 

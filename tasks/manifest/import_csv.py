@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.errors import ManifestError
-from reelabel.integrations.chat_messages import is_valid_unicode
-from reelabel.wording import named, pluralize
-from tasks.manifest.csv_rows import read_header, read_rows
+from reelabel.wording import named, pluralize, shorten
+from tasks.manifest.cells import parse_list, parse_seconds
+from tasks.manifest.csv_rows import has_decimal_commas, read_header, read_rows
 from tasks.manifest.rejects import ImportedRows
 from tasks.manifest.schema import COLUMNS, REPLACED, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterable, Mapping
     from pathlib import Path
 
-_NUMBERS = ("start_s", "end_s")
+_TIMES = ("start_s", "end_s")
 _LISTS = ("choices", "video_uris")
 
 
 def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> ImportedRows:
     """Read a CSV file with the manifest's column names, or others that `columns` maps these to; others are noted.
 
-    `choices` is a JSON list (`["yes", "no"]`) or separated by bars (`yes|no`), and so is `video_uris`. An empty cell is
-    null.
+    `choices` is a JSON list (`["yes", "no"]`) or separated by bars (`yes|no`), and so is `video_uris`. Times are in
+    seconds, or as `1:30`. An empty cell is null.
 
     Raises:
         ManifestError: The file is not CSV, or lacks a column.
@@ -33,11 +32,16 @@ def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> Imported
     header, columns = read_header(path), dict(columns or {})
     columns = _named(path, header, columns)
     found = ImportedRows(source=path, columns=tuple(columns))
+    decimal_comma = has_decimal_commas(path)
     for place, cells in read_rows(path, found):
-        found.add(place, partial(_row, cells, columns), job_id=cells.get(columns.get("job_id", "")), given=cells)
+        row = partial(_row, cells, columns, decimal_comma=decimal_comma)
+        found.add(place, row, job_id=cells.get(columns.get("job_id", "")), given=cells)
     dropped = [name for name in header if name not in columns.values()]
     if dropped:
-        found.notes.append(f"Dropped {pluralize(len(dropped), 'column')} of {path}: {', '.join(dropped)}.")
+        listed = shorten(", ".join(dropped))
+        found.notes.append(
+            f"Dropped {pluralize(len(dropped), 'column')} of {path}: {listed}.{_meant(dropped, columns)}"
+        )
     return found
 
 
@@ -77,48 +81,31 @@ def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, 
         if not header:
             raise ManifestError(f"{path} is empty; its first line must list the columns.")
         raise ManifestError(
-            f"{path} lacks the {named('column', [*dict.fromkeys(missing)])}; its first line is: {', '.join(header)}. "
-            "The first line must list the columns; to use a column of another name, add --column NAME=COLUMN, such as "
-            "prompt=question.",
+            f"{path} lacks the {named('column', [*dict.fromkeys(missing)])}; its first line is: "
+            f"{shorten(', '.join(header))}.{_meant(header, names)} The first line must list the columns; to use a "
+            "column of another name, add --column NAME=COLUMN, such as prompt=question.",
         )
     return names
 
 
-def _row(cells: dict[str, str], columns: dict[str, str]) -> dict[str, object]:
-    return {name: _value(name, cells[theirs]) for name, theirs in columns.items()}
+def _meant(header: Iterable[str], taken: Container[str]) -> str:
+    """Return a question on columns that are the manifest's in another spelling, such as `Job ID`."""
+    spelled = {_letters(name): name for name in COLUMNS if name not in taken}
+    meant = [f"{spelled[_letters(name)]} by {name}" for name in header if _letters(name) in spelled]
+    return f" Did you mean {', '.join(meant)}?" if meant else ""
 
 
-def _value(name: str, text: str) -> object:
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).casefold()
+
+
+def _row(cells: dict[str, str], columns: dict[str, str], *, decimal_comma: bool) -> dict[str, object]:
+    return {name: _value(name, cells[theirs], decimal_comma=decimal_comma) for name, theirs in columns.items()}
+
+
+def _value(name: str, text: str, *, decimal_comma: bool) -> object:
     if not text:
         return None
     if name in _LISTS:
-        return _parse_list(text, name)
-    return parse_number(text, name) if name in _NUMBERS else text
-
-
-def parse_number(text: str, name: str) -> float:
-    """Parse a number.
-
-    Raises:
-        ValueError: The text is none; the message names its column.
-    """
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{name} {text!r} is not a number") from None
-
-
-def _parse_list(text: str, name: str) -> list[str]:
-    if not text.lstrip().startswith("["):
-        return [part.strip() for part in text.split("|")]
-    try:
-        values = json.loads(text)
-    except RecursionError:
-        raise ValueError(f"{name} is nested too deeply for a JSON list of strings") from None
-    except ValueError:
-        raise ValueError(f"{name} {text!r} is not a JSON list") from None
-    if not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{name} {text!r} contains a value that is not a string")
-    if not all(map(is_valid_unicode, values)):
-        raise ValueError(f"{name} {text!r} contains an unpaired surrogate, which is not a valid character")
-    return list(values)
+        return parse_list(text, name)
+    return parse_seconds(text, name, decimal_comma=decimal_comma) if name in _TIMES else text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
-from reelabel.wording import why_unreadable
+from reelabel.wording import quoted, why_unreadable
 from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _parse_choices(choices: str | list[str], name: str) -> list[str]:
     except json.JSONDecodeError:
         values = None
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{name} {choices!r} is not a list of strings")
+        raise ValueError(f"{name} {quoted(choices)} is not a list of strings")
     return values
 
 

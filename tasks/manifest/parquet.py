@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from os import SEEK_END
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
@@ -13,13 +15,15 @@ from pyarrow import parquet
 from infra.errors import ManifestError, ManifestMissingError
 from infra.prefetch import prefetch
 from reelabel.errors import ObjectMissingError
-from reelabel.sources.object_info import path_advice
+from reelabel.sources.object_info import absolute_uri, path_advice
 from reelabel.temporary import temporary_folder
+from reelabel.wording import on_one_line, shorten, why_unreadable
+from tasks.manifest.cells import parse_list
 from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.schema import COLUMNS, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import numpy as np
@@ -29,6 +33,10 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 65_536
 _IDS_AT_ONCE = 16 * _BATCH_ROWS
+# The first and last bytes of a file, and those of one whose footer is encrypted.
+_MARK, _ENCRYPTED = b"PAR1", b"PARE"
+# Hive's name for null in the name of a folder.
+_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +63,14 @@ class ManifestFiles:
         """
         gathered, start = [self.empty], 0
         for uri, path in self.paths.items():
-            with _opened(uri, path) as file, _reading(uri):
+            with _opened(uri, path) as file, _reading(uri, path):
                 for batch in prefetch(file.iter_batches(_BATCH_ROWS, columns=_columns(file))):
                     if start + len(batch) > self.rows:
                         raise _replaced(self.uri)
                     # Filter before converting; gather the wanted rows of several batches.
                     wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
                     start += len(batch)
-                    gathered.append(_frame_of_text(uri, wanted))
+                    gathered.append(_frame(uri, wanted))
                     if start == self.rows or sum(map(len, gathered)) >= _BATCH_ROWS / 2:
                         yield pl.concat(gathered, how="diagonal_relaxed")
                         gathered = [self.empty]
@@ -76,10 +84,11 @@ class ManifestFiles:
             ManifestError: A file is damaged.
         """
         for uri, path in self.paths.items():
-            with _opened(uri, path) as file, _reading(uri):
+            with _opened(uri, path) as file, _reading(uri, path):
                 for batch in prefetch(file.iter_batches(_IDS_AT_ONCE, columns=["job_id"])):
                     nulls = pl.repeat(None, len(batch), dtype=pl.String, eager=True)
-                    yield _frame_of_text(uri, batch) if batch.num_columns else nulls.to_frame("job_id")
+                    found = _frame(uri, batch)
+                    yield found.select("job_id") if "job_id" in found.columns else nulls.to_frame("job_id")
 
 
 def _replaced(uri: str) -> ManifestError:
@@ -105,7 +114,9 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
         try:
             empty = pl.concat(columns, how="diagonal_relaxed")
         except pl.exceptions.PolarsError as error:
-            raise ManifestError(f"The files of {uri} have incompatible column types: {error}.") from None
+            raise ManifestError(
+                f"The files of {uri} have incompatible column types: {on_one_line(str(error))}."
+            ) from None
         yield ManifestFiles(uri=uri, rows=rows, empty=empty, paths=paths)
 
 
@@ -125,19 +136,36 @@ def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
 @contextmanager
 def _opened(uri: str, path: Path) -> Iterator[parquet.ParquetFile]:
     with ExitStack() as stack:
-        with _reading(uri):
+        with _reading(uri, path):
             file = stack.enter_context(parquet.ParquetFile(path))
         yield file
 
 
 @contextmanager
-def _reading(uri: str) -> Iterator[None]:
+def _reading(uri: str, path: Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError):
-        raise ManifestError(
-            f"{uri} is not a Parquet file; `reelabel manifest import` converts CSV to Parquet."
-        ) from None
+    except (pa.ArrowException, OSError) as error:
+        raise ManifestError(f"{uri} {_why_unreadable(path, error)}.") from None
+
+
+def _why_unreadable(path: Path, error: Exception) -> str:
+    """Return what is wrong with a file, and what to do."""
+    if isinstance(error, OSError) and error.errno:
+        return f"cannot be read: {why_unreadable(error)}"
+    with path.open("rb") as file:
+        first, size = file.read(len(_MARK)), file.seek(0, SEEK_END)
+        file.seek(max(0, size - len(_MARK)))
+        last = file.read()
+    if not size:
+        return "is empty, without even a header; write it again"
+    if _ENCRYPTED in {first, last} or "decrypt" in str(error):
+        return "is encrypted; write it without Parquet's encryption"
+    if first != _MARK:
+        return "is not a Parquet file; `reelabel manifest import` converts CSV to Parquet"
+    if last != _MARK:
+        return "is cut short: its end is missing; copy or write it again"
+    return f"is damaged ({shorten(on_one_line(str(error)).strip())}); copy or write it again"
 
 
 def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
@@ -150,7 +178,7 @@ def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
             raise ManifestError(f"{uri} has duplicate columns {name}; remove all but one.")
     rows = file.schema_arrow.empty_table().select(names)
     try:
-        return _frame(rows)
+        return _frame(uri, rows)
     except (pl.exceptions.PanicException, pl.exceptions.ComputeError):  # for example, of an unknown time zone
         types = ", ".join(f"{field.name} ({field.type})" for field in rows.schema)
         raise ManifestError(f"{uri} has a column whose type cannot be read, one of: {types}.") from None
@@ -161,29 +189,81 @@ def _columns(file: parquet.ParquetFile) -> list[str]:
     return [name for name in file.schema_arrow.names if name in COLUMNS]
 
 
-def _frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
-    if any(isinstance(field.type, pa.BaseExtensionType) for field in rows.schema):  # as of JSON, which is a text
-        rows = rows.cast(pa.schema([(field.name, _storage(field.type)) for field in rows.schema]))
-    frame = pl.from_arrow(rows)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
-
-
-def _storage(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-
-
-def _frame_of_text(uri: str, rows: pa.RecordBatch) -> pl.DataFrame:
-    """Convert rows.
+def _frame(uri: str, rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
+    """Convert rows; values in the folders' names, as in `task=color`, are columns.
 
     Raises:
         ManifestError: They hold bytes in place of a text, which some programs write unchecked.
     """
+    columns = {
+        name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in _partitions(uri).items()
+    }
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=True)
+            columns[name] = _as_text(name, column)
         except pa.ArrowInvalid:
             raise ManifestError(
                 f"{uri} has a text that is not UTF-8 in its column {name}; write the file again with texts in UTF-8."
             ) from None
-    return _frame(rows)
+    if "choices" in columns and _is_text(columns["choices"].type):
+        columns["choices"] = pa.array(_lists(columns["choices"].to_pylist()), pa.list_(pa.string()))
+    frame = pl.from_arrow(pa.table(columns))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _partitions(uri: str) -> dict[str, str | None]:
+    """Return the manifest's columns that are in the names of a file's folders, as Hive and Spark write them."""
+    pairs = (folder.partition("=") for folder in absolute_uri(uri).split("/")[:-1])
+    return {name: None if value == _NO_PARTITION else unquote(value) for name, _, value in pairs if name in COLUMNS}
+
+
+def _as_text(name: str, column: Any) -> Any:  # noqa: ANN401 - of a batch, or of a table
+    """Convert a column of extension types or bytes; an id that is no text, such as a hash, becomes hexadecimal."""
+    kind = column.type
+    if isinstance(kind, pa.UuidType):
+        return pa.array([value and str(value) for value in column.to_pylist()], pa.string())
+    if isinstance(kind, pa.BaseExtensionType):  # as of JSON, which is a text
+        return column.cast(kind.storage_type)
+    if name == "job_id" and _is_binary(kind):
+        return pa.array(map(_id, column.to_pylist()), pa.string())
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if _is_binary(kind.value_type if is_list else kind):
+        return column.cast(pa.list_(pa.string()) if is_list else pa.string())
+    return column
+
+
+def _id(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+    return text if text.isprintable() else value.hex()
+
+
+def _lists(texts: Iterable[str | None]) -> list[list[str] | None]:
+    return [None if text is None else _choices(text) for text in texts]
+
+
+def _choices(text: str) -> list[str]:
+    try:
+        return parse_list(text, "choices")
+    except ValueError:
+        return [text]  # shown as the only choice, of which there must be two
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    kind = _values(kind)
+    return any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = _values(kind)
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def _values(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

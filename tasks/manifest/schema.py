@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +102,7 @@ class Fault:
 def row_fault(rule: str, column: str, rows: Sequence[tuple[int, object]]) -> Fault:
     """Build the fault of rows, given their numbers and their values in a column."""
     shown = [_shown(value) for _, value in rows[:_SHOWN_ROWS]]
-    values = tuple("" if value in (None, "") else f"{column} {value!r}" for value in shown)
+    values = tuple("" if value in (None, "") else f"{column} {quoted(value)}" for value in shown)
     return Fault(rule=rule, rows=pl.Series(ROW, [row for row, _ in rows], dtype=pl.UInt32), values=values)
 
 

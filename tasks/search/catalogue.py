@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     from tasks.domain import ModelIdentity
 
-# One row per job: `video_uri` may be shown, and so may lack what `redact_uri` leaves out. `key` is that of the
-# embedding file, which jobs may share.
+# One row per job: `video_uri` may be shown, and so may lack what `redact_uri` leaves out. `source_fingerprint` is the
+# video's when it was described. `key` is that of the embedding file, which jobs may share.
 COLUMNS: dict[str, Any] = {
     "dataset": pl.String,
     "job_id": pl.String,
     "task": pl.String,
     "video_uri": pl.String,
+    "source_fingerprint": pl.String,
     "key": pl.String,
 }
 # One row per embedding file: its key, and a hash that tells versions of videos apart.

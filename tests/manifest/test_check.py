@@ -138,19 +138,6 @@ def test_a_file_whose_name_looks_like_a_glob_is_taken_literally(tmp_path, object
     assert [info.uri for info in stat_manifest_files(f"{tmp_path}/{name}", objects)] == [f"{tmp_path}/{name}"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        pytest.param("text.parquet", b"no parquet", "is not a Parquet file", id="not parquet"),
-        pytest.param("empty.parquet", b"", "is not a Parquet file", id="empty"),
-    ],
-)
-def test_other_files_are_refused(tmp_path, objects, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ManifestError, match=message):
-        read_jobs(str(tmp_path / name), objects)
-
-
 def test_a_missing_manifest_is_named(tmp_path, objects):
     with pytest.raises(ManifestError, match="no manifest file at"):
         read_jobs(str(tmp_path / "gone.parquet"), objects)

@@ -42,7 +42,7 @@ def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,video_uri,prompt,choices,start_s\na,b,c,x|y,1\na,b,c,x|y,soon\n")
 
-    with pytest.raises(ManifestError, match=r"start_s 'soon' is not a number\. 1 row, first line 3 "):
+    with pytest.raises(ManifestError, match=r"start_s 'soon' is not a time; .* 1 row, first line 3 "):
         import_csv(path).valid()
 
 
@@ -63,6 +63,71 @@ def test_a_csv_row_that_cannot_be_read_is_named_by_its_line(tmp_path, row, messa
 
     with pytest.raises(ManifestError, match=message):
         import_csv(path).valid()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            'a,b,c,x|y\n"two\nlines",b,c,x|y\n\nd,"b,c,x|y\n', "the row on line 6 has a quote that is never", id="open"
+        ),
+        pytest.param('a,"b,c,x|y\nd,"e",c,x|y\n', "the row on line 2 has a wrong quote", id="closed by the next"),
+    ],
+)
+def test_a_quote_that_is_not_closed_is_named_by_its_line(tmp_path, text, message):
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"job_id,video_uri,prompt,choices\n{text}")
+
+    with pytest.raises(ManifestError, match=f"Cannot read {path} as CSV: {message}"):
+        import_csv(path)
+    path.write_text('job_id,"video_uri\n')
+    with pytest.raises(ManifestError, match="the row on line 1 has a quote that is never closed"):
+        import_csv(path)
+
+
+def test_empty_rows_of_a_csv_are_skipped(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,video_uri,prompt,choices\n,,,\na,b,c,x|y\n\n  , ,,\n,\n,,,,,\nb,b,c,x|y\n")
+
+    assert import_csv(path).valid()["job_id"].to_list() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("separator", "text", "seconds"),
+    [
+        (",", "1:30", 90.0),
+        (",", "01:02:03.5", 3723.5),
+        (",", "90:00", 5400.0),
+        (",", '"00:01:02,500"', 62.5),
+        (",", "12.5", 12.5),
+        (";", "12,5", 12.5),
+        (";", "1:02,5", 62.5),
+        (",", '"12,5"', None),
+        (",", "1:60", None),
+        (",", "1:75:00", None),
+        (";", "1.234,5", None),
+    ],
+)
+def test_times_are_read_as_people_and_spreadsheets_write_them(tmp_path, separator, text, seconds):
+    path = tmp_path / "jobs.csv"
+    path.write_text(separator.join(["job_id", "video_uri", "prompt", "choices", "end_s\na", "b", "c", "x|y", text]))
+
+    if seconds is None:
+        with pytest.raises(ManifestError, match=r"end_s '.*' is not a time; write seconds, such as 90\.5, or 1:30\.5"):
+            import_csv(path).valid()
+    else:
+        assert import_csv(path).valid()["end_s"].to_list() == [seconds]
+
+
+def test_a_column_in_another_spelling_is_recognized(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text("Job ID,video_uri,prompt,choices,Start S,colour\na,b,c,x|y,1,red\n")
+
+    with pytest.raises(ManifestError, match=r"lacks the column job_id; .*\. Did you mean job_id by Job ID, start_s by"):
+        import_csv(path)
+    [note] = import_csv(path, {"job_id": "Job ID"}).notes
+
+    assert note == f"Dropped 2 columns of {path}: Start S, colour. Did you mean start_s by Start S?"
 
 
 def request(**changed):

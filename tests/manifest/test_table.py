@@ -322,7 +322,7 @@ def test_a_damaged_file_is_named(tmp_path, objects):
     data[4:60] = b"\xff" * 56
     path.write_bytes(data)
 
-    with pytest.raises(ManifestError, match=r"m\.parquet is not a Parquet file"):
+    with pytest.raises(ManifestError, match=r"m\.parquet is damaged"):
         read_jobs(str(path), objects)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.errors import ReelabelError, VideoMissingError
-from reelabel.wording import printable, why_unreadable
+from reelabel.wording import on_one_line, printable, quoted, why_unreadable
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 
@@ -42,6 +42,17 @@ def test_each_fault_of_a_manifest_is_one_line():
 
     assert made.message.splitlines() == ["m.parquet is not valid:", "  - one", f"  - {SHOWN}"]
     assert hidden_in(str(made)) == []
+
+
+def test_a_message_with_lines_of_its_own_fits_on_one_line_without_pictures_of_its_line_breaks():
+    message = ManifestError("m.parquet is not valid:", ["prompt is null.", "a\nb is empty."]).message
+
+    assert on_one_line(message) == "m.parquet is not valid: prompt is null. a␊b is empty."
+
+
+def test_long_values_are_cut():
+    assert quoted("a" * 98) == f"'{'a' * 98}'"
+    assert quoted("a" * 1000) == f"'{'a' * 99}... (1,002 characters)"
 
 
 @pytest.mark.parametrize(

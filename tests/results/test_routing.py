@@ -54,12 +54,43 @@ def test_labels_and_frames_are_counted_by_reason(routed):
         "": (4, 3, 3, 3, 12),
         "margin": (2, 2, 1, 1, 64),
     }
-    assert (routed.videos, routed.frames) == (5, 172)
-    assert routed.dense_frames == 267  # 160 frames of three videos, for five
-    assert routed.cost == "172, 64% of about 267 by the dense sampler alone"
+    assert (routed.videos, routed.frames) == (5, 168)  # v2's keyframes are counted once, though a label each has them
+    assert routed.dense_frames == 260  # 50, 46 and 60 frames of three videos, and their mean of two
+    assert routed.cost == "168, 65% of about 260 by the dense sampler alone"
     assert dict(routed.lines())["route: escalated, since the margin was low"] == (
         "2 jobs, accuracy 0.500 of 2, 64 frames of 1 video"
     )
+
+
+def write_routed(db, run, rows):
+    key = replace(run, run_id=run.run_id.__class__(int=3), spec_id=ROUTED.spec_id)
+    open_run(db, run_id=key.run_id, spec=ROUTED, facts=FACTS)
+    ShardWriter(db, key).write(results=rows, failures=[])
+    return read_routing(db, key, run_id=key.run_id)
+
+
+def test_a_frame_file_that_routes_and_shards_share_is_counted_once(db, run):
+    rows = [
+        label("a", "v1", frames=40, reason="coverage", sampler="uniform"),
+        label("b", "v1", frames=40, reason="task", sampler="uniform", decode_ms=0.0),
+        label("c", "v1", frames=40, reason="task", sampler="uniform", decode_ms=0.0),
+        label("d", "v2", frames=4),
+        label("e", "v2", frames=60, reason="task", sampler="uniform"),
+        label("f", "v2", frames=64, reason="margin", sampler="uniform", decode_ms=4.0),
+        label("g", "v3", frames=32, reason="margin", sampler="uniform", keyframes_in_file=2),
+    ]
+
+    routed = write_routed(db, run, rows)
+
+    assert (routed.videos, routed.frames, routed.dense_frames) == (3, 40 + 64 + 32, 40 + 60 + 30)
+
+
+def test_segments_of_one_video_are_counted_apart(db, run):
+    rows = [label(f"s{number}", "v1", frames=10, reason="task", decode_ms=1.0 + number) for number in range(3)]
+
+    routed = write_routed(db, run, rows)
+
+    assert (routed.videos, routed.frames, routed.dense_frames) == (3, 30, 30)
 
 
 def test_a_run_that_has_only_one_route_says_nothing(db, run):
@@ -83,5 +114,5 @@ def test_the_page_shows_routes_and_their_cost(routed):
 
     assert "What was routed" in page
     assert "dense sampler by task" in page
-    assert "Frames decoded: 172, 64% of about 267 by the dense sampler alone." in page
+    assert "Frames decoded: 168, 65% of about 260 by the dense sampler alone." in page
     assert "What was routed" not in render(report())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -16,7 +17,7 @@ from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, requi
 from flows.cli.context import open_database
 from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
-from reelabel.errors import ConfigurationError, ReelabelError, VideoRefusedError
+from reelabel.errors import ConfigurationError, ReelabelError, VideoMissingError, VideoRefusedError
 from reelabel.frames.extractor import stat_video
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -27,7 +28,7 @@ from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.opened import open_towers
-from tasks.frame_cache.pool import decode_pool, uncached_fetcher
+from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import choose_space
 from tasks.search.index_store import index_store
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 _SHEET_PIXELS = 300 * 220 * 4
 # Times of embeddings are rounded to milliseconds.
 _FRAME_S = 0.001
+# A look at what was found must not take longer than the search: a server that is down is not waited for.
+_ONE_TRY = {"max_attempts": 1, "timeout_s": 5.0}
+_MAX_CONCURRENT_LOOKS = 16
+_GONE = "gone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +169,7 @@ class _Search:
                 for query in queries
             ]
         keys = dict.fromkeys(files["key"][moment.file] for result in results for moment in result.moments)
-        jobs = self._catalogue.read(space, keys=list(keys), **of)
+        jobs = _with_states(self._catalogue.read(space, keys=list(keys), **of), self._settings)
         texts = options.texts or (None,)
         return [
             _Found(name, result, _rows(text, result, files["key"], jobs))
@@ -237,10 +242,35 @@ def _rows(text: str | None, result: SearchResult, keys: pl.Series, jobs: pl.Data
         schema={"text": pl.String, "rank": pl.Int64, "score": pl.Float64, "time_s": pl.Float64, "key": pl.String},
     )
     first = jobs.group_by("key", maintain_order=True).agg(
-        pl.col("dataset", "job_id", "task", "video_uri").first(), pl.len().cast(pl.Int64).alias("jobs")
+        pl.col("dataset", "job_id", "task", "video_uri", "video_state").first(), pl.len().cast(pl.Int64).alias("jobs")
     )
-    columns = ("text", "rank", "score", "dataset", "job_id", "task", "video_uri", "time_s", "jobs")
+    columns = ("text", "rank", "score", "dataset", "job_id", "task", "video_uri", "video_state", "time_s", "jobs")
     return moments.join(first, on="key", how="left", maintain_order="left").select(columns)
+
+
+def _with_states(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
+    """Look at the videos of jobs, each once; return the jobs with whether each video is still as described.
+
+    `video_state` is `unchanged`, `replaced` or `gone`; null where that cannot be found out now.
+    """
+    objects = video_store(settings.model_copy(update={"web": settings.web.model_copy(update=_ONE_TRY)}))
+
+    def current(uri: str) -> str | None:
+        try:
+            _require_whole_uri(uri)
+            return stat_video(objects, uri, allow_roots=settings.extract.allow_roots).fingerprint
+        except VideoMissingError:
+            return _GONE
+        except ReelabelError:
+            return None
+
+    uris = jobs["video_uri"].unique()
+    with ThreadPoolExecutor(_MAX_CONCURRENT_LOOKS) as threads:
+        found = dict(zip(uris, threads.map(current, uris), strict=True))
+    states = {_GONE: _GONE, None: None}
+    pairs = zip(map(found.get, jobs["video_uri"]), jobs["source_fingerprint"], strict=True)
+    shown = [states.get(now, "unchanged" if now == then else "replaced") for now, then in pairs]
+    return jobs.with_columns(video_state=pl.Series(shown, dtype=pl.String))
 
 
 def _print_rows(found: list[_Found], options: SearchOptions) -> None:
@@ -259,7 +289,8 @@ def _print_table(found: _Found, *, title: str | None) -> None:
     table = Table("score", "time", "job", "video", title=cell(title) if title else None)
     for row in found.rows.iter_rows(named=True):
         job = row["job_id"] if row["jobs"] == 1 else f"{row['job_id']} and {row['jobs'] - 1:,} more"
-        table.add_row(*map(cell, (f"{row['score']:.3f}", f"{row['time_s']:.3f} s", job, row["video_uri"])))
+        state = f" ({row['video_state']})" if row["video_state"] in {_GONE, "replaced"} else ""
+        table.add_row(*map(cell, (f"{row['score']:.3f}", f"{row['time_s']:.3f} s", job, row["video_uri"] + state)))
     OUT.print(table)
     print_line(f"{pluralize(len(found.rows), 'moment')} of {pluralize(found.result.rows, 'frame')}.")
 
@@ -279,15 +310,24 @@ def draw_cells(found: pl.DataFrame, settings: Settings) -> list[Cell]:
     return cells
 
 
+def _require_whole_uri(uri: str) -> None:
+    """Raise if the address of a video was not stored in full.
+
+    Raises:
+        VideoRefusedError: It was not.
+    """
+    scheme = scheme_of(uri)
+    if scheme == INLINE_SCHEME or (scheme in WEB_SCHEMES and uri.endswith("...")):
+        raise VideoRefusedError("Its address had a signature, or was the video itself, and is not stored.")
+
+
 def _fetch_frame(fetcher: FrameFetcher, uri: str, time_s: float) -> npt.NDArray[np.uint8]:
     """Fetch the frame of a moment; shape (H, W, 3).
 
     Raises:
         VideoError: The video cannot be used, or its address was not stored in full.
     """
-    scheme = scheme_of(uri)
-    if scheme == INLINE_SCHEME or (scheme in WEB_SCHEMES and uri.endswith("...")):
-        raise VideoRefusedError("Its address had a signature, or was the video itself, and is not stored.")
+    _require_whole_uri(uri)
     info = stat_video(fetcher.objects, uri, allow_roots=fetcher.allow_roots)
     at = replace(fetcher, segment=Segment.of(time_s, time_s + _FRAME_S))
     frame: npt.NDArray[np.uint8] = at.fetch(info).keyframes.images[0]

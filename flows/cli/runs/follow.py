@@ -14,7 +14,7 @@ from rich.text import Text
 from flows.cli.console import OUT, print_line
 from flows.shard.retry import IS_OUTAGE
 from reelabel.errors import ReelabelError
-from reelabel.wording import pluralize, printable
+from reelabel.wording import on_one_line, pluralize, printable
 from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _WaitHandler(logging.Handler):
         if record.created - self._printed_s.get(message, 0.0) > _REPEAT_AFTER_S:
             self._printed_s[message] = record.created
             style = "yellow" if record.levelno >= logging.WARNING else ""
-            self._console.print(Text(printable(message), style=style), soft_wrap=True)
+            self._console.print(Text(printable(on_one_line(message)), style=style), soft_wrap=True)
 
 
 class _View:

@@ -19,6 +19,7 @@ from infra.embedded import uninterrupted
 from infra.errors import RunFailedError
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_info import absolute_uri
+from reelabel.wording import on_one_line
 from tasks.results.runs import cancel_run
 
 if TYPE_CHECKING:
@@ -154,7 +155,9 @@ def watch_submitted(run_id: UUID, settings: Settings) -> None:
             _cancel(engine, run_id)
             raise
     if not ended.state.is_completed():
-        raise RunFailedError(f"The run failed: {ended.state.message} See the logs of flow run {run_id} in Prefect.")
+        raise RunFailedError(
+            f"The run failed: {on_one_line(ended.state.message)} See the logs of flow run {run_id} in Prefect."
+        )
 
 
 def _cancel(engine: Engine, run_id: UUID) -> None:

@@ -23,6 +23,7 @@ from infra.embedded import ServiceName, missing_services, status, with_running_s
 from infra.program import command
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.plans.worker import live_workers
@@ -130,7 +131,7 @@ def _errors_shown(parts: list[RenderableType]) -> Iterator[None]:
     try:
         yield
     except ReelabelError as error:
-        parts.append(cell(error.message))
+        parts.append(cell(on_one_line(error.message)))
 
 
 @contextmanager
@@ -188,7 +189,8 @@ def _troubles(
         return
     yield cell("Needs attention:")
     for at, what, state, run_id, message, repair in sorted(entries, key=lambda entry: entry[0], reverse=True):
-        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({names.get(run_id, run_id)}) {state}: {message}")
+        name, told = names.get(run_id, run_id), on_one_line(message or "")
+        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({name}) {state}: {told}")
         if repair:
             yield _line(f"    {repair}")
 

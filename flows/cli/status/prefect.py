@@ -31,6 +31,7 @@ from flows.run.names import NIGHTLY, TAG, WATCH, on_demand
 from flows.run.scheduled import render_scheduled
 from flows.schedule.lookup import find_deployment, list_flow_runs
 from infra.program import command
+from reelabel.wording import on_one_line
 from tasks.manifest.dataset import dataset_name, nightly_dataset
 from tasks.manifest.location import has_date_placeholders
 from tasks.results.repairs import Work
@@ -77,7 +78,7 @@ def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
     last = _last_run(client, nightly)
     if last is not None and last.state is not None:
         at = (last.expected_start_time or last.state.timestamp).astimezone(_zone(nightly))
-        said = f": {last.state.message}" if last.state.message else "."
+        said = f": {on_one_line(last.state.message)}" if last.state.message else "."
         yield f"Last night, {at:{_MINUTE}}: {last.state.name}{said}"
     manifests = watch.parameters.get("manifests")
     starts = on_demand(watch.parameters.get("starts") or "classify")

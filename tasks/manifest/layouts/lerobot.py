@@ -13,6 +13,7 @@ import polars as pl
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectMissingError
 from reelabel.sources.object_info import redact_uri
+from reelabel.wording import quoted
 from tasks.manifest.layouts.source import require_columns
 from tasks.manifest.rejects import ImportedRows
 
@@ -66,11 +67,11 @@ def _read_info(source: VideoFiles) -> dict[str, Any]:
     if not isinstance(info, dict) or not str(info.get("codebase_version")).startswith(_VERSION):
         version = info.get("codebase_version") if isinstance(info, dict) else None
         raise ManifestError(
-            f"{shown} has version {version!r}, not {_VERSION}0; convert the data set with LeRobot's own script."
+            f"{shown} has version {quoted(version)}, not {_VERSION}0; convert the data set with LeRobot's own script."
         )
     fps = info.get("fps")
     if isinstance(fps, bool) or not isinstance(fps, int | float) or not fps > 0:
-        raise ManifestError(f"{shown} has no frame rate; fps is {fps!r}.")
+        raise ManifestError(f"{shown} has no frame rate; fps is {quoted(fps)}.")
     if not isinstance(info.get("video_path"), str):
         raise ManifestError(f"{shown} has no video_path, so the data set has no videos.")
     return info
@@ -132,5 +133,5 @@ def _fill(pattern: str, values: Mapping[str, str | int]) -> str:
     """
     names = {name for name, _ in _FILLED_IN.findall(pattern)}
     if names - values.keys() or set(_FILLED_IN.sub("", pattern)) & {"{", "}"}:
-        raise ValueError(f"the pattern {pattern!r} of video_path cannot be filled in")
+        raise ValueError(f"the pattern {quoted(pattern)} of video_path cannot be filled in")
     return _FILLED_IN.sub(lambda found: str(values[found[1]]).zfill(int(found[2] or 0)), pattern)

@@ -7,8 +7,10 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
-from tasks.manifest.csv_rows import read_header, read_rows
-from tasks.manifest.import_csv import parse_number, require_one_video
+from reelabel.wording import quoted
+from tasks.manifest.cells import parse_list, parse_seconds
+from tasks.manifest.csv_rows import has_decimal_commas, read_header, read_rows
+from tasks.manifest.import_csv import require_one_video
 from tasks.manifest.layouts.source import merge_repeated, require_columns, strip_letter, strip_letters
 from tasks.manifest.rejects import ImportedRows
 from tasks.manifest.schema import REQUIRED
@@ -33,7 +35,7 @@ def _named(text: str, choices: Sequence[str]) -> dict[str, str]:
         if spelling in choices:
             named[_TEXT] = spelling
     if not named:
-        raise ValueError(f"the answer {text!r} is not a choice, or the letter or number (from 0) of one")
+        raise ValueError(f"the answer {quoted(text)} is not a choice, or the letter or number (from 0) of one")
     return named
 
 
@@ -50,13 +52,13 @@ def _resolved(job: dict[str, Any], notations: Sequence[str]) -> dict[str, Any]:
         if len(set(named.values())) > 1:
             kind = _LETTER if _LETTER in named else _NUMBER
             raise ValueError(
-                f"the answer {text!r} is ambiguous: it is a choice, and the {kind} of another, {named[kind]!r}; "
-                f"give all answers {_UNAMBIGUOUS[kind]}"
+                f"the answer {quoted(text)} is ambiguous: it is a choice, and the {kind} of another, "
+                f"{quoted(named[kind])}; give all answers {_UNAMBIGUOUS[kind]}"
             )
     return job | {"answer": answer, "choices": merge_repeated(job["choices"], answer)}
 
 
-_NUMBERS = ("start_s", "end_s")
+_TIMES = ("start_s", "end_s")
 _JOINER = "+"
 
 
@@ -64,8 +66,8 @@ def read_mapped(source: BenchmarkFiles) -> ImportedRows:
     """Read a CSV file as mapped by `source.columns`.
 
     A manifest column maps to one column of the file, or to several joined by `+`. Those of `choices` have one
-    choice each (a single one has all of them, separated by bars); the values of others are joined with `_`. Answers
-    may be the texts, letters, or numbers (from 0) of choices, whichever fits them all.
+    choice each (a single one has all of them, separated by bars or as a JSON list); the values of others are joined
+    with `_`. Answers may be the texts, letters, or numbers (from 0) of choices, whichever fits them all.
 
     Raises:
         ManifestError: A column is missing on either side.
@@ -79,11 +81,10 @@ def read_mapped(source: BenchmarkFiles) -> ImportedRows:
     needed = [each for names in parts.values() for each in names]
     require_columns(source.path, read_header(source.path), needed, layout="this mapping")
     places = source.mapped()
-    found = ImportedRows(source=source.path, columns=tuple(columns))
+    found, decimal_comma = ImportedRows(source=source.path, columns=tuple(columns)), has_decimal_commas(source.path)
     for place, cells in read_rows(source.path, found):
-        found.add(
-            place, partial(_job, cells, source, parts, places), job_id=_joined(cells, parts["job_id"]), given=cells
-        )
+        read = partial(_job, cells, source, parts, places, decimal_comma=decimal_comma)
+        found.add(place, read, job_id=_joined(cells, parts["job_id"]), given=cells)
     if "answer" in parts:
         jobs, at = found.rows, found.places
         found.rows, found.places = [], []
@@ -100,15 +101,20 @@ def _common_notations(jobs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _job(
-    cells: dict[str, str], source: BenchmarkFiles, parts: dict[str, list[str]], places: dict[str, str]
+    cells: dict[str, str],
+    source: BenchmarkFiles,
+    parts: dict[str, list[str]],
+    places: dict[str, str],
+    *,
+    decimal_comma: bool,
 ) -> dict[str, Any]:
     job: dict[str, Any] = {name: _joined(cells, names) for name, names in parts.items()}
     video = job["video_uri"] or ""
     job["video_uri"] = source.uri_of(places.get(video, video))
     job["choices"] = _choices(cells, parts["choices"])
-    for name in _NUMBERS:
+    for name in _TIMES:
         if job.get(name) is not None:
-            job[name] = parse_number(job[name], name)
+            job[name] = parse_seconds(job[name], name, decimal_comma=decimal_comma)
     if job.get("answer") is not None:
         job["answer"] = job["answer"], _named(job["answer"], job["choices"])
     return job
@@ -128,5 +134,5 @@ def _choices(cells: dict[str, str], names: list[str]) -> list[str]:
             # Skipping it would shift the letters and numbers of the choices after it.
             raise ValueError(f"column {name} is empty, but a later choice is not; fill it in")
     if len(names) == 1 and texts:
-        texts = [part.strip() for part in texts[0].split("|")]
+        texts = parse_list(texts[0], names[0])
     return strip_letters(texts)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, quoted
 from tasks.manifest.layouts.source import merge_repeated, note_merged, read_json, require_texts
 from tasks.manifest.rejects import ImportedRows
 
@@ -130,13 +130,13 @@ def _job(row: dict[str, Any], *, subtask: str, job_id: str, source: BenchmarkFil
 def _require_types(row: dict[str, Any]) -> None:
     choices = row["candidates"]
     if not isinstance(choices, list):
-        raise ValueError(f"candidates {choices!r} is not a list")  # noqa: TRY004 - a fault of the data
+        raise ValueError(f"candidates {quoted(choices)} is not a list")  # noqa: TRY004 - a fault of the data
     # An unknown answer is null.
     named = {name: row[name] for name in ("video", "question", "answer") if name != "answer" or row[name] is not None}
     require_texts(named | {f"candidate {at}": choice for at, choice in enumerate(choices)})
     for name in ("start", "end"):
         if not isinstance(row.get(name), float | int | None):
-            raise ValueError(f"{name} {row[name]!r} is not a number of seconds")  # noqa: TRY004
+            raise ValueError(f"{name} {quoted(row[name])} is not a number of seconds")  # noqa: TRY004
 
 
 def _subtask(file: Path) -> str:

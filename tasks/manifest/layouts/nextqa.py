@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from reelabel.wording import quoted
 from tasks.manifest.csv_rows import read_header, read_rows
 from tasks.manifest.layouts.source import choice_at, merge_repeated, note_merged, read_parquet, require_columns
 from tasks.manifest.rejects import ImportedRows
@@ -63,9 +64,9 @@ def _rows(source: BenchmarkFiles, into: ImportedRows) -> Iterator[tuple[str, dic
 def _job(cells: dict[str, str], source: BenchmarkFiles, paths: dict[str, str]) -> dict[str, Any]:
     video = cells["video"]
     if paths and video not in paths:
-        raise ValueError(f"{source.video_map} has no entry for video {video!r}")
+        raise ValueError(f"{source.video_map} has no entry for video {quoted(video)}")
     if not cells["answer"].isdecimal():
-        raise ValueError(f"the answer {cells['answer']!r} is not a number from 0 to 4")
+        raise ValueError(f"the answer {quoted(cells['answer'])} is not a number from 0 to 4")
     choices = [cells[name] for name in _CHOICES]
     answer = choice_at(choices, int(cells["answer"]))
     return {

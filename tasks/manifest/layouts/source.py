@@ -14,7 +14,7 @@ import polars as pl
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
-from reelabel.wording import named, pluralize, why_unreadable
+from reelabel.wording import named, pluralize, quoted, shorten, why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -104,7 +104,7 @@ def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str
     names = list(found)
     missing = [name for name in wanted if name not in names]
     if missing:
-        present = ", ".join(names) or "none"
+        present = shorten(", ".join(names)) or "none"
         raise ManifestError(
             f"{path} lacks the {named('column', missing)} required for {layout}; its columns are: {present}."
         )
@@ -118,7 +118,7 @@ def require_texts(values: Mapping[str, object]) -> None:
     """
     for name, value in values.items():
         if not _is_text(value):
-            raise ValueError(f"{name} {value!r} is not a valid string")
+            raise ValueError(f"{name} {quoted(value)} is not a valid string")
 
 
 def merge_repeated(choices: Sequence[str], answer: str | None) -> list[str]:
@@ -130,7 +130,7 @@ def merge_repeated(choices: Sequence[str], answer: str | None) -> list[str]:
     repeated = {choice for choice in choices if choices.count(choice) > 1}
     if repeated and (answer is None or answer in repeated):
         which = "the correct answer" if answer in repeated else "a choice, perhaps the correct one,"
-        raise ValueError(f"{which} is repeated among the choices: {answer or min(repeated)!r}")
+        raise ValueError(f"{which} is repeated among the choices: {quoted(answer or min(repeated))}")
     return list(dict.fromkeys(choices))
 
 

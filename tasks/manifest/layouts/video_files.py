@@ -10,6 +10,8 @@ from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.archives.member_uri import escape_name
 from reelabel.sources.object_info import redact_uri, scheme_of
+from reelabel.wording import quoted
+from tasks.manifest.cells import parse_list
 from tasks.manifest.import_csv import require_one_video
 from tasks.manifest.layouts.source import merge_repeated
 from tasks.manifest.schema import OPTIONAL, REQUIRED
@@ -109,7 +111,7 @@ class VideoFiles:
             ValueError: The path leads out of it.
         """
         if not place or place.startswith("/") or scheme_of(place) or ".." in place.split("/"):
-            raise ValueError(f"the path {place!r} does not lie below {redact_uri(self.uri)}")
+            raise ValueError(f"the path {quoted(place)} does not lie below {redact_uri(self.uri)}")
         return f"{self.uri.rstrip('/')}/{escape_name(place)}"
 
 
@@ -128,7 +130,7 @@ def _value(name: str, fields: Mapping[str, Any], theirs: str) -> Any:  # noqa: A
         return _choices(value, theirs)
     if name in _NUMBERS:
         if isinstance(value, bool) or not isinstance(value, float | int):
-            raise ValueError(f"{theirs} {value!r} is not a number of seconds")
+            raise ValueError(f"{theirs} {quoted(value)} is not a number of seconds")
         return float(value)
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
@@ -137,7 +139,7 @@ def _value(name: str, fields: Mapping[str, Any], theirs: str) -> Any:  # noqa: A
 
 def _choices(value: object, theirs: str) -> list[str]:
     if isinstance(value, str):
-        return [part.strip() for part in value.split("|")]
+        return parse_list(value, theirs)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
-    raise ValueError(f"{theirs} {value!r} is not a list of choices")
+    raise ValueError(f"{theirs} {quoted(value)} is not a list of choices")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from reelabel.wording import quoted
 from tasks.manifest.layouts.source import merge_repeated, read_parquet, strip_letters
 from tasks.manifest.rejects import ImportedRows
 
@@ -58,5 +59,5 @@ def _job(row: dict[str, Any], source: BenchmarkFiles, paths: dict[str, str]) -> 
 def _answer(letter: str, choices: list[str]) -> str:
     number = ascii_uppercase.find(letter) if len(letter) == 1 else -1
     if not 0 <= number < len(choices):
-        raise ValueError(f"the answer {letter!r} is not the letter of one of its {len(choices)} choices")
+        raise ValueError(f"the answer {quoted(letter)} is not the letter of one of its {len(choices)} choices")
     return choices[number]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from infra.database.connect import database_errors
 from reelabel.wording import pluralize
+from sql.queries import read_query
 from tasks.database.tables import RESULT, SPEC
 
 if TYPE_CHECKING:
@@ -72,22 +73,15 @@ class Routing:
     Attributes:
         routes: Those that labels of the run took.
         videos: All videos, or segments, each counted once.
+        frames: Frames decoded on all routes, each frame file counted once.
+        dense_frames: Frames that the dense sampler would decode of all videos: what it did of those that it had, on
+            any route, and their mean of each other one; None if it had none.
     """
 
     routes: tuple[RouteTaken, ...]
     videos: int
-
-    @property
-    def frames(self) -> int:
-        """Frames decoded on all routes."""
-        return sum(route.frames for route in self.routes)
-
-    @property
-    def dense_frames(self) -> int | None:
-        """Frames that the dense sampler would decode of all videos, at its mean over those it had; None without any."""
-        dense = [route for route in self.routes if route.reason != _KEPT]
-        videos = sum(route.videos for route in dense)
-        return round(sum(route.frames for route in dense) / videos * self.videos) if videos else None
+    frames: int
+    dense_frames: int | None
 
     @property
     def cost(self) -> str:
@@ -119,32 +113,25 @@ def _read(connection: Connection, scope: Scope, run_id: UUID) -> Routing | None:
         return None
     rows = select(RESULT).where(RESULT.c.run_id == run_id, scope.matches(RESULT)).subquery()
     reason = func.coalesce(rows.c.routed_by, _KEPT)
-    # Rows of one view have the same cost to the last digit; rows do not say which segment they are about.
-    view = (
-        rows.c.source_fingerprint,
-        rows.c.frames_used,
-        rows.c.frames_decoded,
-        rows.c.decode_ms,
-        rows.c.longest_gap_s,
-    )
-    views = select(reason.label("reason"), *view).distinct().subquery()
-    costs = select(
-        views.c.reason, func.count().label("videos"), func.coalesce(func.sum(views.c.frames_decoded), 0).label("frames")
-    ).group_by(views.c.reason)
     counts = select(
         reason.label("reason"),
         func.count().label("jobs"),
         func.count(rows.c.answer).label("known"),
         func.count().filter(rows.c.label == rows.c.answer).label("correct"),
     ).group_by(reason)
-    spent = {row["reason"]: row for row in connection.execute(costs).mappings()}
+    shown = connection.execute(select(sampling["num_frames"].as_integer()).where(SPEC.c.spec_id == scope.spec_id))
+    parameters = {"run_id": run_id, "dataset": scope.dataset, "spec_id": scope.spec_id, "shown": shown.scalar_one()}
+    spent = {row["reason"]: row for row in connection.execute(text(read_query("routing")), parameters).mappings()}
     routes = [
-        RouteTaken(**row, videos=spent[row["reason"]]["videos"], frames=int(spent[row["reason"]]["frames"]))
+        RouteTaken(**row, videos=int(spent[row["reason"]]["videos"]), frames=int(spent[row["reason"]]["frames"]))
         for row in connection.execute(counts).mappings()
     ]
     if not routes:
         return None
-    order = [*_REASONS]
-    segment = (rows.c.source_fingerprint, rows.c.longest_gap_s)
-    videos = connection.execute(select(func.count()).select_from(select(*segment).distinct().subquery())).scalar_one()
-    return Routing(routes=tuple(sorted(routes, key=lambda route: order.index(route.reason))), videos=videos)
+    order, total = [*_REASONS], spent[None]
+    return Routing(
+        routes=tuple(sorted(routes, key=lambda route: order.index(route.reason))),
+        videos=int(total["videos"]),
+        frames=round(total["frames"]),
+        dense_frames=None if total["dense_frames"] is None else round(total["dense_frames"]),
+    )

@@ -24,7 +24,7 @@ def test_all_faults_of_a_csv_are_listed_by_line(tmp_path):
 
     assert run.returncode == 2
     for fault in (
-        "start_s 'soon' is not a number. 1 row, first line 4 (job_id 'c').",
+        "start_s 'soon' is not a time; write seconds, such as 90.5, or 1:30.5. 1 row, first line 4 (job_id 'c').",
         "the number of cells differs from that of the header. 1 row, first line 6.",
         "video_uri is null. 1 row, first line 3 (job_id 'b').",
         "prompt is null. 1 row, first line 7 (job_id '=cmd').",
@@ -50,11 +50,23 @@ def test_valid_rows_are_kept_and_invalid_ones_listed_with_their_reasons(tmp_path
 
 
 def test_a_source_without_a_valid_row_is_always_refused(tmp_path):
-    run = imported(tmp_path, HEADER + ",,,,\n", "--keep-going")
+    imported(tmp_path, HEADER + ROWS, "--keep-going")
+    of_an_earlier_import = (tmp_path / "rejected.csv").exists()
+
+    run = imported(tmp_path, HEADER + ",a.mp4,,,\n", "--keep-going")
 
     assert run.returncode == 2
     assert "job_id is null. 1 row, first line 2." in run.stderr
+    assert of_an_earlier_import
     assert not (tmp_path / "rejected.csv").exists()
+
+
+def test_rejected_rows_can_be_corrected_and_imported_but_not_from_the_file_they_are_written_to(tmp_path):
+    run = imported(tmp_path, HEADER + ROWS, "--keep-going", name="rejected.csv")
+
+    assert run.returncode == 2
+    assert "rejected.csv is the source, and rejected rows would replace it; rename it." in " ".join(run.stderr.split())
+    assert (tmp_path / "rejected.csv").read_text() == HEADER + ROWS
 
 
 def test_columns_of_a_csv_are_mapped_by_name(tmp_path):

@@ -70,7 +70,7 @@ def test_a_deploy_changes_only_what_it_names_and_reports_old_and_new_values(depl
 def next_at(hour, zone):
     now = datetime.now(ZoneInfo(zone))
     today = now.replace(hour=hour, minute=0, second=0, microsecond=0)
-    return (today if today > now else today + timedelta(days=1)).astimezone()
+    return today if today > now else today + timedelta(days=1)
 
 
 def test_a_dated_manifest_has_a_dataset_for_each_date(deploy, client):
@@ -130,11 +130,20 @@ def test_the_watch_starts_the_flow_that_the_settings_name_until_they_name_anothe
 
 def test_a_dry_run_changes_nothing_and_ends_with_the_command(environment, client):
     manifest = "s3://b/{scheduled_date}.parquet"
-    done = reelabel(environment, "deploy", "--manifest", manifest, "--dry-run")
+    inline = {
+        "REELABEL_NIGHTLY_CRON": "0 3 * * *",
+        "REELABEL_NOTIFY_WEBHOOK_URL": "http://127.0.0.1:1/secret",
+    }
+    done = reelabel(environment | inline, "deploy", "--manifest", manifest, "--dry-run")
 
     assert client.read_deployments() == []
     assert f"  manifest: {manifest}" in done.stdout.splitlines()
-    assert done.stdout.endswith(f"Nothing was changed. To apply this: reelabel deploy --manifest '{manifest}'\n")
+    told = done.stdout.splitlines()[-1]
+    assert told.startswith("Nothing was changed. To apply this: REELABEL_CONFIG=")
+    assert told.endswith(f" reelabel deploy --manifest '{manifest}'")
+    assert " REELABEL_NIGHTLY_CRON='0 3 * * *' " in told
+    assert f" REELABEL_PREFECT_API_URL={environment['REELABEL_PREFECT_API_URL']} " in told
+    assert not any(hidden in told for hidden in ("secret", "AUTH_STRING", "REELABEL_STORE", "REELABEL_MODEL"))
 
 
 def test_a_dry_run_offers_no_deploy_that_would_change_nothing(environment, deploy):
@@ -145,7 +154,7 @@ def test_a_dry_run_offers_no_deploy_that_would_change_nothing(environment, deplo
 
     assert unchanged.endswith("A deploy would change nothing.\n")
     assert "automation reelabel: notify of failed runs: new\n" in changed
-    assert changed.endswith("Nothing was changed. To apply this: reelabel deploy\n")
+    assert changed.endswith(" reelabel deploy\n")
 
 
 def test_an_operators_changes_survive_a_deploy_until_unpaused(deploy, client):

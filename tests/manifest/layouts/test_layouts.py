@@ -354,7 +354,7 @@ def test_only_the_last_choices_may_be_empty_so_no_answer_shifts(tmp_path, empty)
         ({"job_id": "vid"}, "are mapped to video_uri, prompt, choices; add video_uri=COLUMN"),
         (MAPPING | {"colour": "q"}, "Unknown manifest columns: colour"),
         (MAPPING | {"prompt": "question"}, "lacks the column question"),
-        (MAPPING | {"start_s": "q"}, "start_s 'Colour\\?' is not a number"),
+        (MAPPING | {"start_s": "q"}, "start_s 'Colour\\?' is not a time"),
         (MAPPING | {"answer": "file"}, "'a.mp4' is not a choice, or the letter or number"),
     ],
 )

@@ -405,6 +405,18 @@ class TestAuto:
 
         assert taken == [first, "keyframes", "uniform"]
 
+    @pytest.mark.parametrize("gop", [12, 48], ids=["first shows keyframes", "first shows the dense sampler's"])
+    def test_passes_of_one_video_at_once_make_each_frame_file_once(self, preparer, make_clip, gop):
+        uri = str(make_clip(gop=gop))
+        auto = replace(preparer, sampling=self.AUTO)
+
+        with ThreadPoolExecutor(6) as threads:
+            passes = ["first", "dense", "keyframes"] * 2
+            found = list(threads.map(lambda shown: auto.prepare(uri, shown=shown), passes))
+
+        assert sorted(each.provenance.sampler for each in found if not each.was_cached) == ["keyframes", "uniform"]
+        assert len({each.identity.key for each in found}) == 2
+
     @pytest.mark.parametrize(("gop", "sampler", "decoded"), [(24, "keyframes", 4), (240, "uniform", 240)])
     def test_more_than_keyframes_is_read_of_a_remote_video_only_if_they_are_not_enough(
         self, preparer, make_clip, store_settings, gop, sampler, decoded

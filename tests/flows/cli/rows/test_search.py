@@ -11,6 +11,7 @@ from PIL import Image
 from sqlalchemy import insert
 
 from infra.embedded import export
+from reelabel.frames.extractor import stat_video
 from reelabel.seal import Seal
 from tasks.database.tables import DESCRIPTION, RUN, RUN_SPEC, SPEC
 from tasks.demo.clips import make_demo
@@ -71,9 +72,9 @@ def describe(db, world):
         )  # fmt: skip
         connection.execute(insert(RUN_SPEC).values(run_id=run_id, spec_id=spec.spec_id))
         for job in world.jobs:
-            renamed = {"source_fingerprint": "1", "embedding_key": job["key"]}
+            renamed = {"source_fingerprint": job.get("source_fingerprint", "1"), "embedding_key": job["key"]}
             values = {name: value for name, value in job.items() if name not in {"key", "video"}}
-            connection.execute(insert(DESCRIPTION).values(**row, **values, **renamed))
+            connection.execute(insert(DESCRIPTION).values(**row, **(values | renamed)))
 
 
 @pytest.fixture
@@ -82,10 +83,15 @@ def films(db, world):
     world.add("a.mp4", [RED, RED, BLUE], step_ms=6000, task="colour")
     world.add("b.mp4", [BLUE + 0.5 * RED], task="shape")
     describe(db, world)
+    keep_texts(world)
+    return world
+
+
+def keep_texts(world):
+    """Keep the vectors of two texts, so that no model is loaded."""
     kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
     for name, vector in (("red", RED), ("blue", BLUE)):
         kept.keep_vectors(EmbeddedBank(texts=(name,), vectors=vector[None].astype(np.float32)), world.model)
-    return world
 
 
 def found(done):
@@ -156,6 +162,33 @@ def test_what_looks_like_a_moment_is_found_and_not_the_moment_itself(environment
     assert found(done) == [("job-b.mp4", 0.0, 0.894), ("job-a.mp4", 0.0, 0.0)]
 
 
+def test_each_moment_says_whether_its_video_is_gone_or_was_replaced(environment, db, world, tmp_path):
+    names = ("same", "other", "gone", "unknown")
+    for name in names:
+        world.add(f"{name}.mp4", [RED])
+    for job, name in zip(world.jobs, names, strict=True):
+        job["video_uri"] = str(tmp_path / f"{name}.mp4")
+    (tmp_path / "same.mp4").write_bytes(b"as it was described")
+    (tmp_path / "other.mp4").write_bytes(b"another video")
+    world.jobs[0]["source_fingerprint"] = stat_video(world.objects, world.jobs[0]["video_uri"]).fingerprint
+    world.jobs[3]["video_uri"] = "https://videos.example/c.mp4?..."
+    describe(db, world)
+    keep_texts(world)
+
+    done = reelabel(environment, "search", "red", "--format", "json")
+    table = reelabel(environment | {"COLUMNS": "300"}, "search", "red").stdout
+
+    states = {row["job_id"]: row["video_state"] for row in json.loads(done.stdout)}
+    assert states == {
+        "job-same.mp4": "unchanged",
+        "job-other.mp4": "replaced",
+        "job-gone.mp4": "gone",
+        "job-unknown.mp4": None,
+    }
+    for told in ("same.mp4 ", "other.mp4 (replaced)", "gone.mp4 (gone)", "c.mp4?... "):
+        assert told in table
+
+
 def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, world, make_clip, tmp_path):
     clip = make_clip("red.mp4", frames=60)
     world.add("a.mp4", [RED])
@@ -164,8 +197,7 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
     world.jobs[2]["video_uri"] = "https://videos.example/c.mp4?..."
     world.jobs[0]["video_uri"], world.jobs[1]["video_uri"] = str(clip), str(tmp_path / "gone\x1b\n.mp4")
     describe(db, world)
-    kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
-    kept.keep_vectors(EmbeddedBank(texts=("red",), vectors=RED[None].astype(np.float32)), world.model)
+    keep_texts(world)
     sheet = tmp_path / "found.png"
 
     done = reelabel(environment, "search", "red", "--sheet", str(sheet))

@@ -1,0 +1,54 @@
+"""Values that a table holds as text: lists and times."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from reelabel.integrations.chat_messages import is_valid_unicode
+from reelabel.wording import quoted
+
+# m:ss or h:mm:ss; only these minutes may exceed 59.
+_CLOCK = re.compile(r"\s*(?:(\d+):(?=\d+:))?(\d+):([0-5]?\d(?:[.,]\d+)?)\s*")
+_MINUTES = 60
+
+
+def parse_seconds(text: str, name: str, *, decimal_comma: bool = False) -> float:
+    """Parse a time: seconds, `minutes:seconds` or `hours:minutes:seconds`.
+
+    Args:
+        text: Text of the cell.
+        name: Its column, for the message.
+        decimal_comma: Whether seconds may have a comma in place of the point.
+
+    Raises:
+        ValueError: The text is no time; the message is a clause.
+    """
+    clock = _CLOCK.fullmatch(text)
+    if clock and (clock[1] is None or int(clock[2]) < _MINUTES):
+        return (int(clock[1] or 0) * _MINUTES + int(clock[2])) * _MINUTES + float(clock[3].replace(",", "."))
+    try:
+        return float(text.replace(",", ".") if decimal_comma else text)
+    except ValueError:
+        raise ValueError(f"{name} {quoted(text)} is not a time; write seconds, such as 90.5, or 1:30.5") from None
+
+
+def parse_list(text: str, name: str) -> list[str]:
+    """Parse a list of texts: JSON, or separated by bars.
+
+    Raises:
+        ValueError: The text begins as JSON, and is no list of strings; the message is a clause.
+    """
+    if not text.lstrip().startswith("["):
+        return [part.strip() for part in text.split("|")]
+    try:
+        values = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply for a JSON list of strings") from None
+    except ValueError:
+        raise ValueError(f"{name} {quoted(text)} is not a JSON list") from None
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{name} {quoted(text)} contains a value that is not a string")
+    if not all(map(is_valid_unicode, values)):
+        raise ValueError(f"{name} {quoted(text)} contains an unpaired surrogate, which is not a valid character")
+    return list(values)
