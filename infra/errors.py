@@ -22,7 +22,8 @@ ReelabelError
 │   │   ├── PromptTooLongError          prompt_too_long
 │   │   ├── SpecialTokensError          special_tokens
 │   │   └── ChoicesAmbiguousError       choices_ambiguous
-│   └── InferenceError                  inference_failed
+│   ├── InferenceError                  inference_failed
+│   └── ServerFailedError               server_failed
 ├── ObjectError                     one object of a store; callers convert it to an error of the job
 │   ├── ObjectMissingError              object_missing
 │   │   └── MemberMissingError              the archive exists, but has no such member
@@ -61,13 +62,14 @@ Each can be pickled, and has a message without control characters and a `code` t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
 from reelabel.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class PromptError(JobError):
@@ -102,6 +104,13 @@ class InferenceError(JobError):
     stage = "inference"
 
 
+class ServerFailedError(JobError):
+    """The inference server fails on the question, but answers others; the next run asks again."""
+
+    code = "server_failed"
+    stage = "inference"
+
+
 class DatabaseUnavailableError(TransientError):
     """Postgres did not respond."""
 
@@ -121,9 +130,20 @@ class EngineClosedError(ReelabelError):
 
 
 class ServerUnavailableError(TransientError):
-    """The inference server did not respond, or responded with a server error."""
+    """The inference server did not respond, or responded with a server error.
+
+    Attributes:
+        status: HTTP status; None without a response.
+        cause: The status and the server's words, or why there is no response.
+        attempts: How often it was asked.
+        replies: Replies to other questions of the batch that were received nevertheless, by place.
+    """
 
     code = "server_unavailable"
+    status: int | None = None
+    cause = ""
+    attempts = 1
+    replies: Mapping[int, Any] = MappingProxyType({})
 
 
 class LeaseLostError(ReelabelError):

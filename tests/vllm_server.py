@@ -24,6 +24,9 @@ from tests.wait import until
 
 KEY = "open-sesame"
 NAME = "shapes"
+# What `gate` may do in place of an answer.
+DROPPED = 0
+CUT = b'{"choices": [{"logprobs": {"content": '
 _MAX_ATTEMPTS = 3
 _START_TIMEOUT_S = 240
 _STOP_TIMEOUT_S = 30
@@ -111,7 +114,8 @@ def gate(url, answer=lambda _path, _body: None):
     Args:
         url: URL of the server.
         answer: Called with the path and the request's JSON, which it may change. Returns None to forward the request,
-            or a status and the response: bytes for the whole body, or text for an error message.
+            or a status and the response: bytes for the whole body, or text for an error message. `DROPPED` as the
+            status ends the connection, and `CUT` as the response ends it in the middle of the body.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -126,6 +130,8 @@ def gate(url, answer=lambda _path, _body: None):
             refusal = answer(self.path, body)
             if refusal:
                 status, content = refusal
+                if status is DROPPED:
+                    return
                 if isinstance(content, str):
                     content = json.dumps({"error": {"message": content, "code": status}}).encode()
             else:
@@ -134,10 +140,11 @@ def gate(url, answer=lambda _path, _body: None):
                 status, content = passed.status_code, passed.content
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Content-Length", str(len(content) + (content is CUT)))
             self.send_header("Retry-After", "0.01")
             self.end_headers()
-            self.wfile.write(content)
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client may have given up
+                self.wfile.write(content)
 
         def log_message(self, *_arguments):
             pass

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
-from infra.errors import InferenceError
+from flows.shard.retry import retry_faults
+from infra.errors import InferenceError, ServerUnavailableError
 from infra.log_context import in_context
 from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
@@ -28,7 +29,7 @@ from tasks.model.protocol import Batch, QuestionFailure
 from tasks.results.chunks import read_earlier_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
@@ -76,6 +77,10 @@ class AnswerContext:
         """Read the chunks of jobs that are asked about only some of them: outside of a run, none."""
         return {}
 
+    def ask(self, batch: Batch) -> list[Reply]:
+        """Answer a batch, as `InferenceBackend.answer`: outside of a run, nobody waits for a server."""
+        return self.backend.answer(batch)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceContext(AnswerContext):
@@ -97,6 +102,28 @@ class InferenceContext(AnswerContext):
         """
         run = self.writer.run
         return read_earlier_chunks(self.writer.engine, run, jobs)
+
+    def ask(self, batch: Batch) -> list[Reply]:
+        """Answer a batch; if a server becomes unavailable, wait for it, and ask again only what it has not answered.
+
+        Raises:
+            TransientError: As `InferenceBackend.answer`, or the server stays unavailable.
+        """
+        replies: dict[int, Reply] = {}
+
+        def ask_rest() -> None:
+            rest = [place for place in range(len(batch.questions)) if place not in replies]
+            try:
+                received = dict(enumerate(self.backend.answer(batch.only(tuple(batch.questions[at] for at in rest)))))
+            except ServerUnavailableError as error:
+                if not error.replies:
+                    raise
+                received = dict(error.replies)
+            replies.update((rest[at], reply) for at, reply in received.items())
+
+        while len(replies) < len(batch.questions):
+            retry_faults(ask_rest, self.backend.wait_ready, of=ServerUnavailableError)
+        return [replies[place] for place in range(len(batch.questions))]
 
     def lap(self) -> dict[str, float]:
         """Return milliseconds by part since the last lap, with the engine's share split as it reports."""
@@ -267,22 +294,22 @@ def _infer_group(
     files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
     for asked in _batches(usable, context.spec, shard_outcome):
         with context.ledger.doing(RunPhase.ANSWER):
-            replies = _ask([question for _, _, question in asked], files, context.backend)
+            replies = _ask([question for _, _, question in asked], files, context.ask)
         for (views, job, _), reply in zip(asked, replies, strict=True):
             with _failing_alone(job, shard_outcome):
                 _record_reply(reply, job, views, usable[views][0], context, shard_outcome)
 
 
-def _ask(questions: Sequence[Question], files: dict[str, bytes], backend: InferenceBackend) -> list[Reply]:
+def _ask(questions: Sequence[Question], files: dict[str, bytes], ask: Callable[[Batch], list[Reply]]) -> list[Reply]:
     """Ask questions; if that ends in an unexpected error, ask each by itself, so that only one of them fails."""
     try:
         with failing_alone(f"Asking {pluralize(len(questions), 'question')}", stage=InferenceError.stage):
             batch = Batch(frame_files=files, questions=()).only(tuple(questions))
-            return answer_permuted(backend.answer, batch)
+            return answer_permuted(ask, batch)
     except InternalError as error:
         if len(questions) == 1:
             return [QuestionFailure.of(error)]
-    return [reply for question in questions for reply in _ask([question], files, backend)]
+    return [reply for question in questions for reply in _ask([question], files, ask)]
 
 
 @contextmanager

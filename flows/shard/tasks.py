@@ -20,7 +20,7 @@ from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
 from flows.shard.retry import IS_OUTAGE, RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
 from infra.database.connect import require_writes
-from infra.errors import ChunksOutdatedError, ServerUnavailableError
+from infra.errors import ChunksOutdatedError
 from reelabel.errors import DiskFullError, StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_views
 
@@ -111,11 +111,8 @@ def infer_shard(
         LeaseLostError: Another worker has the shard; nothing was written.
     """
     outcome = ShardOutcome(index=index)
-    services: dict[type[TransientError], Callable[[], object]] = {
-        StoreUnavailableError: partial(context.extractor.check_stores, shard.video_uris),
-        ServerUnavailableError: context.backend.wait_ready,
-    }
-    with shard_in_progress("infer"), await_recovery(services):
+    check_stores = partial(context.extractor.check_stores, shard.video_uris)
+    with shard_in_progress("infer"), await_recovery({StoreUnavailableError: check_stores}):
         with context.ledger.doing(RunPhase.DECODE):
             cut = stream.wait_for_jobs()
         if cut is not None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from reelabel.errors import InternalError, VideoChangedError, VideoTooLargeError, VideoUnavailableError
+from reelabel.errors import VideoChangedError, VideoTooLargeError
 from reelabel.record import merge_records
 from reelabel.segment import Segment
 from tasks.domain.chunk_rule import judge
 from tasks.domain.media import merge_provenance
-from tasks.domain.outcome import ChunkCounts, Failure, JobResult, OrderBias, Stage
+from tasks.domain.outcome import PASSING_CODES, ChunkCounts, Failure, JobResult, OrderBias, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -231,4 +231,4 @@ def _undecided(cut: CutJob, failed: Sequence[ChunkOutcome], rule: str, counts: C
 
 def _may_pass(cause: Failure) -> bool:
     """Return whether another attempt may succeed, so that the next run makes one."""
-    return cause.stage == Stage.CACHE or cause.code in {VideoUnavailableError.code, InternalError.code}
+    return cause.stage == Stage.CACHE or cause.code in PASSING_CODES

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+from reelabel.errors import InternalError, VideoUnavailableError
 from reelabel.record import Merge, column, merge_records, merged
 
 if TYPE_CHECKING:
     from reelabel.errors import JobError
     from reelabel.frames.provenance import FrameProvenance
     from tasks.domain.job import Job
+
+# Of failures that the next run tries again: those of web servers, of a server that answers others, and of ourselves.
+PASSING_CODES = frozenset({VideoUnavailableError.code, InternalError.code, "server_failed"})
 
 
 class Stage(StrEnum):

@@ -65,7 +65,7 @@ class InferenceBackend(Protocol):
         Raises:
             EngineLostError: The engine was lost so often that the questions cannot be the cause.
             EngineClosedError: The engine was closed meanwhile.
-            ServerUnavailableError: The server does not respond.
+            ServerUnavailableError: The server does not respond; the error has the replies received before.
         """
         ...
 

@@ -12,10 +12,9 @@ from sqlalchemy import and_, func, or_, select, true
 
 from infra.database.connect import database_errors
 from infra.database.copy_out import copy_query
-from reelabel.errors import InternalError, VideoUnavailableError
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
-from tasks.domain import Stage
+from tasks.domain import PASSING_CODES, Stage
 from tasks.domain.media import join_fingerprints
 from tasks.manifest.media import media_of
 from tasks.manifest.schema import ROW
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from tasks.manifest.table import JobTable
 
 _URIS_PER_BATCH = 10_000
-_TRANSIENT_CODES = (VideoUnavailableError.code, InternalError.code)
 _ENDED = {ROW: pa.uint32(), "source_fingerprint": pa.string()}
 _NO_ROW, _FAILED, _LABELLED = range(3)
 # Fingerprints are compared by 64-bit hashes: comparing ten million pairs of them errs once in 10^12 runs.
@@ -50,8 +48,8 @@ def pending_jobs(
     """Select the jobs that have neither a valid label or description nor a lasting failure.
 
     A row is valid while the job's digest and the video's fingerprint are those it was written for. A label stays valid
-    when its video is removed. Failures of a frame file, of a web server or of Reelabel itself are not lasting, since
-    another attempt may succeed.
+    when its video is removed. Failures of a frame file or of a server are not lasting, since another attempt may
+    succeed.
 
     Args:
         engine: The database.
@@ -180,7 +178,7 @@ def _same_job(table: Table, scope: Scope) -> Select[tuple[int, str]]:
 
 
 def _failed(scope: Scope, run_id: UUID | None) -> Select[tuple[int, str]]:
-    is_lasting = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(_TRANSIENT_CODES))
+    is_lasting = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(PASSING_CODES))
     is_ended = is_lasting if run_id is None else or_(is_lasting, FAILURE.c.run_id == run_id)
     return _same_job(FAILURE, scope).where(is_ended)
 

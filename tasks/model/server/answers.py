@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+import math
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+
+T = TypeVar("T")
+
+_MOST_TOKENS = 10_000_000  # beyond any model's context, and sums of them fit into their columns
+
+
+def _read_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+# What an answer is as good without: whatever cannot be read is unknown.
+Extra = Annotated[T | None, WrapValidator(_read_or_none)]
+Count = Extra[Annotated[int, Field(ge=0, le=_MOST_TOKENS)]]
 
 
 class ServedModel(BaseModel):
@@ -15,8 +34,8 @@ class ServedModel(BaseModel):
     """
 
     id: str
-    root: str | None = None
-    max_model_len: int | None = None
+    root: Extra[str] = None
+    max_model_len: Count = None
 
 
 class Models(BaseModel):
@@ -26,10 +45,10 @@ class Models(BaseModel):
 
 
 class TopLogprob(BaseModel):
-    """A candidate token and its logprob."""
+    """A candidate token and its logprob; JSON has no minus infinity, so null stands for it."""
 
     token: str
-    logprob: float
+    logprob: Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
 
 
 class TokenLogprobs(BaseModel):
@@ -51,24 +70,29 @@ class Choice(BaseModel):
 
 
 class PromptTokensDetails(BaseModel):
-    """How many of the prompt's tokens were cached."""
+    """How many of the prompt's tokens were cached; None if the server does not say."""
 
-    cached_tokens: int | None = None
+    cached_tokens: Count = None
 
 
 class Usage(BaseModel):
-    """Token counts of a request."""
+    """Token counts of a request; None if the server does not say."""
 
-    prompt_tokens: int
-    completion_tokens: int | None = None
-    prompt_tokens_details: PromptTokensDetails | None = None
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+    prompt_tokens_details: Extra[PromptTokensDetails] = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """How many of the prompt's tokens were cached."""
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
 
 
 class Completion(BaseModel):
     """Response of `/chat/completions`."""
 
     choices: list[Choice]
-    usage: Usage | None = None
+    usage: Extra[Usage] = None
 
 
 class SpokenDelta(BaseModel):
@@ -96,7 +120,7 @@ class CompletionChunk(BaseModel):
     """Event of a streamed `/chat/completions`; the last one has the usage, and no choice."""
 
     choices: list[ChunkChoice] = []
-    usage: Usage | None = None
+    usage: Extra[Usage] = None
 
 
 class Tokens(BaseModel):

@@ -7,17 +7,18 @@ import time
 from collections import defaultdict
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from infra.errors import EngineClosedError, ServerUnavailableError, SpecialTokensError
+from infra.errors import EngineClosedError, ServerFailedError, ServerUnavailableError, SpecialTokensError
 from reelabel.errors import ConfigurationError, JobError
 from tasks.domain import ONE_VIDEO, Answer
 from tasks.model.prompts.plain_text import PlainEncoder, find_special_token
 from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime, QuestionFailure
+from tasks.model.server.answers import Usage
 from tasks.model.server.capabilities import completion_body, detect_capabilities
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import encode_media
@@ -79,6 +80,7 @@ class SharedClock:
 
 _CACHED_TEXTS = 65_536
 _PROBE_TEXT = "A (yes) or B (no)?"
+_ASKED_AT_MOST = 2  # each with `max_attempts`; the second time, once the rest of the batch has been answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,21 @@ class _Ready:
     model: str
     capabilities: ServerCapabilities
     info: EngineInfo
+
+
+@dataclass(slots=True)
+class _Asking:
+    """What has come of the questions of a batch so far, by place.
+
+    Attributes:
+        replies: Answers and failures.
+        faults: Why there was no reply, each time that a question was asked.
+        outage: Why the server answers nothing any more, if so.
+    """
+
+    replies: dict[int, Reply] = field(default_factory=dict)
+    faults: dict[int, list[ServerUnavailableError]] = field(default_factory=lambda: defaultdict(list))
+    outage: ServerUnavailableError | None = None
 
 
 class ServerBackend(Lifetime):
@@ -153,36 +170,55 @@ class ServerBackend(Lifetime):
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
 
+        A question that the server does not answer, though it answers others, is asked once more after them, and fails
+        if it is not answered then either.
+
         Raises:
-            ServerUnavailableError: The server did not respond after every attempt.
+            ServerUnavailableError: The server answers nothing any more; the error has the replies received before.
             EngineClosedError: The backend was closed meanwhile.
             ConfigurationError: The server rejects requests, or takes no video.
         """
-        ready = self._get_ready()
+        ready, asking = self._get_ready(), _Asking()
+        with self._batch_clock.share():
+            for _ in range(_ASKED_AT_MOST):
+                self._ask_all(ready, batch, asking)
+                if asking.outage:
+                    asking.outage.replies = asking.replies
+                    raise asking.outage
+        for index, errors in asking.faults.items():
+            asking.replies.setdefault(index, self._failure(errors))
+        return [asking.replies[index] for index in range(len(batch.questions))]
+
+    def _ask_all(self, ready: _Ready, batch: Batch, asking: _Asking) -> None:
+        """Ask the questions of a batch that have no reply, those that show the same one after another."""
         indices_by_shown: dict[tuple[ShownFile, ...], list[int]] = defaultdict(list)
         for index, question in enumerate(batch.questions):
-            indices_by_shown[question.shown].append(index)
+            if index not in asking.replies:
+                indices_by_shown[question.shown].append(index)
         requests = [
             self._threads.submit(
                 self._ask,
                 ready,
                 [(each.kind, batch.frame_files[each.file_id]) for each in shown],
-                [batch.questions[index] for index in indices],
+                {index: batch.questions[index] for index in indices},
+                asking,
             )
             for shown, indices in indices_by_shown.items()
         ]
         try:
-            with self._batch_clock.share():
-                replies_by_shown = [self._result(future) for future in requests]
+            for request in requests:
+                self._wait(request)
         finally:
-            for future in requests:
-                future.cancel()
-        replies = {
-            index: reply
-            for indices, their_replies in zip(indices_by_shown.values(), replies_by_shown, strict=True)
-            for index, reply in zip(indices, their_replies, strict=True)
-        }
-        return [replies[index] for index in range(len(batch.questions))]
+            for request in requests:
+                request.cancel()
+
+    def _failure(self, errors: list[ServerUnavailableError]) -> QuestionFailure:
+        attempts = sum(error.attempts for error in errors)
+        message = (
+            f"The server at {self._client.url} failed {attempts} times on this question, but answers others: "
+            f"{errors[-1].cause}."
+        )
+        return QuestionFailure.of(ServerFailedError(message))
 
     def close(self) -> None:
         """Close the connections, and give up the requests in flight. Idempotent."""
@@ -191,13 +227,13 @@ class ServerBackend(Lifetime):
         self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _result(self, request: Future[list[Reply]]) -> list[Reply]:
-        """Wait for an answer or for the end of this backend: an answer may take minutes."""
+    def _wait(self, request: Future[None]) -> None:
+        """Wait for answers or for the end of this backend: an answer may take minutes."""
         ends: list[Future[Any]] = [request, self._closed]
         wait(ends, return_when=FIRST_COMPLETED)
         if self._closed.done():
             raise EngineClosedError("The connection to the server was closed; the run is ending.")
-        return request.result()
+        request.result()
 
     def _get_ready(self) -> _Ready:
         with self._lock:
@@ -245,14 +281,32 @@ class ServerBackend(Lifetime):
                 "set model.name to the model that it serves."
             )
 
-    def _ask(self, ready: _Ready, shown: list[tuple[MediumKind, bytes]], questions: list[Question]) -> list[Reply]:
+    def _ask(
+        self, ready: _Ready, shown: list[tuple[MediumKind, bytes]], questions: dict[int, Question], asking: _Asking
+    ) -> None:
         started = time.perf_counter()
         try:
             carried = encode_media(ready.capabilities.frames, shown)
         except JobError as error:
-            return [QuestionFailure.of(error)] * len(questions)
+            asking.replies |= dict.fromkeys(questions, QuestionFailure.of(error))
+            return
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
-        return [self._answer_question(ready, question, carried, encode_ms) for question in questions]
+        for index, question in questions.items():
+            if asking.outage:
+                return
+            try:
+                asking.replies[index] = self._answer_question(ready, question, carried, encode_ms)
+            except ServerUnavailableError as error:
+                asking.faults[index].append(error)
+                asking.outage = asking.outage or self._find_outage()
+
+    def _find_outage(self) -> ServerUnavailableError | None:
+        """Return why the server does not answer a question that it has answered before; None if it does."""
+        try:
+            self._client.reach()
+        except ServerUnavailableError as error:
+            return error
+        return None
 
     def _answer_question(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
         try:
@@ -266,13 +320,12 @@ class ServerBackend(Lifetime):
             probabilities = score(tokens, read_logprobs(completion, self._encode))
         except JobError as error:
             return QuestionFailure.of(error)
-        usage = completion.usage
-        details = usage.prompt_tokens_details if usage else None
+        usage = completion.usage or Usage()
         return Answer(
             choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
             probabilities=probabilities,
-            prompt_tokens=usage.prompt_tokens if usage else 0,
-            cached_tokens=(details.cached_tokens or 0) if details else 0,
+            prompt_tokens=usage.prompt_tokens or 0,
+            cached_tokens=usage.cached_tokens or 0,
             preprocess_ms=encode_ms,
             inference_ms=share.ms,
         )

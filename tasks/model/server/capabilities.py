@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ModelError
-from reelabel.errors import ConfigurationError, JobError
+from infra.errors import ModelError, ServerUnavailableError
+from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from tasks.domain import ONE_VIDEO, ModelIdentity
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
@@ -107,24 +108,37 @@ def detect_capabilities(
 
     Raises:
         ConfigurationError: The server takes frames in none of these encodings, or returns no logprobs.
+        ServerUnavailableError: It does not respond.
     """
     require_encoding(frames, media)
     encodings = encodings_of(media)
     tokens = choice_tokens(("yes", "no"), scoring="letter", encode=encode)
-    rejection = ""
+    rejection: ReelabelError | None = None
     for encoding in encodings if frames == "auto" else (frames,):
         videos = encode_media(encoding, [("video", probe_video())] * media.videos)
         images = encode_as_images(probe_video()).parts[:1] * media.images
         carried = replace(videos, parts=[*videos.parts, *images])
         body = completion_body(model=model, text="A or B?", system_prompt=None, carried=carried)
         for exact in (True, False):
+            asked = body | logprobs_request(tokens, exact=exact)
             try:
-                shown = read_logprobs(client.complete(body | logprobs_request(tokens, exact=exact)), encode)
-            except JobError as error:
-                rejection = error.message
+                shown = read_logprobs(client.complete(asked), encode)
+            except (
+                JobError,
+                ConfigurationError,
+            ) as error:  # servers have their own ways to refuse what they do not know
+                rejection = error
+                continue
+            except ServerUnavailableError as error:
+                if error.status != HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise
+                rejection = error
                 continue
             if not exact or shown.logprobs.keys() >= frozenset().union(*tokens):
+                client.known_good = asked
                 return ServerCapabilities(frames=encoding, exact=exact)
+    if rejection is not None and not isinstance(rejection, JobError):
+        raise rejection
     if media.are_several:
         raise ConfigurationError(
             f"The server at {client.url} does not accept {media} in a question: {rejection} Start vLLM with Reelabel's "

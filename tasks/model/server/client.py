@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from infra.errors import InferenceError, PromptTooLongError, ServerUnavailableError
+from infra.errors import InferenceError, PromptTooLongError, ServerFailedError, ServerUnavailableError
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from reelabel.origin import install_command
@@ -28,6 +29,9 @@ _UNAUTHORIZED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _RETRIED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
 _TOO_LONG = ("context length", "max_model_len", "context_length_exceeded")
 _NO_KEY = "none"  # the client requires one
+_RETRIES_SO_FAR = "x-stainless-retry-count"  # the client's own header
+_TAG = re.compile(r"<[^>]*>")
+_READ_CHARS = 2000  # of a response that is none, for its words
 
 
 class ServerClient:
@@ -35,6 +39,9 @@ class ServerClient:
 
     Lost connections, timeouts, 408, 409, 429 and server errors are retried with exponential backoff, or after
     the delay that the server asks for.
+
+    Attributes:
+        known_good: Body of a question that the server has answered, and answers as long as it works; None before that.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -54,9 +61,9 @@ class ServerClient:
             ) from None
         self.url = settings.url.rstrip("/")
         self._model = settings.model
-        self._max_attempts = settings.max_attempts
-        self._known_good: dict[str, Any] | None = None
-        self._openai = openai
+        self.known_good: dict[str, Any] | None = None
+        self._has_answered = False
+        self._openai, self._http_error = openai, httpx2.HTTPError
         try:
             self._client = openai.OpenAI(
                 base_url=self.url,
@@ -94,24 +101,12 @@ class ServerClient:
         """Ask one question by a request's body, which may contain the server's extensions of OpenAI's API.
 
         Raises:
-            JobError: The server rejects the question, or fails on it but not on others.
-            ServerUnavailableError: The server did not respond after every attempt.
-            ConfigurationError: The server rejects the API key, no longer serves the model, or returns an invalid
-                response.
+            JobError: The server rejects the question, or its response is no answer, though it answers others.
+            ServerUnavailableError: The server did not respond after every attempt, or no longer answers any question.
+            ConfigurationError: The server rejects the API key, does not serve the model, or has no such API.
         """
-        try:
-            answer = self._client.post("/chat/completions", body=body, cast_to=str)
-        except self._openai.InternalServerError as error:
-            if error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR or not self._still_answers():
-                raise self._explain(error) from None
-            raise InferenceError(
-                f"The server at {self.url} failed {self._max_attempts} times on this question, but answers "
-                f"others: {_message(error)}."
-            ) from None
-        except self._openai.OpenAIError as error:
-            raise self._explain(error) from None
-        completion = self._read(Completion, answer)
-        self._known_good = self._known_good or body  # the first one is small: a question about the probe video
+        completion = self._ask("/chat/completions", body, Completion)
+        self._has_answered = True
         return completion
 
     def stream(self, body: dict[str, Any]) -> Iterator[CompletionChunk]:
@@ -120,8 +115,7 @@ class ServerClient:
         Raises:
             JobError: The server rejects the question, or breaks off its answer.
             ServerUnavailableError: The server did not respond after every attempt.
-            ConfigurationError: The server rejects the API key, no longer serves the model, or returns an invalid
-                response.
+            ConfigurationError: The server rejects the API key, or does not serve the model.
         """
         body = body | {"stream": True, "stream_options": {"include_usage": True}}
         kind: Any = self._openai.Stream[object]
@@ -130,30 +124,28 @@ class ServerClient:
                 "/chat/completions", body=body, cast_to=object, stream=True, stream_cls=kind
             ) as chunks:
                 for chunk in chunks:
-                    yield CompletionChunk.model_validate(chunk)
+                    read = CompletionChunk.model_validate(chunk)
+                    self._has_answered = True
+                    yield read
         except self._openai.OpenAIError as error:
-            raise self._explain(error) from None
-        except ValueError as error:  # of what came over the connection
+            raise self._explain_of_question(error) from None
+        except (ValueError, self._http_error) as error:  # of what came over the connection
             raise InferenceError(f"The server at {self.url} broke off its answer ({type(error).__name__}).") from None
 
     def tokenize(self, text: str) -> list[int]:
         """Tokenize a text with vLLM's `/tokenize`, without special tokens.
 
         Raises:
-            JobError: The server rejects the text.
-            ServerUnavailableError: The server did not respond after every attempt.
+            JobError: The server rejects the text, or its response is none, though it answers questions.
+            ServerUnavailableError: The server did not respond after every attempt, or no longer answers any question.
             ConfigurationError: The server rejects the API key, or has no such endpoint.
         """
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        try:
-            answer = self._client.post(f"{self._root}/tokenize", body=body, cast_to=str)
-        except self._openai.OpenAIError as error:
-            raise self._explain(error) from None
-        return self._read(Tokens, answer).tokens
+        return self._ask(f"{self._root}/tokenize", body, Tokens).tokens
 
     def find_version(self) -> str | None:
         """Return vLLM's version; None if the server is not vLLM."""
-        with contextlib.suppress(self._openai.OpenAIError, ConfigurationError):
+        with contextlib.suppress(self._openai.OpenAIError, ReelabelError):
             return self._read(Version, self._client.get(f"{self._root}/version", cast_to=str)).version
         return None
 
@@ -179,19 +171,25 @@ class ServerClient:
     def _root(self) -> str:
         return self.url.removesuffix("/v1")
 
-    def _still_answers(self) -> bool:
-        """Check whether the server still answers a question that it answered before."""
+    def _ask(self, path: str, body: dict[str, Any], kind: type[M]) -> M:
+        """Post what belongs to one question, and read the response."""
         try:
-            self._ask_known_good(self._client)
-        except (self._openai.OpenAIError, ConfigurationError):
-            return False
-        return True
+            answer = self._client.post(path, body=body, cast_to=str)
+        except self._openai.OpenAIError as error:
+            raise self._explain_of_question(error) from None
+        try:
+            return self._read(kind, answer)
+        except ServerUnavailableError as error:
+            self.reach()
+            raise ServerFailedError(
+                f"The server at {self.url} returned no answer to this question, but answers others: {error.cause}."
+            ) from None
 
     def _ask_known_good(self, client: openai.OpenAI) -> None:
         """Repeat a question: a list of models alone may come from a front end whose engine is dead."""
         self._list_models(client)
-        if self._known_good is not None:
-            client.post("/chat/completions", body=self._known_good, cast_to=str)
+        if self.known_good is not None:
+            self._read(Completion, client.post("/chat/completions", body=self.known_good, cast_to=str))
 
     def _list_models(self, client: openai.OpenAI) -> list[ServedModel]:
         return self._read(Models, client.get("/models", cast_to=str)).data
@@ -201,15 +199,19 @@ class ServerClient:
         try:
             return kind.model_validate_json(answer)
         except ValidationError:
+            if self._has_answered:
+                raise self._unavailable("no longer answers", _words(answer) or "an empty response") from None
             raise ConfigurationError(
                 f"The response of {self.url} is not that of an OpenAI API ({_one_line(answer)[:100]!r}); "
                 "does server.url (REELABEL_SERVER_URL) end in /v1?"
             ) from None
 
     def _explain(self, error: openai.OpenAIError) -> ReelabelError:
-        """Translate an error for the question that caused it."""
-        if not isinstance(error, self._openai.APIStatusError):
-            return ServerUnavailableError(f"The server at {self.url} does not respond: {_message(error)}.")
+        """Translate an error of a request, whatever it asks for."""
+        if isinstance(error, self._openai.APIConnectionError):
+            return self._unavailable("does not respond", _message(error), error)
+        if not isinstance(error, self._openai.APIStatusError):  # what a server says in the middle of an answer
+            return InferenceError(f"The server at {self.url} broke off its answer: {_message(error)}.")
         status = error.status_code
         if status in _UNAUTHORIZED:
             return ConfigurationError(
@@ -222,10 +224,23 @@ class ServerClient:
                 "server.model."
             )
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED:
-            return ServerUnavailableError(
-                f"The server at {self.url} is unavailable (HTTP {status}): {_message(error)}."
-            )
+            return self._unavailable("is unavailable", f"HTTP {status}: {_message(error)}", error)
         return _rejection(error)
+
+    def _explain_of_question(self, error: openai.OpenAIError) -> ReelabelError:
+        """Translate an error of a question: if another is still answered, it is no wrong setting."""
+        explained = self._explain(error)
+        if isinstance(explained, ConfigurationError) and self._has_answered:
+            self.reach()
+            return _rejection(error)
+        return explained
+
+    def _unavailable(self, what: str, cause: str, error: openai.APIError | None = None) -> ServerUnavailableError:
+        unavailable = ServerUnavailableError(f"The server at {self.url} {what} ({cause}).")
+        unavailable.cause, unavailable.status = cause, getattr(error, "status_code", None)
+        if error is not None:
+            unavailable.attempts = 1 + int(error.request.headers.get(_RETRIES_SO_FAR, 0))
+        return unavailable
 
     def _explain_first(self, error: openai.OpenAIError) -> ReelabelError:
         """Translate an error of the first request, before any question was asked."""
@@ -235,22 +250,26 @@ class ServerClient:
         return ConfigurationError(f"{explained.message} Start the server, or set server.url (REELABEL_SERVER_URL).")
 
 
-def _rejection(error: openai.APIStatusError) -> JobError:
-    message = _message(error)
-    if any(mark in f"{message} {error.code}" for mark in _TOO_LONG):
+def _rejection(error: openai.OpenAIError) -> JobError:
+    message, status = _message(error), getattr(error, "status_code", None)
+    if any(mark in f"{message} {getattr(error, 'code', None)}" for mark in _TOO_LONG):
         return PromptTooLongError(
             f"The prompt with its video is too long for the server: {message}; "
             "shorten the prompt, or lower num_frames or max_pixels."
         )
-    return InferenceError(f"The server rejects the question (HTTP {error.status_code}): {message}.")
+    return InferenceError(f"The server rejects the question (HTTP {status}): {message}.")
 
 
 def _message(error: openai.OpenAIError) -> str:
-    """Return the server's own message on one line, without a full stop."""
+    """Return the server's own words on one line, without a full stop."""
     body = getattr(error, "body", None)
-    said = body.get("message") if isinstance(body, dict) else None
-    cause = error.__cause__ if said is None and error.__cause__ else error
-    return _one_line(str(said or cause)).rstrip(".")[:500]
+    said = body.get("message") if isinstance(body, dict) else body
+    return _words(str(said or error.__cause__ or error))
+
+
+def _words(text: str) -> str:
+    """Return the words of a response on one line, without tags and a full stop."""
+    return _one_line(_TAG.sub(" ", text[:_READ_CHARS])).rstrip(".")[:500]
 
 
 def _one_line(text: str) -> str:

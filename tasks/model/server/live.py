@@ -20,6 +20,7 @@ from infra.errors import InferenceError
 from tasks.live.items import AUDIO_HZ, AudioItem
 from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech, Warmed
 from tasks.model.prompts.prompt import choice_tokens
+from tasks.model.server.answers import Usage
 from tasks.model.server.backend import refuse_special_tokens
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import encode_image
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tasks.live.items import Item
     from tasks.live.model import LiveQuery, Prefix
     from tasks.model.identity import ModelCard
-    from tasks.model.server.answers import SpokenDelta, Usage
+    from tasks.model.server.answers import SpokenDelta
 
 _SAMPLE_BYTES = 2
 
@@ -136,6 +137,7 @@ class ServerLiveModel:
             body | {"max_tokens": 1, "temperature": 0} | logprobs_request(tokens, exact=False)
         )
         probabilities = score(tokens, read_logprobs(completion, self._encode))
+        usage = completion.usage or Usage()
         chosen = max(range(len(probabilities)), key=probabilities.__getitem__)
         total_ms = (time.perf_counter() - began_s) * 1e3
         return LiveAnswer(
@@ -146,7 +148,8 @@ class ServerLiveModel:
             output_tokens=1,
             first_token_ms=total_ms,
             total_ms=total_ms,
-            **_prompt_tokens(completion.usage),
+            prompt_tokens=usage.prompt_tokens or 0,
+            cached_tokens=usage.cached_tokens or 0,
         )
 
     def _write(self, body: dict[str, Any], query: LiveQuery, began_s: float) -> Iterator[Delta | Speech | LiveAnswer]:
@@ -158,7 +161,7 @@ class ServerLiveModel:
         texts: list[str] = []
         first_ms: float | None = None
         reason: str | None = None
-        usage: Usage | None = None
+        usage = Usage()
         for chunk in self._client.stream(body):
             usage = chunk.usage or usage
             for choice in chunk.choices:
@@ -179,19 +182,12 @@ class ServerLiveModel:
         yield LiveAnswer(
             text="".join(texts),
             finish_reason="length" if reason == "length" else "stop",
-            output_tokens=usage.completion_tokens or 0 if usage else 0,
+            output_tokens=usage.completion_tokens or 0,
             first_token_ms=total_ms if first_ms is None else first_ms,
             total_ms=total_ms,
-            **_prompt_tokens(usage),
+            prompt_tokens=usage.prompt_tokens or 0,
+            cached_tokens=usage.cached_tokens or 0,
         )
-
-
-def _prompt_tokens(usage: Usage | None) -> dict[str, Any]:
-    details = usage.prompt_tokens_details if usage else None
-    return {
-        "prompt_tokens": usage.prompt_tokens if usage else 0,
-        "cached_tokens": (details.cached_tokens or 0) if details else 0,
-    }
 
 
 def _speech(spoken: SpokenDelta | None) -> bytes:

@@ -24,6 +24,7 @@ _NEGLIGIBLE = 1e-3
 # Of a probability of 1, with what rounding may add.
 _HIGHEST = 0.01
 _ID = "token_id:"
+_MOST_DIGITS = 18  # of an id; longer texts are texts
 
 
 def logprobs_request(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> tuple[float, ...]:
     """Convert logprobs to probabilities over the choices.
 
     Raises:
-        InferenceError: Tokens of the choices are missing, and may have too much of the probability.
+        InferenceError: Tokens of the choices are missing, and may have too much of the probability; or none has any.
     """
     wanted = frozenset().union(*tokens)
     missing = wanted - shown.logprobs.keys()
@@ -84,12 +85,14 @@ def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> tuple[float, ...]:
             "The server returns only its top logprobs, and some choices are not among them; "
             "use a vLLM server, which returns logprobs of any token, or choice_scoring 'letter'."
         )
+    if not known:
+        raise InferenceError("The server's model assigns no probability to any choice.")
     return choice_probabilities(tokens, shown.logprobs)
 
 
 def _id_of(token: str, encode: Callable[[str], list[int]]) -> int | None:
     number = token.removeprefix(_ID)
-    if number != token and number.isascii() and number.isdecimal():
+    if number != token and number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS:
         return int(number)
     ids = encode(token)
     return ids[0] if len(ids) == 1 else None

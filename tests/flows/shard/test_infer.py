@@ -1,5 +1,6 @@
 """The groups of a shard on their way to the backend."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -10,7 +11,9 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from prefect.logging import disable_run_logger
 
+from flows.shard import retry
 from flows.shard.extract import ViewStream
 from flows.shard.infer import (
     MAX_CONCURRENT_GROUPS,
@@ -21,7 +24,9 @@ from flows.shard.infer import (
     infer_views,
 )
 from flows.shard.tasks import extract_shard, infer_shard
+from infra.errors import ServerUnavailableError
 from infra.settings import StoreSettings
+from infra.settings.server import ServerSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
@@ -31,9 +36,12 @@ from reelabel.record import Merge, column
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
+from tasks.model.server.backend import ServerBackend
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
 from tests.clips import make_clip
+from tests.stub_server import encoder, serve_stub
+from tests.vllm_server import KEY, gate
 
 __all__ = ["make_clip"]
 
@@ -44,7 +52,14 @@ ANSWER = Answer(
 SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4))
 
 
-class Held:
+class Ready:
+    """Is ready from the start."""
+
+    def wait_ready(self):
+        pass
+
+
+class Held(Ready):
     """Answers no batch before as many as a shard may have under way are here."""
 
     def __init__(self):
@@ -89,14 +104,14 @@ def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
     assert outcome.failures == []
 
 
-class Sure:
+class Sure(Ready):
     """Answers every question at once."""
 
     def answer(self, batch):
         return [ANSWER] * len(batch.questions)
 
 
-class Counting:
+class Counting(Ready):
     """Answers every question at once, and notes how much it was asked."""
 
     def __init__(self):
@@ -160,7 +175,6 @@ class RefusingOnce:
 
 def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(extractor, make_clip):
     engine, writer, ticks = Sure(), RefusingOnce(), count()
-    engine.wait_ready = lambda: None
     engine.times = SimpleNamespace(busy_ms=1.0, starved_ms=0.0, restart_ms=0.0)
     ledger = WallClockProfile(clock_s=lambda: float(next(ticks)))
     context = replace(context_of(extractor, engine), writer=writer, ledger=ledger)
@@ -197,7 +211,7 @@ def test_all_that_is_known_of_the_frames_goes_with_the_answer(extractor, make_cl
     assert result.provenance.cache_read_ms > 0
 
 
-class Looking:
+class Looking(Ready):
     """Keeps the frames that it is shown."""
 
     def __init__(self):
@@ -269,3 +283,63 @@ def test_packets_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_versio
 
     [failure] = outcome.failures
     assert (failure.code, failure.source_fingerprint) == ("video_too_large", video.provenance.fingerprint)
+
+
+@pytest.fixture
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(retry, "RETRY_DELAYS_S", (0.01,) * 3)
+    with disable_run_logger():
+        yield
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_when_a_server_fails_in_the_middle_of_a_shard_only_what_it_has_not_answered_is_asked_again(
+    extractor, make_clip
+):
+    clips, asked, away = [make_clip(name=f"{number}.mp4", frames=24) for number in range(6)], Counter(), count()
+    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt=f"Clip {clip.stem}?", choices=CHOICES) for clip in clips]
+    views, stream, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    for (view,) in views:
+        stream.add(view, extractor.prepare(view.video_uri))
+    stream.end(None)
+
+    def fails(_path, body):
+        """Fail for seven requests, once half of the questions are answered; and on one question always."""
+        text = body["messages"][-1]["content"][-1]["text"] if body and "messages" in body else ""
+        if "Clip 1?" in text or (sum(asked.values()) >= 3 and next(away) < 7):
+            return 504, "Timed out."
+        asked[text.partition("?")[0]] += 1 if "Clip" in text else 0
+        return None
+
+    with serve_stub() as server, gate(server, fails) as url:
+        settings = ServerSettings(url=url, api_key=KEY, max_attempts=2, concurrency=1)
+        with ServerBackend(settings, encode=encoder()) as backend:
+            backend.wait_ready()
+            infer_views(stream, views, replace(context_of(extractor, backend), batch_bytes=2**20), outcome)
+
+    assert next(away) >= 7
+    assert {result.job.job_id for result in outcome.results} == {"0", "2", "3", "4", "5"}
+    [failure] = outcome.failures
+    assert (failure.job.job_id, failure.code) == ("1", "server_failed")
+    assert {text: asked[text] for text in asked if text.startswith("Clip")} == {f"Clip {n}": 1 for n in (0, 2, 3, 4, 5)}
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_server_that_stays_away_is_waited_for_and_then_ends_the_shard(extractor, make_clip, monkeypatch):
+    monkeypatch.setattr(retry, "OUTAGE_S", 0.1)
+    clip, is_away = make_clip(), []
+    [job] = [Job(job_id="a", video_uri=str(clip), prompt="?", choices=CHOICES)]
+    views, stream = group_by_views([job], SPEC.sampling), ViewStream()
+    [(view,)] = views
+    stream.add(view, extractor.prepare(view.video_uri))
+    stream.end(None)
+
+    with serve_stub() as server, gate(server, lambda *_: (503, "Loading.") if is_away else None) as url:
+        settings = ServerSettings(url=url, api_key=KEY, max_attempts=1)
+        with ServerBackend(settings, encode=encoder()) as backend:
+            backend.wait_ready()
+            is_away.append(True)
+            with pytest.raises(ServerUnavailableError, match="Loading") as caught:
+                infer_views(stream, views, context_of(extractor, backend), ShardOutcome(index=0))
+
+    assert caught.value.retries_exhausted

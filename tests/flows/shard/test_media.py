@@ -63,6 +63,9 @@ class Looking:
         self.shown = {}
         self.batches = []
 
+    def wait_ready(self):
+        pass
+
     def answer(self, batch):
         for question in batch.questions:
             files = [decode_frame_file(batch.frame_files[each.file_id]) for each in question.shown]

@@ -1,8 +1,12 @@
 """How a server is asked, and how its faults are handled; `test_vllm` asks a real one."""
 
 import json
+import re
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Event
 
 import pytest
@@ -12,11 +16,12 @@ from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.protocol import Batch
 from tasks.model.server.capabilities import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, check_offers
 from tests.stub_server import MAX_TOKENS, probabilities_of, serve_stub
-from tests.vllm_server import KEY, NAME, gate
+from tests.vllm_server import CUT, DROPPED, KEY, NAME, gate
 
 
 def probabilities(replies):
@@ -141,8 +146,9 @@ def test_a_server_that_falls_silent_or_disappears_is_a_transient_fault(stub_serv
         info = backend.wait_ready()
         is_down = True
         for use in (lambda: backend.answer(BATCH), backend.wait_ready):
-            with pytest.raises(ServerUnavailableError, match=rf"is unavailable \(HTTP {status}\): {words}"):
+            with pytest.raises(ServerUnavailableError, match=rf"is unavailable \(HTTP {status}: {words}\)") as caught:
                 use()
+            assert not caught.value.replies
         is_down = False
         assert backend.wait_ready() == info
 
@@ -151,16 +157,124 @@ def test_a_server_that_falls_silent_or_disappears_is_a_transient_fault(stub_serv
             use()
 
 
-def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make_backend):
-    def fails(_path, body):
-        return (500, "EOF in the kernel") if body and "poison" in str(body.get("messages")) else None
+FIVE_GOOD = [question(f"Is it number {number}?", video_id="vw"[number % 2]) for number in range(5)]
+ODD = question("Is it odd?")
+SIX = Batch(
+    frame_files={"v": frame_file(1), "w": frame_file(2)}, questions=(FIVE_GOOD[0], FIVE_GOOD[1], ODD, *FIVE_GOOD[2:])
+)
+EXPECTED_OF_FIVE = [pytest.approx(probabilities_of(one, SIX.frame_files[one.video_id])) for one in FIVE_GOOD]
+PAGE = b"<html><head><title>504 Gateway Time-out</title></head>\n<body><hr>nginx</body></html>"
+FIREWALL = b"<!doctype html>\n<html><title>Forbidden</title><p>Your request was blocked.</p></html>"
+# What a server, or what is before it, may reply to one question; and the failure's words.
+NO_REPLY = [
+    *(((status, PAGE), f"HTTP {status}: 504 Gateway Time-out nginx") for status in (500, 502, 503, 504, 429)),
+    ((504, "Timed out."), "HTTP 504: Timed out"),
+    ((DROPPED, b""), "Server disconnected without sending a response"),
+    ((200, CUT), "peer closed connection without sending complete message body"),
+]
+NO_ANSWER = [
+    (
+        (200, "Content policy."),
+        "server_failed",
+        "returned no answer to this question, but answers others: .*Content pol",
+    ),
+    ((200, FIREWALL), "server_failed", "answers others: Forbidden Your request was blocked"),
+    ((200, b""), "server_failed", "answers others: an empty response"),
+    ((200, b"OK"), "server_failed", "answers others: OK"),
+    ((200, b'{"choices": [{"logp'), "server_failed", "answers others: "),
+    ((200, b'{"choices": null}'), "server_failed", "answers others: "),
+    ((200, b'{"choices": []}'), "inference_failed", "no logprobs"),
+    ((403, FIREWALL), "inference_failed", r"rejects the question \(HTTP 403\): Forbidden Your request was blocked"),
+    ((401, "No."), "inference_failed", r"rejects the question \(HTTP 401\): No"),
+    ((404, "No such image."), "inference_failed", r"rejects the question \(HTTP 404\): No such image"),
+    ((422, b'{"error": "Odd."}'), "inference_failed", r"rejects the question \(HTTP 422\): Odd"),
+]
 
-    with gate(stub_server, fails) as url:
-        refusal, answer = make_backend(url).answer(batch_about(question("Is it poison?"), question()))
 
-    assert refusal.code == "inference_failed"
-    assert "failed 2 times on this question, but answers others: EOF in the kernel" in refusal.message
-    assert answer.probabilities == pytest.approx(probabilities_of(question(), frame_file(1)))
+@contextmanager
+def odd_replies(url, replies):
+    """A gate that makes replies itself, by the text of the question; gives its URL, and how often each was asked."""
+    asked = Counter()
+
+    def answer(path, body):
+        if not (body and path.endswith("completions")):
+            return None
+        text = body["messages"][-1]["content"][-1]["text"]
+        asked[text] += 1
+        return replies[text]() if text in replies else None
+
+    with gate(url, answer) as gated:
+        yield gated, asked
+
+
+def test_a_question_without_an_answer_fails_in_the_words_of_the_server_and_the_others_are_asked_once(
+    stub_server, make_backend
+):
+    odd = [question(f"Is it odd, {number}?", video_id=f"{number}") for number in range(len(NO_REPLY + NO_ANSWER))]
+    replies = [reply for reply, *_ in NO_REPLY + NO_ANSWER]
+    batch = Batch(
+        frame_files=SIX.frame_files | {one.video_id: frame_file(1) for one in odd}, questions=(*odd, *FIVE_GOOD)
+    )
+    made = {one.text: partial(lambda reply: reply, reply) for one, reply in zip(odd, replies, strict=True)}
+
+    with odd_replies(stub_server, made) as (url, asked):
+        got = make_backend(url).answer(batch)
+
+    assert probabilities(got[len(odd) :]) == EXPECTED_OF_FIVE
+    assert {asked[one.text] for one in FIVE_GOOD} == {1}
+    failed, refused = got[: len(NO_REPLY)], got[len(NO_REPLY) : len(odd)]
+    for one, failure, (_, cause) in zip(odd, failed, NO_REPLY, strict=False):
+        assert (failure.code, failure.stage, asked[one.text]) == ("server_failed", "inference", 4)
+        words = f"The server at {url} failed 4 times on this question, but answers others: {cause}"
+        assert failure.message.startswith(words)
+    assert {asked[one.text] for one in odd[len(NO_REPLY) :]} == {1}
+    for failure, (_, code, words) in zip(refused, NO_ANSWER, strict=True):
+        assert (failure.code, bool(re.search(words, failure.message))) == (code, True), failure.message
+
+
+def test_a_question_that_is_never_answered_in_time_fails_and_the_others_are_asked_once(stub_server, make_backend):
+    ends = Event()
+    with odd_replies(stub_server, {ODD.text: lambda: (503, ends.wait(60) and "Too late.")}) as (url, asked):
+        first, second, odd, *rest = make_backend(url, timeout_s=1, max_attempts=1).answer(SIX)
+        ends.set()
+
+    assert probabilities((first, second, *rest)) == EXPECTED_OF_FIVE
+    assert {asked[one.text] for one in FIVE_GOOD} == {1}
+    assert (odd.code, "failed 2 times" in odd.message, "timed out" in odd.message) == ("server_failed", True, True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "words"),
+    [
+        ((200, FIREWALL), ServerUnavailableError, r"no longer answers \(Forbidden Your request was blocked\)"),
+        ((401, "Expired."), ConfigurationError, "rejects the API key"),
+        ((404, "No such model."), ConfigurationError, "No such model; check server.url"),
+    ],
+)
+def test_a_reply_that_is_the_same_for_every_question_is_about_none(stub_server, make_backend, reply, error, words):
+    with gate(stub_server, lambda path, _: reply if is_odd and path.endswith("completions") else None) as url:
+        is_odd = False
+        backend = make_backend(url)
+        backend.wait_ready()
+        is_odd = True
+        for use in (lambda: backend.answer(SIX), backend.wait_ready):
+            with pytest.raises(error, match=words):
+                use()
+
+
+def test_what_was_received_before_an_outage_comes_with_its_error(stub_server, make_backend):
+    is_down = Event()
+
+    def answer(path, body):
+        if body and path.endswith("completions") and "Is it odd?" in json.dumps(body):
+            is_down.set()
+        return (503, "Loading.") if is_down.is_set() else None
+
+    with gate(stub_server, answer) as url, pytest.raises(ServerUnavailableError, match="Loading") as caught:
+        make_backend(url, concurrency=1).answer(SIX)
+
+    assert [*caught.value.replies] == [0]
+    assert probabilities(caught.value.replies.values()) == EXPECTED_OF_FIVE[:1]
 
 
 @pytest.mark.parametrize(

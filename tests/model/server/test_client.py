@@ -25,7 +25,6 @@ ASKS = {
         ("find_model", b'{"data": ["shapes"]}'),
         ("complete", b'{"choices": [null]}'),
         ("complete", b'{"choices": [{"logprobs": {"content": [{"top_logprobs": [["A", -0.1]]}]}}]}'),
-        ("complete", b'{"choices": [], "usage": {"prompt_tokens": null}}'),
         ("tokenize", b'{"tokens": "AB"}'),
         ("tokenize", b'{"tokens": [{"id": 1, "piece": "A"}]}'),
     ],

@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -60,3 +61,16 @@ def test_a_text_that_only_looks_like_the_id_of_a_token_is_a_text():
     shown = read_logprobs(answer([("token_id:3", 0.5), ("token_id:x", 0.2)]), {"token_id:x": [4]}.get)
 
     assert shown.logprobs == pytest.approx({3: math.log(0.5), 4: math.log(0.2)})
+
+
+def test_null_stands_for_minus_infinity_and_is_a_probability_of_zero():
+    top = [{"token": "A", "logprob": -0.5}, {"token": "B", "logprob": None}, {"token": "Answer", "logprob": None}]
+
+    def shown(top):
+        body = json.dumps({"choices": [{"logprobs": {"content": [{"top_logprobs": top}]}}]})
+        return read_logprobs(Completion.model_validate_json(body), encode)
+
+    assert score(TOKENS, shown(top)) == (1.0, 0.0)
+    with pytest.raises(InferenceError, match="no probability to any choice") as caught:
+        score(TOKENS, shown(top[1:]))
+    assert "dtype" not in caught.value.message  # which only an engine of our own has
