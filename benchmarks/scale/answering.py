@@ -101,6 +101,9 @@ class _Frames:
 class _Instant:
     """Answers at once."""
 
+    def wait_ready(self) -> None:
+        """Do nothing."""
+
     def answer(self, batch: Batch) -> list[Reply]:
         return [_answer(len(question.choices)) for question in batch.questions]
 

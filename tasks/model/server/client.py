@@ -63,7 +63,7 @@ class ServerClient:
         self._model = settings.model
         self.known_good: dict[str, Any] | None = None
         self._has_answered = False
-        self._openai, self._http_error = openai, httpx2.HTTPError
+        self._openai = openai
         try:
             self._client = openai.OpenAI(
                 base_url=self.url,
@@ -129,7 +129,7 @@ class ServerClient:
                     yield read
         except self._openai.OpenAIError as error:
             raise self._explain_of_question(error) from None
-        except (ValueError, self._http_error) as error:  # of what came over the connection
+        except ValueError as error:  # of what came over the connection
             raise InferenceError(f"The server at {self.url} broke off its answer ({type(error).__name__}).") from None
 
     def tokenize(self, text: str) -> list[int]:

@@ -18,7 +18,7 @@ from tests.model.asked import frame_file, question
 from tests.stub_server import encoder
 from tests.vllm_server import KEY, NAME, gate
 
-QUESTIONS = 60
+QUESTIONS = 40
 DEEP = json.loads("[" * 400 + "]" * 400)
 VALUES = [
     *(

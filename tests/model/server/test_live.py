@@ -7,7 +7,7 @@ import wave
 import numpy as np
 import pytest
 
-from infra.errors import InferenceError, SpecialTokensError
+from infra.errors import InferenceError, ServerFailedError, ServerUnavailableError, SpecialTokensError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.live.items import AudioItem, Pairs, Spans
@@ -15,7 +15,7 @@ from tasks.live.model import Delta, LiveQuery, Prefix, Speech
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.live import ServerLiveModel, _encode
 from tests.stub_server import Spoken, encoder, speech_of
-from tests.vllm_server import KEY
+from tests.vllm_server import CUT, KEY, gate
 
 CARD = read_model_card(str(TINY_MODEL))
 
@@ -93,6 +93,31 @@ def test_a_query_with_choices_has_the_probabilities_of_the_servers_logprobs(make
 def test_an_answer_that_is_none_is_told_in_a_sentence(make, text, words):
     with pytest.raises(InferenceError, match=words):
         ask(make(), text, speaks=True)
+
+
+BLOCKED = b"<html><p>Blocked.</p></html>"
+ODD = [  # with choices or without, and what a query is told
+    ((200, CUT), (), "peer closed connection"),
+    ((200, b'data: {"error": {"message": "Out of memory."}}\n\n'), (), "broke off its answer: Out of memory"),
+    ((200, b'data: {"choices": [{"delta": null}]}\n\n'), (), "broke off its answer"),
+    ((200, BLOCKED), (), "ended its answer early"),
+    ((403, BLOCKED), (), r"rejects the question \(HTTP 403\): Blocked"),
+    ((200, BLOCKED), ("red", "blue"), "answers others: Blocked"),
+    ((404, BLOCKED), ("red", "blue"), r"rejects the question \(HTTP 404\): Blocked"),
+    ((504, BLOCKED), ("red", "blue"), "unavailable.*HTTP 504: Blocked"),
+]
+
+
+def test_an_odd_reply_is_the_failure_of_its_query_alone(stub_server, make):
+    odd = []
+    with gate(stub_server, lambda path, _: odd[0] if odd and path.endswith("completions") else None) as url:
+        model = make(url=url)
+        for reply, choices, words in ODD:
+            assert ask(model)[1].finish_reason == "stop"
+            odd[:] = [reply]
+            with pytest.raises((InferenceError, ServerFailedError, ServerUnavailableError), match=words):
+                ask(model, choices=choices)
+            odd.clear()
 
 
 def test_what_a_server_would_obey_is_refused(make):

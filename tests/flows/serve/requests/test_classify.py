@@ -17,12 +17,16 @@ from flows.serve.requests.service import open_service
 from infra.settings import Settings, StoreSettings
 from infra.settings.sections import ExtractSettings
 from infra.settings.serve import ServeSettings
+from infra.settings.server import ServerSettings
 from reelabel.errors import StoreUnavailableError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.wording import printable
 from tasks.domain import Answer
 from tasks.frame_cache.pool import decode_pool
+from tasks.model.server.backend import ServerBackend
 from tests.clips import write_clip
+from tests.stub_server import encoder, serve_stub
+from tests.vllm_server import KEY, gate
 
 MUTATIONS = 200
 ASKED = {"prompt": "Blue?", "choices": ["yes", "no"]}
@@ -32,6 +36,7 @@ class Bright:
     """Answers yes if the frames are blue enough, as the last ones of a clip are."""
 
     fault = None
+    server = None  # what answers instead
 
     def __enter__(self):
         return self
@@ -42,6 +47,8 @@ class Bright:
     def answer(self, batch):
         if self.fault:
             raise self.fault
+        if self.server:
+            return self.server.answer(batch)
         return [self._answer(batch.frame_files[question.video_id]) for question in batch.questions]
 
     def _answer(self, file):
@@ -203,6 +210,30 @@ def test_an_outage_is_worth_another_try_and_leaves_no_place_taken(served, clip):
     assert int(answer.headers["retry-after"]) > 0
     assert client.get("/health").json()["requests"] == 0
     assert client.post("/v1/classify", json=clip).status_code == 200
+
+
+def test_an_odd_reply_of_a_server_behind_is_one_requests_failure(served, clip, monkeypatch):
+    client, bright = served
+    reply = []
+
+    def odd(path, body):
+        is_asked = path.endswith("completions") and "Blue?" in str(body)
+        return reply[0] if reply and (is_asked or reply[0][0] == 503) else None
+
+    with serve_stub() as server, gate(server, odd) as url:
+        backend = ServerBackend(ServerSettings(url=url, api_key=KEY, max_attempts=1), encode=encoder())
+        monkeypatch.setattr(bright, "server", backend)
+        for reply[:], expected in (
+            ([], (200, None)),
+            ([(200, b"<p>Blocked.</p>")], (422, "server_failed")),
+            ([(504, "Timed out.")], (422, "server_failed")),
+            ([(401, "No.")], (422, "inference_failed")),
+            ([(503, "Loading.")], (503, "server_unavailable")),
+            ([], (200, None)),
+        ):
+            answer = client.post("/v1/classify", json=clip)
+            assert (answer.status_code, answer.json().get("code")) == expected, answer.text
+        backend.close()
 
 
 _ODD = [None, True, 0, -1, 1e308, "", " ", "\0", "\u202e", "a" * 5000, [], {}, [None], ["a", "b"], "-1"]
