@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+from infra.errors import ServerFailedError
 from reelabel.errors import InternalError, VideoUnavailableError
 from reelabel.record import Merge, column, merge_records, merged
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tasks.domain.job import Job
 
 # Of failures that the next run tries again: those of web servers, of a server that answers others, and of ourselves.
-PASSING_CODES = frozenset({VideoUnavailableError.code, InternalError.code, "server_failed"})
+PASSING_CODES = frozenset({VideoUnavailableError.code, InternalError.code, ServerFailedError.code})
 
 
 class Stage(StrEnum):
