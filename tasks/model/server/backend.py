@@ -12,8 +12,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from infra.errors import EngineClosedError, ServerFailedError, ServerUnavailableError, SpecialTokensError
+from infra.errors import (
+    EngineClosedError,
+    InferenceError,
+    ServerFailedError,
+    ServerUnavailableError,
+    SpecialTokensError,
+)
 from reelabel.errors import ConfigurationError, JobError
+from reelabel.unexpected import failing_alone
 from tasks.domain import ONE_VIDEO, Answer
 from tasks.model.prompts.plain_text import PlainEncoder, find_special_token
 from tasks.model.prompts.prompt import choice_tokens
@@ -178,6 +185,7 @@ class ServerBackend(Lifetime):
             EngineClosedError: The backend was closed meanwhile.
             ConfigurationError: The server rejects requests, or takes no video.
         """
+        self._require_open()
         ready, asking = self._get_ready(), _Asking()
         with self._batch_clock.share():
             for _ in range(_ASKED_AT_MOST):
@@ -231,9 +239,12 @@ class ServerBackend(Lifetime):
         """Wait for answers or for the end of this backend: an answer may take minutes."""
         ends: list[Future[Any]] = [request, self._closed]
         wait(ends, return_when=FIRST_COMPLETED)
+        self._require_open()
+        request.result()
+
+    def _require_open(self) -> None:
         if self._closed.done():
             raise EngineClosedError("The connection to the server was closed; the run is ending.")
-        request.result()
 
     def _get_ready(self) -> _Ready:
         with self._lock:
@@ -315,9 +326,9 @@ class ServerBackend(Lifetime):
             body = completion_body(
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
             )
-            with self._request_clock.share() as share:
+            with self._request_clock.share() as share, failing_alone("A question", stage=InferenceError.stage):
                 completion = self._client.complete(body | logprobs_request(tokens, exact=ready.capabilities.exact))
-            probabilities = score(tokens, read_logprobs(completion, self._encode))
+                probabilities = score(tokens, read_logprobs(completion, self._encode))
         except JobError as error:
             return QuestionFailure.of(error)
         usage = completion.usage or Usage()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from threading import Event
 
 import pytest
@@ -18,6 +19,7 @@ from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.protocol import Batch
 from tasks.model.server.capabilities import read_served_model_card
+from tasks.model.server.scoring import read_logprobs
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, check_offers
 from tests.stub_server import MAX_TOKENS, probabilities_of, serve_stub
@@ -262,6 +264,21 @@ def test_a_reply_that_is_the_same_for_every_question_is_about_none(stub_server, 
                 use()
 
 
+def test_an_unexpected_error_about_one_question_fails_it_alone(stub_server, make_backend, monkeypatch):
+    def read(completion, encode):
+        if next(counted) == 3:
+            raise KeyError("What is this?")
+        return read_logprobs(completion, encode)
+
+    backend, counted = make_backend(stub_server, concurrency=1), count(1)
+    backend.wait_ready()
+    monkeypatch.setattr("tasks.model.server.backend.read_logprobs", read)
+
+    codes = [getattr(one, "code", None) for one in backend.answer(SIX)]
+
+    assert sorted(codes, key=bool) == [None] * 5 + ["internal"]
+
+
 def test_what_was_received_before_an_outage_comes_with_its_error(stub_server, make_backend):
     is_down = Event()
 
@@ -320,3 +337,5 @@ def test_a_closed_backend_abandons_its_requests(stub_server, make_backend):
         with pytest.raises(EngineClosedError):
             answering.result(timeout=5)
         may_answer.set()
+        with pytest.raises(EngineClosedError):
+            backend.answer(BATCH)
