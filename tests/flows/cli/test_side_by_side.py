@@ -99,7 +99,7 @@ def test_invisible_characters_of_a_name_reach_neither_sheet_nor_terminal(frames,
     [
         (["--compare", "keyframes,vllm"], "--compare takes either vllm, or samplers"),
         (["--compare", ""], "--compare takes either vllm, or samplers"),
-        (["--compare", "opencv"], "Unknown sampler opencv"),
+        (["--compare", "openvc"], "Unknown sampler openvc"),
         (["--compare", "keyframes,fps=4"], "the sampler keyframes takes no fps"),
         (["--compare", ",".join(f"uniform:{count}" for count in range(1, 12))], "at most 10 samplers, not 11"),
         (["--compare", "keyframes", "--sampler", "uniform"], "leave out --all, --npz and --sampler"),
