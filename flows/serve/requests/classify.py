@@ -26,8 +26,6 @@ from reelabel.texts import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
 from tasks.domain import JobResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fastapi import APIRouter
 
     from flows.serve.requests.classifier import Classifier
@@ -136,16 +134,13 @@ def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
     )
 
 
-def answer(
-    classifier: Classifier, asked: ClassifyRequest, upload: str | None, go_on: Callable[[], None]
-) -> ClassifyAnswer:
+def answer(classifier: Classifier, asked: ClassifyRequest, upload: str | None) -> ClassifyAnswer:
     """Answer a question.
 
     Args:
         classifier: Answers it.
         asked: The question.
         upload: Path of the uploaded video, if there is one.
-        go_on: Called between the stages.
 
     Raises:
         RequestRefusedError: The job fails, or its options conflict.
@@ -153,7 +148,7 @@ def answer(
     """
     started, overrides = time.perf_counter(), asked.overrides()
     job = job_from(asked.job_values(), upload=upload)
-    answered = classifier.answer(job, overrides, go_on=go_on)
+    answered = classifier.answer(job, overrides)
     if answered.ended.failures:
         [failure] = answered.ended.failures
         raise refuse_job(failure.code, failure.message, upload)
