@@ -127,7 +127,7 @@ class _Server(uvicorn.Server):
             app,
             loop="asyncio",
             http=HttpProtocol,
-            ws=WebSocketProtocol,  # type: ignore[arg-type]  # takes a class
+            ws=WebSocketProtocol,
             log_config=None,
             log_level="warning",
             access_log=False,
