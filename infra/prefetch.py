@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from infra.log_context import in_context
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
@@ -18,8 +20,9 @@ def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
     the generator, which waits for the one in the background.
     """
     remaining = ([item] for item in items)
+    produce = in_context(next)
     with ThreadPoolExecutor(1) as producer:
-        pending = producer.submit(next, remaining, None)
+        pending = producer.submit(produce, remaining, None)
         while item := pending.result():
-            pending = producer.submit(next, remaining, None)
+            pending = producer.submit(produce, remaining, None)
             yield item[0]

@@ -80,7 +80,7 @@ class Guard:
         if self._settings.token or self._settings.host not in LOOPBACK:
             return None
         host = headers.get("host", "")
-        return None if _name_in(f"//{host}") in LOOPBACK else host or "named"
+        return None if _name_in(host) in LOOPBACK else host or "named"
 
     def _strange_origin(self, headers: Headers) -> str | None:
         origin = headers.get("origin")
@@ -100,9 +100,11 @@ class Guard:
         return scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
 
 
-def _name_in(uri: str) -> str | None:
-    """Return the host of a URI; None if it has none, or a malformed one."""
+def _name_in(host: str) -> str | None:
+    """Return the name in a Host header; None if it is not a host and perhaps a port, and nothing else."""
     try:
-        return urlsplit(uri).hostname
+        split = urlsplit(f"//{host}")
+        is_whole = split.netloc == host and "@" not in host and (split.port is not None or not host.endswith(":"))
     except ValueError:
         return None
+    return split.hostname if is_whole else None

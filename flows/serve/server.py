@@ -17,6 +17,7 @@ import uvicorn
 from flows.serve.connections import Sweeper
 from flows.serve.guard import LOOPBACK
 from flows.serve.live.socket import MAX_MESSAGE_BYTES
+from flows.serve.protocols import HttpProtocol, WebSocketProtocol
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ class _Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            # Its parser gives up a head of more than 16 KiB, where the faster one takes what comes.
-            http="h11",
+            http=HttpProtocol,
+            ws=WebSocketProtocol,
             log_config=None,
             log_level="warning",
             access_log=False,

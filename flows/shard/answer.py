@@ -13,7 +13,7 @@ from flows.shard.report import stage_ms_of
 from tasks.domain import group_by_views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from concurrent.futures import Executor
 
     from flows.shard.infer import AnswerContext
@@ -33,12 +33,8 @@ class AnsweredShard:
     stage_ms: Mapping[str, float] = field(repr=False)
 
 
-def answer_shard(
-    shard: Shard, context: AnswerContext, *, workers: Executor, go_on: Callable[[], object] = lambda: None
-) -> AnsweredShard:
+def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> AnsweredShard:
     """Extract and answer a shard's jobs, as a run does.
-
-    `go_on` is called between the stages; it raises if nobody waits for the answers any more.
 
     Raises:
         TransientError: The store or the engine is unavailable.
@@ -49,9 +45,7 @@ def answer_shard(
     views = tuple(dict.fromkeys(chain.from_iterable(shown)))
     stream.expect(len(views))
     stream.end(extract_views(shard, views, extractor, workers=workers, stream=stream, chunked=chunked))
-    go_on()
     infer_views(stream, shown, context, outcome)
     if context.escalate_below is not None:
-        go_on()
         escalate(context, outcome, below=context.escalate_below)
     return AnsweredShard(ended=merge_ended(chunked.cut, outcome, context, fence=0), stage_ms=stage_ms_of(outcome))

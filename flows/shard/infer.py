@@ -20,6 +20,7 @@ from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissi
 from reelabel.frames.packets import with_pixels
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
+from reelabel.waiting import go_on
 from reelabel.wording import pluralize
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile, views_of
 from tasks.domain.media import join_fingerprints, merge_media
@@ -293,6 +294,7 @@ def _infer_group(
             )
     files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
     for asked in _batches(usable, context.spec, shard_outcome):
+        go_on()
         with context.ledger.doing(RunPhase.ANSWER):
             replies = _ask([question for _, _, question in asked], files, context.ask)
         for (views, job, _), reply in zip(asked, replies, strict=True):

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from infra.settings.base import SettingsSection
+from reelabel.texts import MAX_CHOICE
 
 _SHORTEST_S = 1.0
 
@@ -25,7 +26,7 @@ class ChunkOptions(SettingsSection):
         Field(description="Ask about each chunk of this many seconds of a video; off (0) by default."),
     ] = None
     chunk_rule: Annotated[
-        Annotated[str, Field(min_length=1, max_length=1000)] | None,
+        Annotated[str, Field(min_length=1, max_length=len("any:") + MAX_CHOICE)] | None,
         Field(
             description="How the answers to chunks become the job's: majority (the default), mean of the "
             "probabilities, or any:CHOICE if one chunk suffices."

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, field_validator
 from infra.settings.backends import add_backend_names, check_backend_name
 from infra.settings.base import SettingsSection
 from infra.settings.template import check_template
+from reelabel.texts import Text  # noqa: TC001 - of fields
 
 # Shared by the setting and by the option of a run, which may turn it off.
 VideoPruningRate = Annotated[
@@ -28,12 +29,12 @@ class PromptOptions(SettingsSection):
     """Prompt options; those left empty are taken from the settings."""
 
     template: Annotated[
-        Annotated[str, AfterValidator(check_template)] | None,
+        Annotated[Text, AfterValidator(check_template)] | None,
         Field(description="Question template with {prompt} and {choices}, for rows without their own."),
     ] = None
-    system_prompt: Annotated[str | None, Field(description="System message, for rows without their own.")] = None
+    system_prompt: Annotated[Text | None, Field(description="System message, for rows without their own.")] = None
     examples: Annotated[
-        str | None,
+        Text | None,
         Field(description="Solved examples as text, put before the question of rows without their own."),
     ] = None
     choice_scoring: Annotated[

@@ -50,6 +50,10 @@ class ServeSettings(SettingsSection):
             "before its connection is closed.",
         ),
     ] = 20
+    request_timeout_s: Annotated[
+        float,
+        Field(ge=1, le=86_400, description="Maximum seconds to work on a request, which is then refused with 504."),
+    ] = 600
     stop_timeout_s: Annotated[
         float, Field(ge=1, le=3600, description="Maximum seconds, after SIGTERM, for the requests in progress to end.")
     ] = 30

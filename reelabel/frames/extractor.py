@@ -36,6 +36,7 @@ from reelabel.sampling.passes import dense_pass, first_pass, resolve_auto, with_
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import path_advice, redact_uri
+from reelabel.waiting import LOOK_S, go_on
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
@@ -99,8 +100,12 @@ class Turns:
             lock, users = self._locks.get(key, (threading.Lock(), 0))
             self._locks[key] = lock, users + 1
         try:
-            with lock:
+            while not lock.acquire(timeout=LOOK_S):
+                go_on()
+            try:
                 yield
+            finally:
+                lock.release()
         finally:
             with self._guard:
                 _, users = self._locks.pop(key)

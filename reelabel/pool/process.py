@@ -29,6 +29,7 @@ from reelabel.pool.messages import (
     parse_answer,
 )
 from reelabel.pool.wire import NOT_READ, READ, Channel
+from reelabel.waiting import LOOK_S, go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 _START_S = 120.0  # imports on a busy machine
 _BEGIN_S = 20.0
-_SOONEST_S, _LATEST_S = 0.02, 5.0
+_SOONEST_S, _LATEST_S = 0.02, LOOK_S
 _STOPPED_S = 1.0  # by which this process is late if it was stopped, as by Ctrl-Z, and not merely busy
 _NOTICE_S = 0.5  # until a process that dies while the pool reads for it is noticed
 
@@ -297,7 +298,9 @@ class _Watch:
 
         Raises:
             DecoderTimeoutError: A limit is exceeded.
+            AbandonedError: Nobody waits for the video any more.
         """
+        go_on()
         now_s = time.monotonic()
         if now_s - self._due_s > _STOPPED_S:
             self._deadline_s += now_s - self._looked_s

@@ -16,6 +16,7 @@ from reelabel.pool.faults import NotBegunError
 from reelabel.pool.fork_server import ForkServer
 from reelabel.pool.process import DecodingProcess
 from reelabel.sampling.registry import BUILT_IN, find_sampler
+from reelabel.waiting import LOOK_S, go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +88,8 @@ class DecodingProcesses:
         """
         self._require_owner()
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._lent < self._count)
+            while not self._changed.wait_for(lambda: self._is_closed or self._lent < self._count, LOOK_S):
+                go_on()
             self.require_open()
             self._lent += 1
         try:

@@ -9,6 +9,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ReadingEndedError
+from reelabel.waiting import go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,6 +72,7 @@ class PendingReads:
         Raises:
             ReadingEndedError: They have.
         """
+        go_on()
         if self._ended.is_set():
             raise ReadingEndedError("Nothing more is read: what needed it has been stopped.")
 

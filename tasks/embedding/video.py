@@ -26,6 +26,7 @@ from reelabel.frames.packets import with_pixels
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.temporary import temporary_folder
+from reelabel.waiting import go_on
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
@@ -245,6 +246,7 @@ class VideoEmbedder:
         return _extract(replace(extractor, sampling=sampling), info, segment)
 
     def _add(self, piece: _Frames, taken: _Taken) -> None:
+        go_on()
         images, is_new = piece.file.images, taken.find_new(piece)
         new = images if is_new.all() else images[is_new]
         taken.add(piece, is_new, self.frames.embed(new) if len(new) else None)

@@ -15,7 +15,7 @@ from tasks.live.arrivals import Asked
 from tasks.live.model import SPEECH_HZ, Delta, LiveQuery, Speech
 from tasks.live.protocol import MessageRefusedError
 from tasks.live.setup import speaks
-from tasks.model.prompts.prompt import render_question
+from tasks.model.prompts.prompt import render_question, require_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,12 +168,11 @@ class Answerer:
                 "There is no frame to see: none was kept yet, or audio has pushed out all; send one before a query.",
                 code="no_frames",
             )
-        query = self._query_of(asked.query)
         losses = 0
         while True:
             began_s = time.monotonic()
             try:
-                answer, speech_s = self._stream(asked, seen.prefix, query)
+                answer, speech_s = self._stream(asked, seen.prefix, self._query_of(asked.query))
             except EngineLostError as error:
                 self._watch.lost()
                 losses += 1
@@ -195,6 +194,7 @@ class Answerer:
     def _query_of(self, query: protocol.VideoQuery) -> LiveQuery:
         if query.choices:
             text = render_question(self._setup.template, prompt=query.text, choices=query.choices)
+            require_short(text, self._config.system_prompt)
             return LiveQuery(text=text, choices=query.choices)
         sampling = query.sampling or self._config.answers
         return LiveQuery(

@@ -10,18 +10,19 @@ import polars as pl
 
 from infra.settings.template import check_template
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES
+from reelabel.texts import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_TEXT, MAX_URI, NO_NUL, too_long
 from tasks.domain import MAX_MEDIA
 from tasks.manifest.messages import messages_as_json, resolve_media
 from tasks.manifest.schema import (
     COLUMNS,
     LONGEST_ID_BYTES,
+    MAX_CHARACTERS,
     MEDIA,
     QUESTION,
     REPLACED,
     REQUIRED,
     ROW,
     SCHEMES,
-    STORED_TEXT,
     Fault,
     row_fault,
 )
@@ -131,7 +132,10 @@ def _is_plain(row: Mapping[str, object]) -> bool:
         given == _PLAIN_COLUMNS
         and all(isinstance(text, str) and text.strip() and "\0" not in text for text in texts)
         and len(str(texts[0])) <= _SHORT_ID
-        and len(set(choices)) == len(choices) > 1
+        and len(uri) <= MAX_URI
+        and len(prompt) <= MAX_TEXT
+        and max(map(len, choices), default=0) <= MAX_CHOICE
+        and MAX_CHOICES >= len(choices) == len(set(choices)) > 1
         and _PLAIN_URI.fullmatch(uri) is not None
     )
 
@@ -172,7 +176,7 @@ def _id_faults(frame: pl.DataFrame, rule: str, broken: pl.Expr) -> list[Fault]:
 def _of_videos() -> Iterator[tuple[str, str, pl.Expr]]:
     """Yield the rules of jobs without questions, as `_rules` does."""
     yield from _presence_rules([name for name in REQUIRED if name not in QUESTION])
-    yield from (rule for rule in _storage_rules() if rule[1] not in QUESTION)
+    yield from _text_rules([name for name in _TEXTS if name not in QUESTION])
     yield from _video_rules()
     yield (
         "Several videos or images are shown; describe takes one video a row.",
@@ -205,7 +209,7 @@ def _template_faults(frame: pl.DataFrame) -> Iterator[Fault]:
 def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
     """Yield each rule, the column to show, and which rows break it."""
     yield from _presence_rules()
-    yield from _storage_rules()
+    yield from _text_rules()
     yield from _choice_rules()
     yield from _video_rules()
 
@@ -220,25 +224,35 @@ def _presence_rules(required: Iterable[str] = tuple(REQUIRED)) -> Iterator[tuple
             yield f"{name} is empty.", "job_id", pl.col(name).str.strip_chars() == ""
 
 
-def _storage_rules() -> Iterator[tuple[str, str, pl.Expr]]:
-    """Yield rules for what Postgres would reject only after the model has answered."""
+# The others have their own rules.
+_TEXTS = tuple(name for name, kind in COLUMNS.items() if kind == pl.String and name not in {"video_uri", "messages"})
+
+
+def _text_rules(names: Iterable[str] = _TEXTS) -> Iterator[tuple[str, str, pl.Expr]]:
+    """Yield rules for what would hold a tokenizer up, or what Postgres would reject once the model has answered."""
     yield (
         f"job_id is longer than {LONGEST_ID_BYTES:,} bytes.",
         "job_id",
         pl.col("job_id").str.len_bytes() > LONGEST_ID_BYTES,
     )
-    for name in STORED_TEXT:
-        yield f"{name} contains a NUL character.", name, pl.col(name).str.contains("\0", literal=True)
-    yield (
-        "choices contains a NUL character.",
-        "choices",
-        pl.col("choices").list.eval(pl.element().str.contains("\0", literal=True)).list.any(),
-    )
+    for name in names:
+        most = MAX_CHARACTERS[name]
+        if name != "job_id":
+            yield f"{name} {too_long(most)}.", "job_id", pl.col(name).str.len_chars() > most
+        yield f"{name} {NO_NUL}.", "job_id", _has_nul(pl.col(name))
+
+
+def _has_nul(text: pl.Expr) -> pl.Expr:
+    return text.str.contains("\0", literal=True)
 
 
 def _choice_rules() -> Iterator[tuple[str, str, pl.Expr]]:
     choices, choice = pl.col("choices"), pl.element()
     yield "choices has fewer than two answers.", "choices", choices.list.len() < 2  # noqa: PLR2004
+    yield f"choices must have at most {MAX_CHOICES:,} answers.", "job_id", choices.list.len() > MAX_CHOICES
+    is_long = choice.str.len_chars() > MAX_CHOICE
+    yield f"Each of choices {too_long(MAX_CHOICE)}.", "job_id", choices.list.eval(is_long).list.any()
+    yield f"choices {NO_NUL}.", "job_id", choices.list.eval(_has_nul(choice)).list.any()
     yield (
         "choices contains an empty answer.",
         "choices",
@@ -278,6 +292,10 @@ def _media_rules() -> Iterator[tuple[str, str, pl.Expr]]:
 def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
     """Yield what can be wrong with a URI, as a clause, and where it is."""
     scheme = pl.coalesce(uri.str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1), uri.str.extract("^(data):", 1))
+    is_inline, characters = (scheme == INLINE_SCHEME).fill_null(value=False), uri.str.len_chars()
+    yield f"{too_long(MAX_URI)}.", ~is_inline & (characters > MAX_URI)
+    yield f"that holds a video {too_long(MAX_INLINE)}; name a file instead.", is_inline & (characters > MAX_INLINE)
+    yield f"{NO_NUL}.", _has_nul(uri)
     yield (
         f"is not a path, and its scheme is not one of {', '.join(SCHEMES)}.",
         scheme.is_not_null() & ~scheme.is_in(SCHEMES),

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from reelabel.integrations.chat_messages import parse_messages, without_nulls
+from reelabel.texts import MAX_INLINE, too_long
 from tasks.manifest.schema import MEDIA, ROW, Fault, row_fault
 
 # The columns that messages replace.
@@ -71,6 +72,8 @@ def _fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]
 
 
 def _question(row: dict[str, Any]) -> dict[str, Any]:
+    if len(row["messages"]) > MAX_INLINE:
+        raise ValueError(too_long(MAX_INLINE))
     try:
         messages = json.loads(row["messages"])
     except (ValueError, RecursionError):  # the latter if nested too deeply

@@ -10,7 +10,6 @@ from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
-from pyarrow import parquet
 
 from infra.errors import ManifestError, ManifestMissingError
 from infra.prefetch import prefetch
@@ -20,6 +19,14 @@ from reelabel.temporary import temporary_folder
 from reelabel.wording import on_one_line, shorten, why_unreadable
 from tasks.manifest.cells import parse_list
 from tasks.manifest.location import resolve_manifest_files
+from tasks.manifest.row_batches import (
+    BATCH_BYTES,
+    open_dictionaries,
+    plain_schema,
+    read_batches,
+    shorten_texts,
+    stated_bytes,
+)
 from tasks.manifest.schema import COLUMNS, REQUIRED
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+    from pyarrow import parquet
 
     from reelabel.sources.object_store import ObjectStore
 
@@ -46,17 +54,19 @@ class ManifestFiles:
     Attributes:
         uri: URI given by the user.
         rows: Number of rows.
+        size_bytes: Size of their manifest columns, uncompressed, as the files state it.
         empty: An empty frame with every manifest column that a file has, of a type common to all files.
         paths: Local files by URI, in the manifest's order.
     """
 
     uri: str
     rows: int
+    size_bytes: int
     empty: pl.DataFrame
     paths: dict[str, Path]
 
     def batches(self, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
-        """Read the rows in order, or only those that are wanted; all batches have the same columns.
+        """Read the rows in order, or only those that are wanted; all batches have the same columns, and bounded sizes.
 
         Raises:
             ManifestError: A file is damaged, or was replaced by one with other rows.
@@ -64,14 +74,15 @@ class ManifestFiles:
         gathered, start = [self.empty], 0
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri, path):
-                for batch in prefetch(file.iter_batches(_BATCH_ROWS, columns=_columns(file))):
+                for batch in prefetch(read_batches(file, _columns(file), uri=uri, most_rows=_BATCH_ROWS)):
                     if start + len(batch) > self.rows:
                         raise _replaced(self.uri)
                     # Filter before converting; gather the wanted rows of several batches.
                     wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
                     start += len(batch)
                     gathered.append(_frame(uri, wanted))
-                    if start == self.rows or sum(map(len, gathered)) >= _BATCH_ROWS / 2:
+                    rows, size_bytes = sum(map(len, gathered)), sum(each.estimated_size() for each in gathered)
+                    if start == self.rows or rows >= _BATCH_ROWS / 2 or size_bytes >= BATCH_BYTES / 2:
                         yield pl.concat(gathered, how="diagonal_relaxed")
                         gathered = [self.empty]
         if start < self.rows:
@@ -85,7 +96,7 @@ class ManifestFiles:
         """
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri, path):
-                for batch in prefetch(file.iter_batches(_IDS_AT_ONCE, columns=["job_id"])):
+                for batch in prefetch(read_batches(file, ["job_id"], uri=uri, most_rows=_IDS_AT_ONCE)):
                     nulls = pl.repeat(None, len(batch), dtype=pl.String, eager=True)
                     found = _frame(uri, batch)
                     yield found.select("job_id") if "job_id" in found.columns else nulls.to_frame("job_id")
@@ -105,11 +116,12 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
     """
     with temporary_folder("manifest") as folder:
         paths: dict[str, Path] = {}
-        rows, columns = 0, []
+        rows, size_bytes, columns = 0, 0, []
         for number, part in enumerate(resolve_manifest_files(uri, objects)):
             paths[part] = _local(part, objects, folder / f"{number}.parquet")
             with _opened(part, paths[part]) as file:
                 rows += file.metadata.num_rows
+                size_bytes += stated_bytes(file, _columns(file))
                 columns.append(_empty(part, file))
         try:
             empty = pl.concat(columns, how="diagonal_relaxed")
@@ -117,7 +129,7 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
             raise ManifestError(
                 f"The files of {uri} have incompatible column types: {on_one_line(str(error))}."
             ) from None
-        yield ManifestFiles(uri=uri, rows=rows, empty=empty, paths=paths)
+        yield ManifestFiles(uri=uri, rows=rows, size_bytes=size_bytes, empty=empty, paths=paths)
 
 
 def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
@@ -137,7 +149,7 @@ def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
 def _opened(uri: str, path: Path) -> Iterator[parquet.ParquetFile]:
     with ExitStack() as stack:
         with _reading(uri, path):
-            file = stack.enter_context(parquet.ParquetFile(path))
+            file = stack.enter_context(open_dictionaries(path))
         yield file
 
 
@@ -176,7 +188,7 @@ def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
     for name in names:
         if names.count(name) > 1:
             raise ManifestError(f"{uri} has duplicate columns {name}; remove all but one.")
-    rows = file.schema_arrow.empty_table().select(names)
+    rows = plain_schema(file.schema_arrow).empty_table().select(names)
     try:
         return _frame(uri, rows)
     except (pl.exceptions.PanicException, pl.exceptions.ComputeError):  # for example, of an unknown time zone
@@ -201,7 +213,7 @@ def _frame(uri: str, rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=True)
-            columns[name] = _as_text(name, column)
+            columns[name] = shorten_texts(name, _as_text(name, column))
         except pa.ArrowInvalid:
             raise ManifestError(
                 f"{uri} has a text that is not UTF-8 in its column {name}; write the file again with texts in UTF-8."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri
+from reelabel.texts import MAX_CHOICE, MAX_ID, MAX_INLINE, MAX_TEXT
 from reelabel.wording import pluralize, quoted
 
 if TYPE_CHECKING:
@@ -49,11 +50,23 @@ SCHEMES = ("s3", "file", *WEB_SCHEMES, INLINE_SCHEME)
 
 # The required columns that rows need not have where they have another one, by its name.
 REPLACED = {"messages": frozenset({"video_uri", "prompt"}), "video_uris": frozenset({"video_uri"})}
-# Columns that are copied to result rows; Postgres cannot store NUL.
-STORED_TEXT = ("job_id", "answer", "task", "subtask")
+# Characters of a text, or of each text of a list. Most URIs are shorter: see `tasks.manifest.check`.
+MAX_CHARACTERS: dict[str, int] = {
+    "job_id": MAX_ID,
+    "video_uri": MAX_INLINE,
+    "prompt": MAX_TEXT,
+    "choices": MAX_CHOICE,
+    "messages": MAX_INLINE,
+    "system_prompt": MAX_TEXT,
+    "template": MAX_TEXT,
+    "examples": MAX_TEXT,
+    "answer": MAX_CHOICE,
+    "task": MAX_ID,
+    "subtask": MAX_ID,
+    "video_uris": MAX_INLINE,
+}
 # A Postgres index key must fit into a third of a page, together with dataset and spec.
-LONGEST_ID_BYTES = 1024
-
+LONGEST_ID_BYTES = MAX_ID
 
 _SHOWN_ROWS = 3
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tasks.manifest.parquet import ManifestFiles
 
 
-_ROWS_PER_PART = 200_000
+_ROWS_PER_PART, _BYTES_PER_PART = 200_000, 1024**3
 # A part may have this many times as many rows before it is split.
 _LARGEST_PARTS = 2
 _HASH_BYTES = 8
@@ -132,7 +132,8 @@ def open_jobs(
         with open_manifest(uri, objects) as files:
             chosen = None if only is None else _rows_with_ids(files, only)
             most = files.rows if chosen is None else int(chosen.sum())
-            spill = Spill(folder, parts=1 + most // _ROWS_PER_PART)
+            parts = 1 + max(most // _ROWS_PER_PART, files.size_bytes // _BYTES_PER_PART)
+            spill = Spill(folder, parts=parts)
             batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
             jobs, faults, rejects, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
             if keep_going:

@@ -49,9 +49,11 @@ def test_a_valid_manifest_has_no_faults():
         pytest.param(rows(video_uri=["S3://b/x", "a", "b"]), "scheme is not one of s3, file", id="upper-case scheme"),
         pytest.param(rows(video_uri=["s3://bucket", "a", "b"]), "has no bucket or no key", id="no key"),
         pytest.param(rows(job_id=["a", "b" * 2000, "c"]), "job_id is longer than 1,024 bytes. 1 row", id="long id"),
-        pytest.param(rows(task=["a\0", None, "b"]), "task contains a NUL character. 1 row", id="NUL"),
+        pytest.param(rows(task=["a\0", None, "b"]), "task must not contain the character U+0000. 1 row", id="NUL"),
         pytest.param(
-            rows(choices=[["a", "b"], ["a\0", "b"], ["a", "b"]]), "choices contains a NUL", id="NUL in a choice"
+            rows(choices=[["a", "b"], ["a\0", "b"], ["a", "b"]]),
+            "choices must not contain the character U+0000.",
+            id="NUL in a choice",
         ),
         pytest.param(
             rows(template=[None, "{prompt} {choice}", "{prompt}\n{choices}"]),
@@ -161,3 +163,43 @@ def test_a_missing_manifest_is_named(tmp_path, objects):
 )
 def test_a_dataset_is_named_after_its_manifest(uri, name):
     assert dataset_name(uri) == name
+
+
+LONG = "é" * 100_001  # characters count, not bytes
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"prompt": [LONG, LONG[1:], "c"]}, "prompt must have at most 100,000 characters. 1 row, first row 0 (job_id"),
+        ({"system_prompt": [LONG] * 3}, "system_prompt must have at most 100,000 characters. 3 rows"),
+        ({"examples": [LONG, None, None]}, "examples must have at most 100,000 characters. 1 row"),
+        ({"template": ["{prompt}{choices}" + LONG] * 3}, "template must have at most 100,000 characters."),
+        ({"task": ["t" * 1025, None, None]}, "task must have at most 1,024 characters. 1 row"),
+        ({"choices": [["a", "b" * 4001], ["a", "b" * 4000], ["a", "b"]]}, "at most 4,000 characters. 1 row"),
+        ({"choices": [[str(n) for n in range(1025)], *[["a", "b"]] * 2]}, "choices must have at most 1,024 answers."),
+        ({"video_uri": ["s3://b/" + "k" * 8192, "b", "c"]}, "video_uri must have at most 8,192 characters. 1 row"),
+        (
+            {"video_uri": ["data:video/mp4;base64," + "A" * 16 * 1024**2, "data:,A", "c"]},
+            "video_uri that holds a video must have at most 16,777,216 characters; name a file instead. 1 row",
+        ),
+        ({"messages": ["[" * (16 * 1024**2 + 1), None, None]}, "messages: must have at most 16,777,216 characters."),
+    ],
+)
+def test_every_text_has_a_bound(changed, message):
+    frame = rows(**changed)
+
+    assert any(message in str(fault) for fault in check_manifest(frame)), [*map(str, check_manifest(frame))]
+
+
+@pytest.mark.parametrize("name", ["job_id", "video_uri", "prompt", "system_prompt", "examples", "answer", "subtask"])
+def test_no_text_has_a_character_that_cannot_be_stored(name):
+    frame = rows(**{name: ["a\0", "b", "c"]})
+
+    assert f"{name} must not contain the character U+0000." in {fault.rule for fault in check_manifest(frame)}
+
+
+def test_a_message_about_a_long_text_is_short():
+    frame = rows(job_id=["j" * 10**6, "b", "c"], choices=[["a" * 10**6]] * 3, task=["\0" * 10**6] * 3)
+
+    assert max(len(str(fault)) for fault in check_manifest(frame)) < 1000

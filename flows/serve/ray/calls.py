@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-from flows.serve.refusals import ClientGoneError, RequestRefusedError
+from flows.serve.refusals import RequestRefusedError
 from reelabel.errors import ReelabelError
+from reelabel.waiting import AbandonedError, go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:
         return error
 
 
-def call(method: Any, *arguments: object, go_on: Callable[[], None] = lambda: None) -> Any:  # noqa: ANN401 - Ray's
+def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
     """Call a method that returns an `outcome_of`, and wait; in a thread, as an event loop must not wait.
 
     What a replica worked on when it was lost is asked of another one, once.
@@ -35,18 +36,17 @@ def call(method: Any, *arguments: object, go_on: Callable[[], None] = lambda: No
     Args:
         method: Of a deployment's handle.
         arguments: Its arguments.
-        go_on: Called while it works; raises if nobody waits for the result any more.
 
     Raises:
         RequestRefusedError: All replicas are busy, or those that worked on it were lost.
-        ClientGoneError: Nobody waits.
+        AbandonedError: Nobody waits.
         ReelabelError: As the method has returned it.
     """
     try:
         try:
-            outcome = _wait(method.remote(*arguments), go_on)
+            outcome = _wait(method.remote(*arguments))
         except RayActorError:
-            outcome = _wait(method.remote(*arguments), go_on)
+            outcome = _wait(method.remote(*arguments))
     except BackPressureError:
         raise RequestRefusedError(
             "All replicas are busy; try again after the seconds in Retry-After.",
@@ -66,7 +66,7 @@ def call(method: Any, *arguments: object, go_on: Callable[[], None] = lambda: No
     return outcome
 
 
-def _wait(response: Any, go_on: Callable[[], None]) -> Any:  # noqa: ANN401
+def _wait(response: Any) -> Any:  # noqa: ANN401
     try:
         while True:
             try:
@@ -75,6 +75,6 @@ def _wait(response: Any, go_on: Callable[[], None]) -> Any:  # noqa: ANN401
                 if isinstance(error, RayTaskError):  # the method's own
                     raise
                 go_on()
-    except ClientGoneError:
+    except AbandonedError:
         response.cancel()
         raise

@@ -66,12 +66,12 @@ class Decoder:
     def classify(self, asked: ClassifyRequest, video: bytes | None) -> object:
         """Answer a question, with the bytes of its video if that was uploaded."""
         with self._kept(video) as upload:
-            return outcome_of(partial(classify.answer, self._classifier, asked, upload, _go_on))
+            return outcome_of(partial(classify.answer, self._classifier, asked, upload))
 
     def analyze(self, asked: AnalyzeRequest, video: bytes | None) -> object:
         """Describe a video, with its bytes if it was uploaded."""
         with self._kept(video) as upload:
-            return outcome_of(partial(analyze.answer, self._analyzer, asked, upload, _go_on))
+            return outcome_of(partial(analyze.answer, self._analyzer, asked, upload))
 
     @contextmanager
     def _kept(self, video: bytes | None) -> Iterator[str | None]:
@@ -88,7 +88,3 @@ class Decoder:
         """End its processes."""
         if hasattr(self, "_stack"):
             self._stack.close()
-
-
-def _go_on() -> None:
-    """Go on: only the ingress knows whether the client is still there."""

@@ -18,8 +18,6 @@ from infra.settings import load_settings
 from infra.telemetry import start_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fastapi import FastAPI
     from pydantic import BaseModel
 
@@ -59,11 +57,11 @@ class Ingress:
         self._stack.close()
 
 
-def _ask(method: Any, asked: BaseModel, upload: str | None, go_on: Callable[[], None]) -> Any:  # noqa: ANN401
+def _ask(method: Any, asked: BaseModel, upload: str | None) -> Any:  # noqa: ANN401
     """Have a request worked out; its time is counted here, with the way there and back."""
     began_s = time.perf_counter()
     video = Path(upload).read_bytes() if upload else None
-    answer = call(method, asked, video, go_on=go_on)
+    answer = call(method, asked, video)
     total_ms = (time.perf_counter() - began_s) * 1e3
     stage_ms = {name: ms for name, ms in answer.stage_ms.items() if name != "other"}
     return answer.model_copy(update={"stage_ms": with_rest(stage_ms, total_ms), "total_ms": total_ms})

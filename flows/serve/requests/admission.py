@@ -66,7 +66,11 @@ class Admission:
             yield
         except BaseException as error:
             outcome = (
-                error.code if isinstance(error, ReelabelError) else "gone" if isinstance(error, GONE) else "internal"
+                error.code
+                if isinstance(error, ReelabelError)
+                else "cancelled"
+                if isinstance(error, GONE)
+                else "internal"
             )
             raise
         finally:

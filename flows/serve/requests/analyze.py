@@ -20,8 +20,6 @@ from flows.serve.requests.route import (
 from reelabel.errors import VideoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fastapi import APIRouter
 
     from flows.serve.requests.analyzer import Analyzer
@@ -113,14 +111,13 @@ def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
     )
 
 
-def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None, go_on: Callable[[], None]) -> AnalyzeAnswer:
+def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> AnalyzeAnswer:
     """Describe a video.
 
     Args:
         analyzer: Describes it.
         asked: The video, and what is to be said of it.
         upload: Path of the uploaded video, if there is one.
-        go_on: Called before the work.
 
     Raises:
         RequestRefusedError: The video is at fault.
@@ -129,7 +126,7 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None, go_on:
     started = time.perf_counter()
     job = job_from(asked.model_dump(include=set(VideoRequest.model_fields)), upload=upload, questions=False)
     try:
-        found = analyzer.describe(job, chunk_s=asked.chunk_s, num_frames=asked.num_frames, go_on=go_on)
+        found = analyzer.describe(job, chunk_s=asked.chunk_s, num_frames=asked.num_frames)
     except VideoError as error:
         raise refuse_job(error.code, error.message, upload) from None
     total_ms = (time.perf_counter() - started) * 1e3

@@ -13,8 +13,6 @@ from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.opened import open_towers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from tasks.description.described import DescribedVideo
@@ -81,23 +79,19 @@ class Analyzer:
         )
         return self._info
 
-    def describe(
-        self, job: Job, *, chunk_s: float | None, num_frames: int | None, go_on: Callable[[], None]
-    ) -> DescribedVideo:
+    def describe(self, job: Job, *, chunk_s: float | None, num_frames: int | None) -> DescribedVideo:
         """Describe a job's video.
 
         Args:
             job: The job.
             chunk_s: Seconds of a chunk; None as the settings say.
             num_frames: Frames of a chunk; None as the settings say.
-            go_on: Called before the work.
 
         Raises:
             VideoError: The video cannot be used; see its code.
             InferenceError: The towers die on its frames.
             TransientError: The store or the towers are unavailable.
         """
-        go_on()
         spec = self.spec
         describer = self._describer_of(chunk_s or spec.seconds_per_chunk, num_frames or spec.frames_per_chunk)
         return describer.describe(job, 0)

@@ -21,8 +21,6 @@ from tasks.model.backend import backend_of, open_backend
 from tasks.results.evaluation.routes import escalation_margin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sqlalchemy import Engine
 
     from flows.run.parameters import SpecOverrides
@@ -118,20 +116,19 @@ class Classifier:
         """
         return self._context(overrides).spec
 
-    def answer(self, job: Job, overrides: SpecOverrides, *, go_on: Callable[[], None]) -> AnsweredShard:
+    def answer(self, job: Job, overrides: SpecOverrides) -> AnsweredShard:
         """Answer a job.
 
         Args:
             job: The job.
             overrides: How it is asked, where that differs from the settings.
-            go_on: Called between the stages.
 
         Raises:
             RequestRefusedError: The options conflict.
             TransientError: The store or the engine is unavailable.
         """
         context = replace(self._context(overrides), ledger=WallClockProfile())
-        return answer_shard(_shard_of(job, context.spec), context, workers=self._workers, go_on=go_on)
+        return answer_shard(_shard_of(job, context.spec), context, workers=self._workers)
 
     def _context(self, overrides: SpecOverrides) -> AnswerContext:
         try:

@@ -22,11 +22,10 @@ from flows.serve.requests.route import (
 from infra.settings import PromptOptions
 from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
+from reelabel.texts import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
 from tasks.domain import JobResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fastapi import APIRouter
 
     from flows.serve.requests.classifier import Classifier
@@ -39,12 +38,23 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
     """A job, as a row of a manifest, and options of runs; those left empty are as in the settings."""
 
     # The rules are those of manifests, with their sentences; generated clients are told of them.
-    prompt: Annotated[str, Field(description="The question, without its choices.", json_schema_extra={"minLength": 1})]
-    choices: Annotated[
-        list[str],
-        Field(description="At least two different answers.", json_schema_extra={"minItems": 2, "uniqueItems": True}),
+    prompt: Annotated[
+        str,
+        Field(
+            description="The question, without its choices.", json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}
+        ),
     ]
-    task: Annotated[str | None, Field(description="Task, by which the sampler auto may choose.")] = None
+    choices: Annotated[
+        list[Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CHOICE})]],
+        Field(
+            description="At least two different answers.",
+            json_schema_extra={"minItems": 2, "maxItems": MAX_CHOICES, "uniqueItems": True},
+        ),
+    ]
+    task: Annotated[
+        str | None,
+        Field(description="Task, by which the sampler auto may choose.", json_schema_extra={"maxLength": MAX_ID}),
+    ] = None
 
     def job_values(self) -> dict[str, object]:
         """Return the values of the job, by column of a manifest."""
@@ -124,16 +134,13 @@ def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
     )
 
 
-def answer(
-    classifier: Classifier, asked: ClassifyRequest, upload: str | None, go_on: Callable[[], None]
-) -> ClassifyAnswer:
+def answer(classifier: Classifier, asked: ClassifyRequest, upload: str | None) -> ClassifyAnswer:
     """Answer a question.
 
     Args:
         classifier: Answers it.
         asked: The question.
         upload: Path of the uploaded video, if there is one.
-        go_on: Called between the stages.
 
     Raises:
         RequestRefusedError: The job fails, or its options conflict.
@@ -141,7 +148,7 @@ def answer(
     """
     started, overrides = time.perf_counter(), asked.overrides()
     job = job_from(asked.job_values(), upload=upload)
-    answered = classifier.answer(job, overrides, go_on=go_on)
+    answered = classifier.answer(job, overrides)
     if answered.ended.failures:
         [failure] = answered.ended.failures
         raise refuse_job(failure.code, failure.message, upload)

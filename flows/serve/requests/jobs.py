@@ -10,6 +10,7 @@ from pydantic import Field
 from flows.serve.refusals import RequestRefusedError
 from infra.settings.base import SettingsSection
 from reelabel.errors import InternalError
+from reelabel.texts import MAX_INLINE
 from tasks.manifest.check import check_row
 from tasks.manifest.digests import job_of
 from tasks.manifest.schema import JOB_COLUMNS, QUESTION
@@ -24,7 +25,13 @@ JOB_ID = "request"
 class VideoRequest(SettingsSection):
     """The video of a request, or a segment of one."""
 
-    video_uri: Annotated[str | None, Field(description="As in a manifest; leave it out to upload the video.")] = None
+    video_uri: Annotated[
+        str | None,
+        Field(
+            description="As in a manifest; leave it out to upload the video.",
+            json_schema_extra={"maxLength": MAX_INLINE},
+        ),
+    ] = None
     start_s: Annotated[float | None, Field(description="Start of the segment, in seconds.")] = None
     end_s: Annotated[float | None, Field(description="End of the segment, in seconds.")] = None
 

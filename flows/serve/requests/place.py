@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 _RESTART_S = 10.0
 Asked = TypeVar("Asked", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
-# Given the JSON, the path of the uploaded video if there is one, and a function to call between its stages.
-Work: TypeAlias = Callable[[Asked, str | None, Callable[[], None]], Answer]
+# Given the JSON, and the path of the uploaded video if there is one.
+Work: TypeAlias = Callable[[Asked, str | None], Answer]
 
 
 async def answer_in_place(
@@ -43,11 +44,12 @@ async def answer_in_place(
         ClientGoneError: The client has gone.
     """
     service = service_of(request)
-    idle_s = service.settings.serve.idle_timeout_s
+    serve = service.settings.serve
     with service.admission.place(route):
         try:
-            async with read_body(request, model, service.uploads, idle_s=idle_s) as (asked, upload):
-                return await in_thread(request, service.threads, lambda go_on: work(asked, upload, go_on))
+            async with read_body(request, model, service.uploads, idle_s=serve.idle_timeout_s) as (asked, upload):
+                do = partial(work, asked, upload)
+                return await in_thread(request, service.threads, do, timeout_s=serve.request_timeout_s)
         except asyncio.CancelledError:
             raise RequestRefusedError(
                 "The service is stopping; try again after the seconds in Retry-After.",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
-from flows.serve.refusals import ClientGoneError
+from flows.serve.refusals import ClientGoneError, RequestRefusedError
+from reelabel.waiting import AbandonedError, working_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,49 +21,50 @@ Result = TypeVar("Result")
 _LOOK_S = 0.25
 
 
-class Waiting:
-    """Whether a client still waits for its answer."""
-
-    def __init__(self) -> None:
-        """Start with one that does."""
-        self._is_gone = threading.Event()
-
-    def leave(self) -> None:
-        """Note that it has gone."""
-        self._is_gone.set()
-
-    def go_on(self) -> None:
-        """Go on, if it waits.
-
-        Raises:
-            ClientGoneError: It does not.
-        """
-        if self._is_gone.is_set():
-            raise ClientGoneError
-
-
-async def in_thread(request: Request, threads: Executor, work: Callable[[Callable[[], None]], Result]) -> Result:
+async def in_thread(request: Request, threads: Executor, work: Callable[[], Result], *, timeout_s: float) -> Result:
     """Work in a thread, and watch meanwhile whether the client is there.
 
     The place of a request is free only when its work has ended, so that no more requests are in progress than there are
-    places: the work of a client that has gone ends at its next stage.
+    places: the work of a client that has gone, or that takes too long, ends where it next waits for something.
 
     Args:
         request: The request.
         threads: One for each place.
-        work: Given a function to call between its stages, which raises if the client has gone.
+        work: What to do.
+        timeout_s: Maximum seconds.
 
     Raises:
+        RequestRefusedError: It took longer.
         ClientGoneError: The client has gone.
     """
-    waiting = Waiting()
-    working = asyncio.get_running_loop().run_in_executor(threads, work, waiting.go_on)
+    is_over, deadline_s = threading.Event(), time.monotonic() + timeout_s
+    has_gone = False
+
+    def run() -> Result | None:
+        with working_until(is_over.is_set):
+            try:
+                return work()
+            except AbandonedError:
+                return None
+
+    working = asyncio.get_running_loop().run_in_executor(threads, run)
     try:
         while not working.done():
             await asyncio.wait([working], timeout=_LOOK_S)
-            if not working.done() and await request.is_disconnected():
-                waiting.leave()
+            if not working.done() and (time.monotonic() > deadline_s or await request.is_disconnected()):
+                has_gone = time.monotonic() <= deadline_s
+                is_over.set()
                 await asyncio.wait([working])
-        return working.result()
+        answer = working.result()
     finally:
-        waiting.leave()  # also where the service ends before the work does
+        is_over.set()  # also where the service ends before the work does
+    if has_gone:
+        raise ClientGoneError
+    if answer is None:
+        raise RequestRefusedError(
+            f"The request took longer than {timeout_s:g} seconds; cut the video, ask for fewer chunks, or raise "
+            "serve.request_timeout_s.",
+            code="deadline_exceeded",
+            status=HTTPStatus.GATEWAY_TIMEOUT,
+        )
+    return answer

@@ -6,9 +6,6 @@ that its clients work unchanged. What a message does not know is refused by name
 
 from tasks.live.protocol.client import (
     CLIENT_MESSAGES,
-    MAX_CHOICES,
-    MAX_ID,
-    MAX_TEXT,
     AudioChunk,
     ClientMessage,
     Ping,
@@ -48,9 +45,6 @@ from tasks.live.protocol.server import (
 __all__ = [
     "CLIENT_MESSAGES",
     "EVENTS",
-    "MAX_CHOICES",
-    "MAX_ID",
-    "MAX_TEXT",
     "AudioChunk",
     "ClientMessage",
     "EndReason",

@@ -7,7 +7,6 @@ import binascii
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import (
-    AfterValidator,
     AliasChoices,
     BaseModel,
     ConfigDict,
@@ -18,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from reelabel.texts import MAX_CHOICES, Choice, Id, Words
 from reelabel.validation import describe_fault, too_intricate, too_many_faults
 from reelabel.wording import printable
 from tasks.live.protocol.refusal import MessageRefusedError
@@ -25,22 +25,11 @@ from tasks.live.protocol.refusal import MessageRefusedError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-MAX_CHOICES = 64
 MAX_STAGES = 64
-MAX_TEXT = 20_000  # characters of a question or a system prompt
-MAX_ID = 200
 _MAX_NAMED = 80  # characters of a client's own words that a refusal quotes
 _FOREVER_S = 1e9
 
 
-def _storable(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain the character U+0000")
-    return text
-
-
-Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_storable)]
-Id: TypeAlias = Annotated[str, Field(max_length=MAX_ID), AfterValidator(_storable)]
 Base64: TypeAlias = Annotated[str, Field(min_length=1, json_schema_extra={"contentEncoding": "base64"})]
 
 
@@ -66,9 +55,7 @@ class SessionConfig(_Message):
     """Begins a session; the first message of a connection, unless it resumes one."""
 
     type: Literal["session.config"]
-    model: Annotated[
-        str | None, Field(max_length=MAX_ID, description="Name of the served model; null accepts it, whatever it is.")
-    ] = None
+    model: Annotated[Id | None, Field(description="Name of the served model; null accepts it, whatever it is.")] = None
     modalities: Annotated[
         tuple[Literal["text", "audio"], ...],
         Field(
@@ -78,7 +65,7 @@ class SessionConfig(_Message):
             "Speech is also sent as text.",
         ),
     ] = ("text",)
-    system_prompt: Annotated[Text | None, Field(description="System prompt, before the first frame.")] = None
+    system_prompt: Annotated[Words | None, Field(description="System prompt, before the first frame.")] = None
     sampling: Annotated[
         Sampling | None, Field(description="Sampling of answers in words; a query may have its own.")
     ] = None
@@ -209,9 +196,9 @@ class VideoQuery(_Message):
     """A question about the frames so far; it is answered in its turn, and never dropped."""
 
     type: Literal["video.query"]
-    text: Text
+    text: Words
     choices: Annotated[
-        tuple[Text, ...] | None,
+        tuple[Choice, ...] | None,
         Field(
             min_length=2,
             max_length=MAX_CHOICES,

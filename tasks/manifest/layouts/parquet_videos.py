@@ -17,6 +17,7 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.manifest.layouts.source import require_columns
 from tasks.manifest.rejects import ImportedRows
+from tasks.manifest.row_batches import read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def _add(found: ImportedRows, source: VideoFiles, info: ObjectInfo, file: Any) -
     require_columns(redact_uri(info.uri), file.schema_arrow.names, source.wanted, layout="this mapping")
     if column.empty:
         found.notes.append(f"{pluralize(column.empty, 'row')} of {name} have no video in column {column.name}.")
-    for number, fields in enumerate(_rows(file, column, source)):
+    for number, fields in enumerate(_rows(file, column, source, info.uri)):
         job_id = f"{name.removesuffix('.parquet')}/{number}"
         job = partial(_job, source, info, column, number, job_id, fields)
         found.add(f"{name}, row {number}", job, job_id=job_id, given=fields)
@@ -99,12 +100,12 @@ def _path_uri(source: VideoFiles, info: ObjectInfo, path: object) -> str:
     return source.uri_of(f"{folder}/{path}" if folder else path)
 
 
-def _rows(file: Any, column: _Column, source: VideoFiles) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+def _rows(file: Any, column: _Column, source: VideoFiles, uri: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401
     wanted = [*source.wanted, *([column.paths] if column.paths else [])]
     if not wanted:  # nothing but numbers
         yield from ({} for _ in range(file.metadata.num_rows))
         return
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
+    for batch in read_batches(file, wanted, uri=redact_uri(uri), most_rows=_BATCH_ROWS):
         yield from batch.to_pylist()
 
 

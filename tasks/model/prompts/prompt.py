@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from infra.errors import ChoicesAmbiguousError, InferenceError
+from infra.errors import ChoicesAmbiguousError, InferenceError, PromptTooLongError
+from reelabel.texts import MAX_TEXT
 from tasks.domain import Answer, OrderBias
 from tasks.model.protocol import Question, QuestionFailure, ShownFile
 
@@ -128,6 +129,19 @@ def render_question(template: str, *, prompt: str, choices: Sequence[str], examp
     return f"{examples}\n\n{question}" if examples else question
 
 
+def require_short(text: str, system_prompt: str | None) -> None:
+    """Refuse a question of more characters than a tokenizer is given.
+
+    Raises:
+        PromptTooLongError: It has them.
+    """
+    if (count := len(text) + len(system_prompt or "")) > MAX_TEXT:
+        raise PromptTooLongError(
+            f"The question has {count:,} characters with its choices, template, examples and system prompt; "
+            f"{MAX_TEXT:,} are allowed. Shorten it."
+        )
+
+
 def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = None) -> Question:
     """Build a job's question in all its orders; the job's own template and prompts override the spec's.
 
@@ -135,7 +149,7 @@ def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = Non
     """
     ids = files or [medium.uri for medium in job.shown]
     shown = tuple(ShownFile(medium.kind, file_id) for medium, file_id in zip(job.shown, ids, strict=True))
-    question, *others = (
+    orders = (
         Question(
             video_id=next(each.file_id for each in shown if each.kind == "video"),
             media=shown if job.media else (),
@@ -151,7 +165,8 @@ def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = Non
         )
         for choices in rotate_choices(job.choices, spec.permutations)
     )
-    return replace(question, others=tuple(others))
+    question = next(orders)
+    return question if _refuse(question) else replace(question, others=tuple(orders))
 
 
 def chat_messages(
@@ -201,9 +216,22 @@ def answer_permuted(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[R
     Returns:
         One reply per question, in the order of the batch.
     """
-    asked = [(question, *question.others) for question in batch.questions]
-    replies = iter(ask(batch.only(tuple(chain.from_iterable(asked)))))
-    return [_merge(orders, list(islice(replies, len(orders)))) for orders in asked]
+    refused = {place: failure for place, each in enumerate(batch.questions) if (failure := _refuse(each))}
+    asked = [() if place in refused else (each, *each.others) for place, each in enumerate(batch.questions)]
+    questions = tuple(chain.from_iterable(asked))
+    replies = iter(ask(batch.only(questions)) if questions else ())
+    return [
+        refused[place] if place in refused else _merge(orders, list(islice(replies, len(orders))))
+        for place, orders in enumerate(asked)
+    ]
+
+
+def _refuse(question: Question) -> QuestionFailure | None:
+    try:
+        require_short(question.text, question.system_prompt)
+    except PromptTooLongError as error:
+        return QuestionFailure.of(error)
+    return None
 
 
 def _merge(orders: Sequence[Question], replies: Sequence[Reply]) -> Reply:

@@ -21,6 +21,7 @@ from infra.errors import (
 )
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.unexpected import failing_alone
+from reelabel.waiting import LOOK_S, go_on
 from tasks.domain import ONE_VIDEO, Answer
 from tasks.model.prompts.plain_text import PlainEncoder, find_special_token
 from tasks.model.prompts.prompt import choice_tokens
@@ -238,7 +239,8 @@ class ServerBackend(Lifetime):
     def _wait(self, request: Future[None]) -> None:
         """Wait for answers or for the end of this backend: an answer may take minutes."""
         ends: list[Future[Any]] = [request, self._closed]
-        wait(ends, return_when=FIRST_COMPLETED)
+        while not wait(ends, LOOK_S, return_when=FIRST_COMPLETED).done:
+            go_on()
         self._require_open()
         request.result()
 

@@ -16,6 +16,7 @@ from flows.serve.server import reserve, serve, url_of
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings
 from infra.telemetry import start_metrics
+from reelabel.waiting import go_on
 
 
 class Asked(BaseModel):
@@ -34,7 +35,7 @@ async def sleep(request: Request) -> Slept:
     return await answer_in_place(request, "sleep", Asked, work)
 
 
-def work(asked, upload, go_on):
+def work(asked, upload):
     until_s = time.monotonic() + asked.seconds
     while time.monotonic() < until_s:
         time.sleep(0.02)

@@ -6,6 +6,7 @@ import select
 import signal
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_a_client_that_vanishes_frees_its_place_long_before_its_work_would_have_
     gone.close()
 
     await_count(client, 0)
-    assert 'outcome="gone"' in client.get("/metrics").text
+    assert 'outcome="cancelled"' in client.get("/metrics").text
 
 
 def test_a_thousand_connections_that_say_nothing_are_closed_and_disturb_nobody(client, served):
@@ -130,6 +131,43 @@ def test_a_head_without_end_is_refused(client, served):
             sender.sendall(b"x" * 64 * 1024**2)
 
     assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        pytest.param([b"X: " + b"x" * 20_000], b" 400 ", id="a head that is too long, at once"),
+        pytest.param([b"Content-Length: 4", b"Transfer-Encoding: chunked"], b" 400 ", id="two lengths"),
+        pytest.param([b"Host: evil@127.0.0.1"], b" 421 ", id="a user in the host"),
+        pytest.param([b"Host: 127.0.0.1/evil"], b" 421 ", id="a path in the host"),
+    ],
+)
+def test_an_odd_head_is_refused_and_what_follows_is_no_request(served, lines, status):
+    heads = [b"POST /sleep HTTP/1.1", *([] if b"Host" in lines[0] else [b"Host: 127.0.0.1"]), *lines]
+    with connect(served) as sender:
+        sender.sendall(b"\r\n".join([*heads, b"Connection: close", b"", b"0\r\n\r\nGET /health HTTP/1.1\r\n\r\n"]))
+        with suppress(ConnectionResetError):
+            said = answer_of(sender)
+
+    assert said.startswith(b"HTTP/1.1" + status), said
+    assert said.count(b"HTTP/1.1") == 1
+
+
+def test_a_body_of_single_bytes_leaves_others_their_turns(client, served):
+    head = head_of(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    took_s = []
+    with connect(served) as sender:
+        sender.sendall(head + b"1\r\n[\r\n")
+        sender.setblocking(False)
+        chunk, sent, ends_s = b"1\r\n \r\n", 0, time.monotonic() + 2
+        while time.monotonic() < ends_s:
+            with suppress(OSError):  # the server does not read as fast, and has soon refused it
+                sent += sender.send((chunk * 40_000)[sent % len(chunk) :])
+            began_s = time.monotonic()
+            assert client.get("/health").status_code == 200
+            took_s.append(time.monotonic() - began_s)
+
+    assert sorted(took_s)[len(took_s) // 2] < 0.5
 
 
 def test_an_upload_is_read_and_removed(client, served):

@@ -5,9 +5,11 @@ import logging
 import socket
 import struct
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 
+import httpx
 import pytest
 from pydantic import SecretStr
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -360,3 +362,22 @@ def speech_until_done(client):
             said.append(client.socket.recv(timeout=20))
             assert len(said[-1]) == event["bytes"]
     return said
+
+
+@pytest.mark.parametrize("kind", [0x00, 0x89], ids=["continuations", "pings"])
+def test_empty_frames_without_end_leave_others_their_turns(url, kind):
+    took_s = []
+    with Client(url, {}) as client, httpx.Client(base_url=url) as other:
+        raw = client.socket.socket
+        if kind == 0x00:
+            raw.sendall(b"\x01\x80\0\0\0\0")
+        frame, sent, ends_s = bytes([kind, 0x80, 0, 0, 0, 0]), 0, time.monotonic() + 2
+        while time.monotonic() < ends_s:
+            with suppress(BlockingIOError):  # the server does not read as fast
+                sent += raw.send((frame * 40_000)[sent % len(frame) :], socket.MSG_DONTWAIT)
+            began_s = time.monotonic()
+            assert other.get("/health").status_code == 200
+            took_s.append(time.monotonic() - began_s)
+        client.vanish()
+
+    assert sorted(took_s)[len(took_s) // 2] < 0.5

@@ -2,7 +2,9 @@
 
 import json
 import random
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
@@ -260,3 +262,41 @@ def test_mutated_requests_get_a_code_and_leave_no_place_taken(client, clip):
         seen[answer.status_code] += 1
     assert min(seen.values()) > MUTATIONS / 20
     assert client.get("/health").json()["requests"] == 0
+
+
+def test_a_prompt_of_megabytes_is_refused_at_once_and_others_are_answered_meanwhile(client, clip):
+    with ThreadPoolExecutor(1) as threads:
+        began_s = time.monotonic()
+        long = threads.submit(client.post, "/v1/classify", json=clip | {"prompt": "Blue? " * 700_000})
+        answer = client.post("/v1/classify", json=clip)
+        refused = long.result()
+        took_s = time.monotonic() - began_s
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+    assert refused.json()["message"] == "prompt must have at most 100,000 characters."
+    assert answer.status_code == 200
+    assert took_s < 5
+
+
+def test_texts_that_are_only_long_together_are_refused_before_the_model_has_them(client, clip):
+    answer = client.post("/v1/classify", json=clip | {"prompt": "?" * 60_000, "system_prompt": "!" * 60_000})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "prompt_too_long")
+    assert "characters with its choices, template, examples and system prompt; 100,000 are" in answer.json()["message"]
+
+
+def test_the_openapi_page_says_how_long_texts_may_be(client):
+    body = client.get("/openapi.json").json()["paths"]["/v1/classify"]["post"]["requestBody"]["content"]
+    fields = body["application/json"]["schema"]["properties"]
+
+    assert (fields["prompt"]["maxLength"], fields["choices"]["items"]["maxLength"]) == (100_000, 4_000)
+    assert fields["system_prompt"]["anyOf"][0]["maxLength"] == 100_000
+    assert fields["video_uri"]["maxLength"] == 16 * 1024**2
+
+
+@pytest.mark.parametrize("name", ["prompt", "task", "video_uri"])
+def test_a_character_that_cannot_be_stored_is_refused_as_in_a_manifest(client, clip, name):
+    answer = client.post("/v1/classify", json=clip | {name: "a\0"})
+
+    assert answer.status_code == 422
+    assert answer.json()["message"] == f"{name} must not contain the character U+0000."

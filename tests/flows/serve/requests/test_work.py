@@ -1,4 +1,4 @@
-"""Work in threads, and clients that go away meanwhile."""
+"""Work in threads, clients that go away meanwhile, and work that takes too long."""
 
 import asyncio
 import threading
@@ -6,14 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.serve.refusals import ClientGoneError
+from flows.serve.refusals import ClientGoneError, RequestRefusedError
 from flows.serve.requests.work import in_thread
+from infra.log_context import in_context
+from reelabel.waiting import go_on
 
 
 class Client:
     """The request of a client that is there, or has gone."""
 
-    def __init__(self, *, is_gone):
+    def __init__(self, *, is_gone=False):
         self._is_gone = is_gone
 
     async def is_disconnected(self):
@@ -26,30 +28,53 @@ def threads():
         yield threads
 
 
+def working(threads, work, *, timeout_s=60.0, is_gone=False):
+    return asyncio.run(in_thread(Client(is_gone=is_gone), threads, work, timeout_s=timeout_s))
+
+
+def endless(ended):
+    """Work for ten seconds, if nothing ends it."""
+    try:
+        for _ in range(200):
+            ended.wait(0.05)
+            go_on()
+    finally:
+        ended.set()
+
+
 def test_work_is_done_in_a_thread_of_its_own(threads):
-    def work(go_on):
-        go_on()
-        return threading.current_thread()
-
-    assert asyncio.run(in_thread(Client(is_gone=False), threads, work)) is not threading.current_thread()
+    assert working(threads, threading.current_thread) is not threading.current_thread()
 
 
-def test_the_work_of_a_client_that_has_gone_ends_at_its_next_stage_and_not_before(threads):
+def test_the_work_of_a_client_that_has_gone_ends_where_it_next_looks_and_not_before(threads):
     ended = threading.Event()
 
-    def work(go_on):
-        try:
-            for _ in range(200):  # ten seconds of stages, if nothing ends them
-                ended.wait(0.05)
-                go_on()
-        finally:
-            ended.set()
+    with pytest.raises(ClientGoneError):
+        working(threads, lambda: endless(ended), is_gone=True)
+    assert ended.is_set()
+
+
+def test_work_that_takes_too_long_is_ended_and_refused(threads):
+    ended = threading.Event()
+
+    with pytest.raises(RequestRefusedError, match=r"longer than 0\.3 seconds") as refused:
+        working(threads, lambda: endless(ended), timeout_s=0.3)
+
+    assert (refused.value.code, refused.value.status, ended.is_set()) == ("deadline_exceeded", 504, True)
+
+
+def test_what_the_work_has_other_threads_do_ends_with_it(threads):
+    ended = threading.Event()
+
+    def work():
+        with ThreadPoolExecutor(1) as others:
+            return others.submit(in_context(endless), ended).result()
 
     with pytest.raises(ClientGoneError):
-        asyncio.run(in_thread(Client(is_gone=True), threads, work))
+        working(threads, work, is_gone=True)
     assert ended.is_set()
 
 
 def test_an_error_of_the_work_is_raised(threads):
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(in_thread(Client(is_gone=False), threads, lambda _: 1 / 0))
+        working(threads, lambda: 1 / 0)

@@ -1,0 +1,102 @@
+"""uvicorn's protocols, stricter and in turns: no connection keeps the event loop from the others by what it sends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+MAX_HEAD_BYTES = 16 * 1024
+# Read at a time. Parsed from frames or chunks without content, even this takes tens of milliseconds.
+_READ_BYTES = 16 * 1024
+# What usual data takes; of the rest, a connection waits for so many times as long.
+_USUAL_S_PER_BYTE, _SHARE = 1 / 50e6, 50
+_LEAST_PAUSE_S = 0.01
+
+
+class _Turns:
+    """A transport that is not read while its protocol, or its connection's turn, says so; otherwise that of asyncio."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:  # noqa: ANN401 - asyncio's
+        transport.max_size = _READ_BYTES
+        self._transport, self._loop = transport, loop
+        self._is_held = self._waits_for_turn = False
+        self._owed_s = 0.0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._transport, name)
+
+    def pause_reading(self) -> None:
+        self._is_held = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._is_held = False
+        if not self._waits_for_turn:
+            self._transport.resume_reading()
+
+    def charge(self, spent_s: float, size: int) -> None:
+        """Wait for the next turn, if so many bytes took unusually long."""
+        self._owed_s = max(0.0, self._owed_s + spent_s - size * _USUAL_S_PER_BYTE)
+        pause_s = _SHARE * self._owed_s
+        if pause_s < _LEAST_PAUSE_S or self._waits_for_turn or self._transport.is_closing():
+            return
+        self._waits_for_turn, self._owed_s = True, 0.0
+        self._transport.pause_reading()
+        self._loop.call_later(pause_s, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        if not self._is_held and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+class _InTurns(asyncio.Protocol):
+    """Has a protocol wait for its turn."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: Any
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401
+        super().connection_made(transport if isinstance(transport, _Turns) else _Turns(transport, self.loop))  # type: ignore[arg-type]
+
+    def data_received(self, data: bytes) -> None:
+        transport, began_s = self.transport, time.thread_time()
+        super().data_received(data)
+        transport.charge(time.thread_time() - began_s, len(data))
+
+
+class WebSocketProtocol(_InTurns, WebSocketsSansIOProtocol):
+    """Of live sessions."""
+
+
+class HttpProtocol(_InTurns, H11Protocol):
+    """Of requests."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
+        """Parse strictly."""
+        super().__init__(*arguments, **options)
+        self.conn = _StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
+
+
+class _StrictConnection(h11.Connection):
+    """A connection whose requests have bounded heads, even those that arrive at once, and state one length.
+
+    By RFC 9112, 6.3, what states two is an attempt to smuggle a request past a proxy.
+    """
+
+    def next_event(self) -> Any:  # noqa: ANN401 - as of h11
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                raise h11.RemoteProtocolError("It has both Content-Length and Transfer-Encoding.")
+            # Each line has a separator and an end of two bytes each.
+            lines = [(event.method, event.target + b" HTTP/1.1"), *event.headers]
+            if sum(len(name) + len(value) + 4 for name, value in lines) > MAX_HEAD_BYTES:
+                raise h11.RemoteProtocolError("Its head is too long.")
+        return event
