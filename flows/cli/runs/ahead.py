@@ -28,8 +28,12 @@ def model_ahead(kind: str, parameters: dict[str, Any]) -> AbstractContextManager
     Args:
         kind: `classify`, `describe` or `backfill`.
         parameters: The flow's parameters.
+
+    Raises:
+        ConfigurationError: No model is named, which need not wait for services.
     """
     settings = load_settings()
+    _require_name(kind, parameters, settings)
     if not needs_model(kind, settings, force=bool(parameters.get("force"))):
         return nullcontext()
     from tasks.model.model_process import started_ahead  # noqa: PLC0415 - as below, only a run that starts one waits
@@ -48,6 +52,16 @@ def needs_model(kind: str, settings: Settings, *, force: bool) -> bool:
     if kind == "classify":
         return (is_new or force) and settings.model.backend == _ENGINE and settings.run.executor == "local"
     return kind == "describe" and is_new and settings.describe.backend == DEFAULT_BACKEND
+
+
+def _require_name(kind: str, parameters: dict[str, Any], settings: Settings) -> None:
+    if kind == "classify" and settings.model.backend == _ENGINE:
+        from tasks.model.backend import backend_of  # noqa: PLC0415 - only to refuse
+
+        if not (parameters["overrides"].get("model") or settings.model.name):
+            backend_of(settings).card(None, settings)
+    if kind == "describe" and not (parameters["options"].get("model") or settings.describe.model):
+        towers_card(settings)
 
 
 def _open_engine(parameters: dict[str, Any], settings: Settings) -> Startable | None:

@@ -39,3 +39,14 @@ def test_a_command_refuses_to_run_without_a_model(own_environment, places, comma
 
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert f"No {what} is named; " in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["classify", "describe"])
+def test_a_run_is_refused_before_it_starts_services(own_environment, places, tmp_path, command):
+    unnamed = {name: value for name, value in own_environment.items() if name not in NAMES}
+    away = {"REELABEL_HOME": str(tmp_path / "home"), "REELABEL_DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none"}
+
+    ended = reelabel(unnamed | away, command, places["MANIFEST"])
+
+    assert (ended.returncode, "model is named; " in ended.stderr) == (2, True), ended.stderr
+    assert not (tmp_path / "home").exists()
