@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from os import SEEK_END
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+# Of the footer of a file with encrypted columns; and of its length and the mark that follow it.
+_SIGNATURE_BYTES, _TAIL_BYTES = 28, 8
 BATCH_BYTES = 64 * 1024**2
 _BYTES_PER_CHARACTER = 4
 # Of a column in one row group, beside its characters: headers of pages, lengths and levels.
@@ -27,9 +30,15 @@ _GIB = 1024**3
 
 
 def open_dictionaries(path: Path) -> parquet.ParquetFile:
-    """Open a file for `read_batches`: a text that many rows share is not repeated until they are taken apart."""
+    """Open a file for `read_batches`: a text that many rows share is not repeated until they are taken apart.
+
+    Raises:
+        pyarrow.ArrowException: It is no Parquet file, or encrypted.
+    """
     with parquet.ParquetFile(path) as file:
         metadata, schema = file.metadata, file.schema
+    if _footer_bytes(path) - metadata.serialized_size == _SIGNATURE_BYTES:
+        raise pa.ArrowInvalid("Its columns must be decrypted.")  # pyarrow would end the process
     texts = [column.path for column in map(schema.column, range(len(schema))) if column.logical_type.type == "STRING"]
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     shared = {chunk.path_in_schema for group in groups for chunk in _chunks(group) if chunk.has_dictionary_page}
@@ -76,6 +85,12 @@ def shorten_texts(name: str, texts: Any) -> Any:  # noqa: ANN401 - of a batch, o
     most = MAX_CHARACTERS[name]
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
     return pc.utf8_slice_codeunits(texts, 0, most + 1) if longest > _BYTES_PER_CHARACTER * most else texts
+
+
+def _footer_bytes(path: Path) -> int:
+    with path.open("rb") as file:
+        file.seek(-_TAIL_BYTES, SEEK_END)
+        return int.from_bytes(file.read(_TAIL_BYTES // 2), "little")
 
 
 def stated_bytes(file: parquet.ParquetFile, columns: Sequence[str]) -> int:
