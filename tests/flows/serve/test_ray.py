@@ -299,7 +299,10 @@ def calls_of(deployment):
     answered = {"Decoder": " CALL classify OK ", "Encoder": " CALL embed_frames OK "}[deployment]
     counts = {}
     for replica in replicas(deployment):
-        files = [file.readlink() for file in Path(f"/proc/{replica}/fd").iterdir()]
+        files = []
+        for file in Path(f"/proc/{replica}/fd").iterdir():
+            with suppress(FileNotFoundError):  # it has been closed meanwhile
+                files.append(file.readlink())
         for log in {file for file in files if file.name.startswith(f"replica_default_{deployment}_")}:
             counts[replica] = log.read_text().count(answered)
     return counts
