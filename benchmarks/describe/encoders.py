@@ -27,16 +27,14 @@ _NO_GPU = "-1"
 
 
 def measure_encoders(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
-    """Embed noise with SigLIP base (random weights) on the GPU, if there is one, and on the CPU.
+    """Embed noise with SigLIP base (random weights) on the CPU, whose vectors are the reference, and on the GPU if any.
 
     Raises:
         ModelError: An encoder does not load.
     """
     model = str(make_model(folder, layers=BASE_LAYERS).resolve())
-    gpus = visible_gpus()[:1]
-    places = [(gpus[0], _CUDA_FRAMES)] if gpus else []
     rows, found = [], []
-    for device, count in [*places, (_NO_GPU, _COMPARED_FRAMES)]:
+    for device, count in [(_NO_GPU, _COMPARED_FRAMES), *((gpu, _CUDA_FRAMES) for gpu in visible_gpus()[:1])]:
         free_bytes, _ = gpu_memory_bytes()
         config = TowersConfig(model=model, devices=(device,))
         with TowersProcess(
