@@ -193,7 +193,7 @@ def _failing(job: Job, shard_index: int, describe: Callable[[], Described]) -> D
         with failing_alone(f"The description of {redact_uri(job.video_uri)}"):
             return describe()
     except JobError as error:
-        return Failure.of(error, job, shard_index)
+        return Failure.of(error, job, shard_index, fingerprint=error.fingerprint)
 
 
 def _report(

@@ -22,7 +22,7 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import go_on
 from reelabel.wording import pluralize
-from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile, views_of
+from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, WallClockProfile, views_of
 from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
@@ -372,7 +372,7 @@ def _record_reply(
     ]
     seen = merge_media(job.media, parts) if job.media else parts[0]
     if not isinstance(reply, Answer):
-        shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, seen.fingerprint))
+        shard_outcome.failures.append(Failure.of(reply, job, shard_outcome.index, fingerprint=seen.fingerprint))
         return
     shard_outcome.results.append(
         JobResult(
@@ -464,15 +464,4 @@ def _fail(
     if len(views) > 1 and uri not in cause.message:
         cause = replace(cause, message=f"{uri}: {cause.message}")
     fingerprint = join_fingerprints([each for _, each in found])
-    return [_failure(job, cause, shard_index, fingerprint) for job in jobs]
-
-
-def _failure(job: Job, cause: QuestionFailure, shard_index: int, fingerprint: str | None) -> Failure:
-    return Failure(
-        job=job,
-        stage=Stage(cause.stage),
-        code=cause.code,
-        message=cause.message,
-        shard_index=shard_index,
-        source_fingerprint=fingerprint,
-    )
+    return [Failure.of(cause, job, shard_index, fingerprint=fingerprint) for job in jobs]

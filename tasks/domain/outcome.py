@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from infra.errors import ServerFailedError
 from reelabel.errors import InternalError, VideoUnavailableError
 from reelabel.record import Merge, column, merge_records, merged
 
 if TYPE_CHECKING:
-    from reelabel.errors import JobError
     from reelabel.frames.provenance import FrameProvenance
     from tasks.domain.job import Job
 
@@ -140,6 +139,22 @@ class JobResult:
         return self.job.choices[self.answer.choice_index]
 
 
+class Cause(Protocol):
+    """What a job failed by: an error, or a question's failure, which is one without its class."""
+
+    @property
+    def stage(self) -> str:
+        """As of `JobError`."""
+
+    @property
+    def code(self) -> str:
+        """As of `JobError`."""
+
+    @property
+    def message(self) -> str:
+        """As of `JobError`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """One job that cannot be labelled.
@@ -160,15 +175,15 @@ class Failure:
     chunks: ChunkCounts | None = None
 
     @classmethod
-    def of(cls, error: JobError, job: Job, shard_index: int) -> Self:
-        """Return the failure of a job by an error."""
+    def of(cls, cause: Cause, job: Job, shard_index: int, *, fingerprint: str | None = None) -> Self:
+        """Return the failure of a job by what it failed by; the fingerprint is that of its video."""
         return cls(
             job=job,
-            stage=Stage(error.stage),
-            code=error.code,
-            message=error.message,
+            stage=Stage(cause.stage),
+            code=cause.code,
+            message=cause.message,
             shard_index=shard_index,
-            source_fingerprint=error.fingerprint,
+            source_fingerprint=fingerprint,
         )
 
 
