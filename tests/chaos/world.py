@@ -179,7 +179,9 @@ class World:
     def _mount(self, path):
         path.mkdir(parents=True)
         mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={_STORE_MIB}m", "tmpfs", str(path)], capture_output=True, check=False
+            ["mount", "-t", "tmpfs", "-o", f"size={_STORE_MIB}m,mode=700", "tmpfs", str(path)],
+            capture_output=True,
+            check=False,
         )
         if mounted.returncode:
             return None

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from infra.embedded.processes import free_port
+from tasks.model.identity import TINY_MODEL
 from tests.observed import dashboard_queries, write_observed_manifest
 from tests.wait import until
 
@@ -49,6 +50,8 @@ def test_every_query_of_the_dashboard_returns_data(prometheus, metrics_port, ree
     run = reelabel(
         "classify",
         str(manifest),
+        "--model",
+        str(TINY_MODEL),
         REELABEL_METRICS_PORT=str(metrics_port),
         REELABEL_SHARD_TARGET_JOBS="50",
         REELABEL_MODEL_MAX_CONCURRENT_SHARDS="1",

@@ -5,6 +5,8 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from tasks.model.identity import TINY_MODEL
+
 MANIFEST = "s3://frames/cache/demo/manifest.parquet"
 
 
@@ -33,6 +35,10 @@ def test_the_form_starts_a_run_and_the_run_shows_its_results(page, prefect_url, 
     ):
         expect(page.get_by_text(help_text)).to_be_visible()
     page.locator("textarea").first.fill(MANIFEST)
+    help_text = "Model folder or Hugging Face name; by default model.name, or in a backfill the earlier run's."
+    model = _field(page, help_text).last  # the innermost: the groups around it hold the text as well
+    model.get_by_text("str", exact=True).click()
+    model.locator("textarea").fill(str(TINY_MODEL))
 
     _see_it_end(page, prefect_url, api, sentence="Reconciled: 72 jobs = 72 labels + 0 failures.")
 

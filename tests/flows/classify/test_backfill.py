@@ -69,7 +69,8 @@ def test_the_form_of_a_backfill_has_a_dry_run(by_server, own_manifest, monkeypat
 
     state = backfill(**parameters, return_state=True)
 
-    assert state.message.startswith("Would answer 0 jobs on 0 videos of again. Selected: 1 labelled. Skipping 1 job")
+    assert state.message.startswith("Would answer 0 jobs on 0 videos of again. Selects from and writes to spec ")
+    assert " Selected: 1 labelled. Skipping 1 job" in state.message
 
 
 def test_what_postgres_holds_against_a_where_is_said_in_a_sentence(environment, own_manifest):
