@@ -18,7 +18,7 @@ from infra.basic_auth import basic_auth_headers
 from infra.database.connect import Login, is_unverified
 from infra.database.rights import check_login
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
-from reelabel.sandbox.lockdown import probe
+from reelabel.sandbox import probe
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from infra.settings import PrefectSettings, Settings, StoreSettings
-    from reelabel.sandbox.lockdown import SandboxMode
+    from reelabel.sandbox import SandboxMode
 
 _MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg", "alembic", "prefect")
 _NEEDED_FREE_BYTES = 2 * 1024**3

@@ -26,7 +26,7 @@ from reelabel.pool.packet_lists import pack_packets
 from reelabel.pool.transfer import pack_frames
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
-from reelabel.sandbox.lockdown import lock_down
+from reelabel.sandbox import enter_sandbox
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.sources.video_file import VideoFile
 
@@ -59,7 +59,9 @@ def _start(connection: socket.socket) -> None:
     try:
         prepare(setup)
         os.dup2(_STDIN, _STDERR)  # nothing that a video says is kept
-        missing = lock_down(setup.sandbox, memory_bytes=setup.memory_bytes, threads=setup.threads, die_with_parent=True)
+        missing = enter_sandbox(
+            setup.sandbox, memory_bytes=setup.memory_bytes, threads=setup.threads, die_with_parent=True
+        )
     except Exception as error:  # noqa: BLE001 - the pool tells its user
         say(connection, Unavailable(message=clip(str(error))))
         os._exit(1)

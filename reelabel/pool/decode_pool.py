@@ -22,7 +22,7 @@ from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decode
 from reelabel.pool.reading import RangeReader
 from reelabel.pool.transfer import sampled_frames, unpack_frames, with_ranges
 from reelabel.sampling.options import Sampling
-from reelabel.sandbox.lockdown import check_mode
+from reelabel.sandbox import check_mode
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import VideoFile, open_video_file
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reelabel.pool.piece_decoder import Lend
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sandbox.lockdown import SandboxMode
+    from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.strategies.keyframe_table import SavedIndex

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from reelabel.pool.child import prepare
 from reelabel.pool.fork_server import FORK, NUMBER
-from reelabel.sandbox.privileges import end_with_parent
+from reelabel.sandbox.linux import end_with_parent
 
 _MAX_SETUP_BYTES = 1024**2
 _STDERR = 2

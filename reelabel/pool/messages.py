@@ -26,7 +26,7 @@ from reelabel.pool.faults import InvalidAnswerError
 if TYPE_CHECKING:
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
-    from reelabel.sandbox.lockdown import SandboxMode
+    from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
     from reelabel.strategies.keyframe_table import SavedIndex
 
@@ -114,7 +114,7 @@ class Ready(_Answer):
     """The process has started.
 
     Attributes:
-        missing: Protections that are not available here.
+        missing: Layers of the sandbox that are not available here.
     """
 
     kind: Literal["ready"] = "ready"

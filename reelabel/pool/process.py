@@ -66,7 +66,7 @@ class DecodingProcess:
     Attributes:
         modules: The modules that it has imported for requests.
         videos: Number of requests so far.
-        missing: Protections that it lacks; known once it is ready.
+        missing: Layers of the sandbox that it lacks; known once it is ready.
         is_ready: Whether it has become ready.
         is_in_order: Whether it has a video open for more requests in order.
     """

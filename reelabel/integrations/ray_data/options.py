@@ -13,7 +13,7 @@ from reelabel.limits import Limits  # noqa: TC001 - pydantic reads the annotatio
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
 from reelabel.sampling.registry import find_sampler
-from reelabel.sandbox.lockdown import SandboxMode  # noqa: TC001
+from reelabel.sandbox import SandboxMode  # noqa: TC001
 from reelabel.sources.options import S3Options, WebOptions  # noqa: TC001
 from reelabel.validation import describe_fault
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reelabel.integrations.ray_data.worker import PrepareWorker
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
-    from reelabel.sandbox.lockdown import SandboxMode
+    from reelabel.sandbox import SandboxMode
 
     _Cells = tuple[Any, Any]
 

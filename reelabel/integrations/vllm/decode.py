@@ -19,7 +19,7 @@ from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
-from reelabel.sandbox.lockdown import SandboxMode
+from reelabel.sandbox import SandboxMode
 from reelabel.sources.video_file import video_in_memory
 from reelabel.validation import first_fault
 

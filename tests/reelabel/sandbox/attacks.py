@@ -12,9 +12,8 @@ import struct
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from reelabel.sandbox.kernel import ARCHITECTURE, system_call
-from reelabel.sandbox.landlock import landlock_abi
-from tests.reelabel.sandbox.child import FILE_BYTES, MEMORY_BYTES, WALLS, become
+from reelabel.sandbox.linux import ARCHITECTURE, landlock_abi, system_call
+from tests.reelabel.sandbox.child import FILE_BYTES, LAYERS, MEMORY_BYTES, become
 
 X86_64 = ARCHITECTURE == "x86_64"
 CLONE, CLONE3, FSTATAT, MPROTECT = (56, 435, 262, 10) if X86_64 else (220, 435, 79, 226)
@@ -28,11 +27,11 @@ LANDLOCK_4, LANDLOCK_6 = (LANDLOCK if landlock_abi() >= abi else "" for abi in (
 USER = "user"  # any user but root
 
 
-def try_attacks(*, wall, user, scene):
-    """Put up one wall, and return what became of each attack."""
+def try_attacks(*, layer, user, scene):
+    """Apply one layer, and return what became of each attack."""
     become(user)
     before = Scene(scene)
-    WALLS[wall]()
+    LAYERS[layer]()
     attacks = {attack.__name__: attack for attack in STOPPED_BY} | REFUSED
     return {name: outcome(attack, before) for name, attack in attacks.items()}
 
@@ -240,7 +239,7 @@ def reach(number, *arguments):
     return attack
 
 
-# The attacks, and the walls that stop them by themselves; all of them do so together.
+# The attacks, and the layers that stop them by themselves; all of them do so together.
 STOPPED_BY = {
     read_secret: {LANDLOCK, SECCOMP},
     read_own_environment: {LANDLOCK, SECCOMP},

@@ -14,9 +14,9 @@ from dataclasses import astuple
 from pathlib import Path
 
 from reelabel.errors import SandboxUnavailableError
-from reelabel.sandbox.kernel import capget, capset, prctl
-from reelabel.sandbox.lockdown import check_mode, probe
-from tests.reelabel.sandbox.child import MEMORY_BYTES, WALLS, become, lock, refuse, run_child
+from reelabel.sandbox import check_mode, probe
+from reelabel.sandbox.linux import capget, capset, prctl
+from tests.reelabel.sandbox.child import LAYERS, MEMORY_BYTES, become, lock, refuse, run_child
 
 
 def privileges_of(*, user=0, without_kill=False):
@@ -26,7 +26,7 @@ def privileges_of(*, user=0, without_kill=False):
         capget(header, sets)
         sets[0] &= ~(1 << 5)
         capset(header, sets)
-    WALLS["privileges"]()
+    LAYERS["privileges"]()
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {name: value.strip() for name, value in status.items()} | {"Dumpable": prctl(3)}
 

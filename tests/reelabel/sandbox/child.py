@@ -7,11 +7,9 @@ import struct
 import subprocess
 import sys
 
-from reelabel.sandbox.kernel import ARCHITECTURE, prctl, system_call
-from reelabel.sandbox.landlock import deny_paths_and_network
-from reelabel.sandbox.lockdown import lock_down
-from reelabel.sandbox.privileges import drop_privileges
-from reelabel.sandbox.seccomp import deny_system_calls
+from reelabel.sandbox import enter_sandbox
+from reelabel.sandbox.linux import ARCHITECTURE, apply_landlock, drop_privileges, prctl, system_call
+from reelabel.sandbox.seccomp import apply_seccomp
 
 MEMORY_BYTES = 2 * 1024**3
 FILE_BYTES = 64 * 1024**2
@@ -59,7 +57,7 @@ def become(user):
 
 def lock(*, threads=2, mode="require", **options):
     """Lock this process as a decoding process does."""
-    return lock_down(
+    return enter_sandbox(
         mode, memory_bytes=MEMORY_BYTES, threads=threads, file_bytes=FILE_BYTES, descriptors=DESCRIPTORS, **options
     )
 
@@ -76,12 +74,12 @@ def refuse(number, error):
     system_call(SECCOMP, 1, 0, ctypes.c_char_p(header))
 
 
-# Each wall alone, to see what it stops by itself.
-WALLS = {
+# Each layer alone, to see what it stops by itself.
+LAYERS = {
     "none": lambda: None,
     "limits": lambda: lock(mode="off"),
     "privileges": drop_privileges,
-    "landlock": lambda: (drop_privileges(), deny_paths_and_network()),
-    "seccomp": lambda: (drop_privileges(), deny_system_calls(threads=True)),
+    "landlock": lambda: (drop_privileges(), apply_landlock()),
+    "seccomp": lambda: (drop_privileges(), apply_seccomp(threads=True)),
     "all": lock,
 }

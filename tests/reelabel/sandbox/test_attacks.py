@@ -71,13 +71,13 @@ def scene(request):
         victim.kill()
 
 
-def stopped(scene, wall):
-    results = result_of(run_child(try_attacks, wall=wall, **scene))
+def stopped(scene, layer):
+    results = result_of(run_child(try_attacks, layer=layer, **scene))
     return {name for name, result in results.items() if result != "succeeded"}, results
 
 
-def expected(wall):
-    return {attack.__name__ for attack, walls in STOPPED_BY.items() if wall in walls}
+def expected(layer):
+    return {attack.__name__ for attack, layers in STOPPED_BY.items() if layer in layers}
 
 
 def test_a_locked_process_is_powerless(scene):
@@ -93,11 +93,11 @@ def test_without_a_sandbox_the_attacks_succeed(scene):
     assert failed - REFUSED.keys() == (expected(attacks.USER) if scene["user"] else set())
 
 
-@pytest.mark.parametrize("wall", [attacks.LIMITS, attacks.LANDLOCK, attacks.SECCOMP])
-def test_each_wall_alone_stops_the_attacks_it_is_for(scene, wall):
-    failed, results = stopped(scene, wall)
+@pytest.mark.parametrize("layer", [attacks.LIMITS, attacks.LANDLOCK, attacks.SECCOMP])
+def test_each_layer_alone_stops_the_attacks_it_is_for(scene, layer):
+    failed, results = stopped(scene, layer)
 
     if scene["user"]:
-        assert failed - REFUSED.keys() == expected(wall) | expected(attacks.USER)
+        assert failed - REFUSED.keys() == expected(layer) | expected(attacks.USER)
     else:  # root has also become nobody
-        assert failed >= expected(wall) - {attacks.raise_limit.__name__}, results
+        assert failed >= expected(layer) - {attacks.raise_limit.__name__}, results

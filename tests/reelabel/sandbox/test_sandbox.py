@@ -1,4 +1,4 @@
-"""What a locked process may still do, and what is reported if a wall is missing."""
+"""What a locked process may still do, and what is reported if a layer is missing."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reelabel.sandbox.lockdown import check_mode, probe
+from reelabel.sandbox import check_mode, probe
 from reelabel.sandbox.seccomp import ARCHITECTURES
 from tests.reelabel.sandbox import behaviour
 from tests.reelabel.sandbox.child import (
@@ -87,7 +87,7 @@ def test_errors_in_a_locked_process_are_ordinary_python_errors(threads, outcome)
     }
 
 
-def test_an_existing_thread_is_filtered_and_reported_as_outside_the_other_walls():
+def test_an_existing_thread_is_filtered_and_reported_as_outside_the_other_layers():
     assert result_of(run_child(behaviour.lock_beside_a_thread, mode="auto")) == [["privileges", "landlock"], 1]
     [message, _] = result_of(run_child(behaviour.lock_beside_a_thread, mode="require"))
     assert "privileges (other threads already run), landlock (other threads already run)" in message
@@ -106,7 +106,7 @@ def test_a_locked_process_dies_with_its_parent():
     os.close(ours)
 
 
-def test_querying_the_walls_changes_nothing():
+def test_querying_the_layers_changes_nothing():
     def status():
         lines = Path("/proc/self/status").read_text().splitlines()
         return [line for line in lines if line.startswith(("Cap", "Uid", "NoNewPrivs", "Seccomp"))]
@@ -161,8 +161,8 @@ def test_features_that_a_container_or_kernel_lacks_are_named(refused, number, na
 def test_an_unsupported_architecture_is_named():
     script = (
         "import ctypes; ctypes.CDLL(None).personality(8)\n"  # what `setarch linux32` does
-        "import json; from dataclasses import astuple; from reelabel.sandbox.lockdown import lock_down, probe\n"
-        f"print(json.dumps([astuple(probe()[-1]), lock_down('auto', memory_bytes={MEMORY_BYTES})]))"
+        "import json; from dataclasses import astuple; from reelabel.sandbox import enter_sandbox, probe\n"
+        f"print(json.dumps([astuple(probe()[-1]), enter_sandbox('auto', memory_bytes={MEMORY_BYTES})]))"
     )
     path = os.pathsep.join(sys.path)
     done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}, capture_output=True, check=True)
