@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
-    from reelabel.sources.archives.content import ArchiveMember
+    from reelabel.sources.archives.members import ArchiveMember
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.video_file import VideoFile
 

@@ -22,7 +22,7 @@ from reelabel.sources.video_file import LocalFile
 from reelabel.strategies.keyframe_table import KeyframeTable
 
 if TYPE_CHECKING:
-    from reelabel.sources.archives.content import ArchiveMember
+    from reelabel.sources.archives.members import ArchiveMember
     from reelabel.sources.object_store import ObjectInfo
 
 # Read before a decoding process is asked, so that more videos can be waited for than there are processes. It holds most

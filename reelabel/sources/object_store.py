@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from reelabel.sources.archives.content import ArchiveMember
-    from reelabel.sources.archives.member_index import MemberIndex
+    from reelabel.sources.archives.members import ArchiveMember, MemberIndex
     from reelabel.sources.archives.saved_indexes import IndexStore
     from reelabel.sources.s3 import S3
     from reelabel.sources.video_file import LocalFile

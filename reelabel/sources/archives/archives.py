@@ -14,26 +14,24 @@ from reelabel.errors import (
     VideoError,
     VideoRefusedError,
 )
-from reelabel.sources.archives.content import ArchiveMember
-from reelabel.sources.archives.member_index import decode_members, encode_members
 from reelabel.sources.archives.member_uri import MemberUri, split_member
-from reelabel.sources.archives.memo import Memo
-from reelabel.sources.archives.packed import PACKED_FORMATS
-from reelabel.sources.archives.parquet_rows import PARQUET_SUFFIX, ParquetRows
-from reelabel.sources.archives.saved_indexes import SavedIndexes
+from reelabel.sources.archives.members import ArchiveMember, decode_members, encode_members
+from reelabel.sources.archives.parquet import PARQUET_SUFFIX, ParquetRows
+from reelabel.sources.archives.saved_indexes import SavedIndexes, SingleFlightCache
+from reelabel.sources.archives.tar import open_tar_member, read_tar
+from reelabel.sources.archives.zip import open_zip_member, read_zip
 from reelabel.sources.object_info import ObjectInfo, redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from reelabel.sources.archives.content import Content
-    from reelabel.sources.archives.member_index import MemberIndex
-    from reelabel.sources.archives.packed import PackedFormat
-    from reelabel.sources.archives.ranged_file import ArchiveSource
+    from reelabel.sources.archives.members import ArchiveSource, Content, MemberIndex
     from reelabel.sources.archives.saved_indexes import IndexStore
     from reelabel.sources.object_store import ObjectStore
 
+_INDEX_READERS = {".tar": read_tar, ".zip": read_zip}
+_OPENERS = {".tar": open_tar_member, ".zip": open_zip_member}
 _KEPT_INDEXES = 32
 _KEPT_INFOS = 4096
 _MARK = "#"  # between the fingerprint of an archive and what of it a member is
@@ -83,7 +81,7 @@ class Archives:
         self._store = store
         self._indexes = SavedIndexes(store, encode=encode_members, decode=decode_members, keep=_KEPT_INDEXES)
         self._rows = ParquetRows(store)
-        self._infos = Memo[ObjectInfo](_KEPT_INFOS)
+        self._infos = SingleFlightCache[ObjectInfo](_KEPT_INFOS)
 
     def __reduce__(self) -> tuple[type[Self], tuple[ObjectStore, IndexStore | None]]:
         """Pickle what it reads from, but nothing that it has read."""
@@ -119,7 +117,7 @@ class Archives:
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of members, with one request an archive; those that fail are left out, as are rows."""
         found: dict[str, ObjectInfo] = {}
-        places = sorted((_split(uri).archive, uri) for uri in uris if _split(uri).suffix in PACKED_FORMATS)
+        places = sorted((_split(uri).archive, uri) for uri in uris if _split(uri).suffix in _OPENERS)
         for archive, members in groupby(places, key=lambda place: place[0]):
             try:
                 source = self._archive(archive, None)
@@ -134,7 +132,7 @@ class Archives:
 
     def index_of(self, archive: str) -> MemberIndex:
         """Return the members of a tar or zip."""
-        return self._index(self._archive(archive, None), PACKED_FORMATS[MemberUri(archive, "").suffix])
+        return self._index(self._archive(archive, None), MemberUri(archive, "").suffix)
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
         """Read a whole member."""
@@ -170,18 +168,18 @@ class Archives:
     def _content(self, source: ArchiveSource, place: MemberUri) -> Content:
         if place.suffix == PARQUET_SUFFIX:
             return self._rows.open(source, place)
-        form = PACKED_FORMATS.get(place.suffix)
-        if form is None:
+        if place.suffix not in _OPENERS:
             raise ArchiveUnreadableError(
                 f"{redact_uri(place.archive)} is compressed as a whole, so its members cannot be located; "
                 "decompress it to a .tar, or repack it as a .zip."
             )
         if not place.name:
             raise VideoRefusedError(f"{redact_uri(place.archive)}# does not name a member; write ARCHIVE#MEMBER.")
-        return form.open(source, self._index(source, form).find(place.name, place.archive))
+        member = self._index(source, place.suffix).find(place.name, place.archive)
+        return _OPENERS[place.suffix](source, member)
 
-    def _index(self, source: ArchiveSource, form: PackedFormat) -> MemberIndex:
-        return self._indexes.get(source, lambda: form.read_index(source))
+    def _index(self, source: ArchiveSource, suffix: str) -> MemberIndex:
+        return self._indexes.get(source, lambda: _INDEX_READERS[suffix](source))
 
 
 def _split(uri: str) -> MemberUri:

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
 from reelabel.sources.archives.archives import RemoteArchive
-from reelabel.sources.archives.ranged_file import RangedFile
+from reelabel.sources.archives.members import RangedFile
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.manifest.layouts.source import require_columns

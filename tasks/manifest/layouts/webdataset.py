@@ -20,7 +20,7 @@ from tasks.manifest.rejects import ImportedRows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.archives.member_index import MemberIndex
+    from reelabel.sources.archives.members import MemberIndex
     from tasks.manifest.layouts.video_files import VideoFiles
 
 _MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)

@@ -9,8 +9,7 @@ import zlib
 import pytest
 
 from reelabel.errors import ArchiveUnreadableError, ObjectTooLargeError, ReelabelError
-from reelabel.sources.archives.packed import ZIP
-from reelabel.sources.archives.zip_index import read_zip
+from reelabel.sources.archives.zip import open_zip_member, read_zip
 from reelabel.sources.object_store import ObjectStore
 from tests.reelabel.sources.archives.held_archive import HeldArchive
 
@@ -28,7 +27,7 @@ def pack(*members, method=zipfile.ZIP_STORED):
 
 def content(data, name):
     archive = HeldArchive(data, name="a.zip")
-    return ZIP.open(archive, read_zip(archive).find(name, "a.zip"))
+    return open_zip_member(archive, read_zip(archive).find(name, "a.zip"))
 
 
 def copied(data, name):

@@ -14,13 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from reelabel.sources.archives.member_index import MAX_MEMBERS, Member, MemberIndex
-from reelabel.sources.archives.ranged_file import RangedFile
+from reelabel.sources.archives.members import MAX_MEMBERS, Content, Member, MemberIndex, RangedFile, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.archives.ranged_file import ArchiveSource
+    from reelabel.sources.archives.members import ArchiveSource
 
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(_BLOCK)
@@ -61,6 +60,16 @@ def read_tar(source: ArchiveSource) -> MemberIndex:
     except _DamageError as error:
         damage = str(error)
     return MemberIndex.of(found, size_bytes=file.size_bytes, damage=damage)
+
+
+def open_tar_member(source: ArchiveSource, member: Member) -> Content:
+    """Return the bytes of a member, which are a range of the archive."""
+    return Content(
+        size=member.size,
+        version=member.version,
+        read=lambda start, size: source.read(member.start + start, size),
+        copy=partial(pieces_of, source, member.start, member.size),
+    )
 
 
 def _walk(file: RangedFile, source: ArchiveSource) -> Iterator[Member]:

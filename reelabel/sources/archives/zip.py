@@ -9,14 +9,22 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ArchiveUnreadableError
-from reelabel.sources.archives.member_index import MAX_MEMBERS, Member, MemberIndex, plain_name
-from reelabel.sources.archives.ranged_file import RangedFile
+from reelabel.sources.archives.members import (
+    MAX_MEMBERS,
+    Content,
+    Member,
+    MemberIndex,
+    RangedFile,
+    pieces_of,
+    plain_name,
+)
+from reelabel.sources.archives.saved_indexes import SingleFlightCache
 from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reelabel.sources.archives.ranged_file import ArchiveSource
+    from reelabel.sources.archives.members import ArchiveSource
 
 _TAIL_BYTES = 128 * 1024  # the central directory of a thousand members, in one read
 _LOCAL_HEADER = struct.Struct("<4sHHHHHIIIHH")
@@ -25,6 +33,7 @@ _LOCAL_MAGIC = b"PK\x03\x04"
 _ENCRYPTED, _SIZES_FOLLOW, _UTF8 = 0x1, 0x8, 0x800
 _ZIP64 = 0xFFFFFFFF
 _CHUNK_BYTES = 1024**2
+_KEPT_STARTS = 4096
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -40,6 +49,29 @@ def read_zip(source: ArchiveSource) -> MemberIndex:
     if len(entries) > MAX_MEMBERS:
         return MemberIndex({}, f"it has more than {MAX_MEMBERS:,} members; divide it")
     return MemberIndex.of(_members(entries), size_bytes=file.size_bytes)
+
+
+_starts = SingleFlightCache[int](_KEPT_STARTS)
+
+
+def open_zip_member(source: ArchiveSource, member: Member) -> Content:
+    """Return the bytes of a member: a range of the archive if it is stored, else they must be copied out."""
+
+    def begin() -> int:
+        """Return where its bytes begin; read only when they are, for a look at many members takes one read."""
+        key = source.info.uri, source.info.fingerprint, member.name
+        return _starts.get(key, lambda: _data_start(source, member))
+
+    def copy() -> Iterator[bytes]:
+        check = _inflate if member.method else _verified
+        return check(source, member, pieces_of(source, begin(), member.packed_size))
+
+    return Content(
+        size=member.size,
+        version=f"{member.version}+{member.crc}",
+        read=None if member.method else lambda start, size: source.read(begin() + start, size),
+        copy=copy,
+    )
 
 
 def _members(entries: Sequence[zipfile.ZipInfo]) -> Iterator[Member]:
@@ -72,7 +104,7 @@ def _refusal(entry: zipfile.ZipInfo) -> str:
     return ""
 
 
-def data_start(source: ArchiveSource, member: Member) -> int:
+def _data_start(source: ArchiveSource, member: Member) -> int:
     """Return where the bytes of a member begin, from its local header, which must agree with the central directory.
 
     Raises:
@@ -98,7 +130,7 @@ def data_start(source: ArchiveSource, member: Member) -> int:
     return int(start)
 
 
-def inflate(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _inflate(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Decompress a member, never to more bytes than it has; check its length and CRC.
 
     Raises:
@@ -127,7 +159,7 @@ def _inflated(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) ->
         raise _contradiction(source, member, "is damaged") from None
 
 
-def verified(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _verified(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Pass on the bytes of a stored member, and check their CRC.
 
     Raises:

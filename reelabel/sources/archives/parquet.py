@@ -20,10 +20,8 @@ from reelabel import arrow as pa
 from reelabel.disk import disk_errors, temporary_root
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError, VideoEmptyError, VideoRefusedError
 from reelabel.optional import require
-from reelabel.sources.archives.content import Content
-from reelabel.sources.archives.memo import Memo
-from reelabel.sources.archives.ranged_file import RangedFile
-from reelabel.sources.archives.saved_indexes import SavedIndexes
+from reelabel.sources.archives.members import Content, RangedFile
+from reelabel.sources.archives.saved_indexes import SavedIndexes, SingleFlightCache
 from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.sources.archives.member_uri import MemberUri
-    from reelabel.sources.archives.ranged_file import ArchiveSource
+    from reelabel.sources.archives.members import ArchiveSource
     from reelabel.sources.archives.saved_indexes import IndexStore
 
     Sizes = npt.NDArray[np.int64]
@@ -74,8 +72,8 @@ class ParquetRows:
 
     def __init__(self, store: IndexStore | None) -> None:
         """Save how long values are in `store`, if there is one."""
-        self._footers = Memo[Any](_KEPT_FOOTERS)
-        self._groups = Memo[_Values](_KEPT_GROUPS)
+        self._footers = SingleFlightCache[Any](_KEPT_FOOTERS)
+        self._groups = SingleFlightCache[_Values](_KEPT_GROUPS)
         self._sizes = SavedIndexes["Sizes"](store, encode=_encode, decode=_decode, keep=_KEPT_SIZES)
 
     def open(self, source: ArchiveSource, uri: MemberUri) -> Content:
