@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flows.run.parameters import NO_OVERRIDES, SpecOverrides
 from flows.run.spec import make_spec, require_unchanged
+from reelabel.errors import ConfigurationError
 from tasks.domain import RunSpec
 from tasks.model.backend import backend_of
 
@@ -76,8 +77,15 @@ def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
     base = request.questions_base
     # The spec does not include a folder's path, so a folder other than that in the settings must be named.
     backend = backend_of(settings)
-    on_hub = base is not None and base.model.revision is not None and backend.takes_hub_models
-    card = backend.card(request.overrides.model or (base.model.name if base and on_hub else None), settings)
+    named = request.overrides.model
+    if base and not named and backend.takes_hub_models:
+        named = base.model.name if base.model.revision is not None else settings.model.name
+        if not named:
+            raise ConfigurationError(
+                f"The earlier run's model, {base.model.name}, was a folder; name that folder with --model or "
+                "REELABEL_MODEL_NAME."
+            )
+    card = backend.card(named, settings)
     spec = make_spec(card, settings, request.overrides, base=base)
     if base:
         require_unchanged(spec, base, request.kept)

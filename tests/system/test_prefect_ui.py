@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from tasks.model.identity import TINY_MODEL
 
+_ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 MANIFEST = "s3://frames/cache/demo/manifest.parquet"
 
 
@@ -35,10 +36,7 @@ def test_the_form_starts_a_run_and_the_run_shows_its_results(page, prefect_url, 
     ):
         expect(page.get_by_text(help_text)).to_be_visible()
     page.locator("textarea").first.fill(MANIFEST)
-    help_text = "Model folder or Hugging Face name; by default model.name, or in a backfill the earlier run's."
-    model = _field(page, help_text).last  # the innermost: the groups around it hold the text as well
-    model.get_by_text("str", exact=True).click()
-    model.locator("textarea").fill(str(TINY_MODEL))
+    _name_model(page)
 
     _see_it_end(page, prefect_url, api, sentence="Reconciled: 72 jobs = 72 labels + 0 failures.")
 
@@ -58,6 +56,7 @@ def test_the_backfill_form_asks_the_named_jobs_again(page, prefect_url, api, ree
         _field(page, "Ids of jobs to answer.").get_by_role("button", name="Add item").click()
         page.locator("textarea").nth(number).fill(job_id)
     _field(page, "Also answer jobs that have a valid label.").locator(".p-toggle__control").click()
+    _name_model(page)
 
     run_id = _see_it_end(page, prefect_url, api, sentence="Reconciled: 2 jobs = 2 labels + 0 failures.")
 
@@ -78,6 +77,14 @@ def _field(page, help_text):
     return page.locator(".schema-form-property").filter(has=page.get_by_text(help_text, exact=True))
 
 
+def _name_model(page):
+    """Name the demo's model, a folder: neither the settings nor the earlier run's spec have its path."""
+    help_text = "Model folder or Hugging Face name; by default model.name, or in a backfill the earlier run's."
+    model = _field(page, help_text).last  # the innermost: the groups around it hold the text as well
+    model.get_by_text("str", exact=True).click()
+    model.locator("textarea").fill(str(TINY_MODEL))
+
+
 def _see_it_end(page, prefect_url, api, *, sentence):
     """Submit the form, watch its run until it ends, and look at its results; gives its id."""
     before = _flow_runs(api)
@@ -85,8 +92,9 @@ def _see_it_end(page, prefect_url, api, *, sentence):
     [started] = _flow_runs(api) - before
     page.goto(f"{prefect_url}/runs/flow-run/{started}")
     deadline = time.monotonic() + 400
-    while api.get(f"/flow_runs/{started}").json()["state_type"] != "COMPLETED" and time.monotonic() < deadline:
+    while (run := api.get(f"/flow_runs/{started}").json())["state_type"] not in _ENDED and time.monotonic() < deadline:
         page.wait_for_timeout(500)
+    assert run["state_type"] == "COMPLETED", run["state"]
     page.reload()
     expect(page.get_by_text("Completed", exact=True).first).to_be_visible()
     page.get_by_text("Artifacts", exact=True).first.click()

@@ -236,6 +236,13 @@ def test_only_the_model_option_changes_the_model(card, asked):
     assert named.model == same.model == card.identity
 
 
+def test_a_backfill_of_a_run_with_a_folder_as_its_model_says_that_the_folder_must_be_named(card):
+    request = RunRequest(kind="backfill", manifest="m", base=make_spec(card, Settings()))
+
+    with pytest.raises(ConfigurationError, match=r"The earlier run's model, reelabel-tiny, was a folder; name that"):
+        resolve_spec(request, Settings(model={"name": None}))
+
+
 def test_a_server_that_takes_images_does_not_continue_a_run_that_used_video(card):
     base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
 
