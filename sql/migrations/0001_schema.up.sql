@@ -473,7 +473,6 @@ CREATE TABLE reelabel.live_session (
     reason          text,
     frames_received bigint CHECK (frames_received >= 0),
     frames_similar  bigint CHECK (frames_similar >= 0),
-    frames_busy     bigint CHECK (frames_busy >= 0),
     frames_kept     bigint NOT NULL DEFAULT 0 CHECK (frames_kept >= 0),
     frames_evicted  bigint CHECK (frames_evicted >= 0),
     frames_lost     bigint NOT NULL DEFAULT 0 CHECK (frames_lost >= 0),

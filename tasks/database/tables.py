@@ -287,7 +287,7 @@ LIVE_SESSION = Table(
     Column("config", JSONB),
     *(Column(name, DateTime(timezone=True)) for name in ("started_at", "seen_at", "ended_at")),
     Column("reason", Text),
-    *(Column(f"frames_{name}", BigInteger) for name in ("received", "similar", "busy", "kept", "evicted", "lost")),
+    *(Column(f"frames_{name}", BigInteger) for name in ("received", "similar", "kept", "evicted", "lost")),
     Column("audio_s", Double),
     Column("versions", JSONB),
     Column("host", Text),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tasks.live.items import AUDIO_HZ
-from tasks.live.protocol import MessageRefusedError, VideoDone
+from tasks.live.protocol import VideoDone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tasks.live.protocol import VideoFrame, VideoQuery
 
 
-# Audio is not dropped, so that it waits as long as the model is behind, or lost.
-_MOST_AUDIO_S = 600.0
+# Beyond it, the connection is not read: its client is slowed by TCP, and nothing is dropped.
+_FULL_BYTES = 32 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,72 +86,47 @@ Arrival: TypeAlias = Frame | Audio | Asked | VideoDone | ReadAgain
 
 
 class Arrivals:
-    """What waits to be taken. Thread-safe; only `next` and `pause` block."""
+    """What waits to be taken, in order. Thread-safe; only `next` and `pause` block."""
 
     def __init__(self) -> None:
         """Start with nothing."""
         self._waiting: deque[Arrival] = deque()
-        self._audio_s = 0.0  # that waits
+        self._bytes = 0  # that wait
+        self._on_room: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self._is_closed = False
 
-    def put(self, arrival: Arrival) -> Frame | None:
-        """Add what has arrived; return the frame that it replaces: a newer one replaces one that still waits.
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that no more should be received for now."""
+        return self._bytes > _FULL_BYTES and not self._is_closed
 
-        Raises:
-            MessageRefusedError: Too much audio waits already.
-        """
+    def on_room(self, call: Callable[[], None]) -> None:
+        """Have `call` called when there is room again, or nothing more is taken; from any thread, and only the last."""
+        self._on_room = call
+
+    def put(self, arrival: Arrival) -> None:
+        """Add what has arrived; what was read before a loss is read again first."""
         with self._changed:
-            if isinstance(arrival, Audio):
-                self._admit(arrival)
-            replaced = self._last_frame() if isinstance(arrival, Frame) else None
-            if replaced:
-                self._waiting.remove(replaced)
             if isinstance(arrival, ReadAgain):
                 self._waiting.appendleft(arrival)
             else:
                 self._waiting.append(arrival)
+            self._bytes += _size_of(arrival)
             self._changed.notify_all()
-        return replaced
 
-    def _admit(self, audio: Audio) -> None:
-        if self._audio_s + audio.seconds > _MOST_AUDIO_S:
-            raise MessageRefusedError(
-                f"{self._audio_s:,.0f} seconds of audio already wait for the model; send it as it is recorded.",
-                code="audio_refused",
-            )
-        self._audio_s += audio.seconds
-
-    def _last_frame(self) -> Frame | None:
-        """Return the frame that waits and that nothing but audio follows."""
-        last = next((each for each in reversed(self._waiting) if not isinstance(each, Audio)), None)
-        return last if isinstance(last, Frame) else None
-
-    def next(self, *, is_behind: Callable[[], bool]) -> Arrival | None:
-        """Wait for what comes next, and take it; None if no more is to be taken.
-
-        A frame waits while the model is behind, unless a query comes after it, which goes first and should see it.
-
-        Args:
-            is_behind: Whether the model is behind; looked at again after `wake`.
-        """
+    def next(self) -> Arrival | None:
+        """Wait for what comes next, and take it; None if no more is to be taken."""
         with self._changed:
-            while not self._is_closed:
-                if self._waiting and (
-                    not isinstance(self._waiting[0], Frame)
-                    or any(isinstance(each, Asked) for each in self._waiting)
-                    or not is_behind()
-                ):
-                    taken = self._waiting.popleft()
-                    self._audio_s -= taken.seconds if isinstance(taken, Audio) else 0.0
-                    return taken
-                self._changed.wait()
-        return None
-
-    def wake(self) -> None:
-        """Have `next` look again."""
-        with self._changed:
-            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            if self._is_closed:
+                return None
+            was_full = self.is_full
+            taken = self._waiting.popleft()
+            self._bytes -= _size_of(taken)
+        if was_full and not self.is_full:
+            self._on_room()
+        return taken
 
     def pause(self, seconds: float) -> None:
         """Wait, unless no more is to be taken."""
@@ -163,8 +138,14 @@ class Arrivals:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+        self._on_room()
 
-    def left(self) -> list[Frame]:
-        """Return the frames that nobody took."""
-        with self._changed:
-            return [each for each in self._waiting if isinstance(each, Frame)]
+
+def _size_of(arrival: Arrival) -> int:
+    match arrival:
+        case Frame():
+            return len(arrival.data)
+        case Audio():
+            return arrival.samples.nbytes
+        case _:
+            return 0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tasks.live.record.recording import Record
     from tasks.live.setup import LiveSetup
 
-_REASONS: dict[FrameStatus, str] = {"similar": "filtered", "busy": "busy", "evicted": "late"}  # as published
+_REASONS: dict[FrameStatus, str] = {"similar": "filtered", "evicted": "late"}  # as published
 
 
 class Intake:
@@ -84,10 +84,6 @@ class Intake:
             return False
         self._cells = cells
         return self._keep(frame, image, time_s=time_s, alike=alike)
-
-    def drop(self, frame: Frame) -> None:
-        """Answer a frame that is not taken, as a newer one came or the session ends."""
-        self._acknowledge(frame, "busy")
 
     def refuse(self, frame: Frame, refused: MessageRefusedError) -> None:
         """Answer a frame that is refused."""

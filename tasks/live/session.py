@@ -191,7 +191,6 @@ class Session:
             frames=self._frames,
             kept=counts["kept"],
             similar=counts["similar"],
-            busy=counts["busy"],
             evicted=counts["evicted"],
             refused=counts["refused"],
             left_window=self._kept.evicted,
@@ -271,11 +270,7 @@ class Session:
         if self._frames > limits.max_frames:
             raise limit_reached(f"{limits.max_frames:,} frames")
         self._check_bytes()
-        if replaced := self._arrivals.put(frame):
-            try:
-                self._intake.drop(replaced)
-            except Exception:  # noqa: BLE001 - it is not the new one's
-                self._intake.refuse(replaced, self._failed("frame"))
+        self._arrivals.put(frame)
 
     # The connection, and the end
 
@@ -287,6 +282,15 @@ class Session:
             self._announced = None
             self._alone.clear()
             return self._connection
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be taken that the connection should not be read for now."""
+        return self._arrivals.is_full
+
+    def on_room(self, call: Callable[[], None]) -> None:
+        """Have `call` called, from any thread, when it is full no more."""
+        self._arrivals.on_room(call)
 
     def is_current(self, connection: int) -> bool:
         """Return whether no later connection has replaced one."""
@@ -316,6 +320,8 @@ class Session:
         elif now_s - self._began_s > limits.total_s:
             self._tell("limit_reached", f"The session has lasted {limits.total_s:g} seconds, which is the limit.")
             self.end("total_time")
+        elif self.is_full:
+            self._heard_s = now_s  # its client may be sending what is not received yet
         elif lost_s is None and not answerer.waiting and now_s - max(self._heard_s, answerer.ended_s) > limits.idle_s:
             self._tell("idle_timeout", f"Nothing was received for {limits.idle_s:g} seconds.")
             self.end("idle")
@@ -340,7 +346,7 @@ class Session:
 
     def _take_all(self) -> None:
         try:
-            while (arrived := self._arrivals.next(is_behind=self._warming.is_behind)) is not None:
+            while (arrived := self._arrivals.next()) is not None:
                 match arrived:
                     case Frame() | Audio() | Asked():
                         self._take_alone(arrived)
@@ -390,8 +396,6 @@ class Session:
         self._setup.model.forget(self.session_id)  # an answer in progress is given up
         self._answerer.join(_END_S)
         assert self._ending
-        for frame in self._arrivals.left():
-            self._intake.drop(frame)
         if self._record:
             try:
                 self._record.close(self._ending, self.stats())

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tasks.live.outbox import Outbox
 
 _LOG = logging.getLogger(__name__)
-_BEHIND = 2  # prefixes: one is being read, and one waits
 
 
 class EngineWatch:
@@ -69,7 +68,7 @@ class Warming:
         Args:
             model: What reads.
             kept: The frames.
-            arrivals: What waits while the model is behind; is told when frames must be read again.
+            arrivals: Is told when frames must be read again.
             outbox: Where the client is told of frames that the model does not take.
             watch: Is told when the engine is lost, and back.
         """
@@ -79,10 +78,6 @@ class Warming:
         self._reading = 0
         self._was_lost = self._is_too_long = False
         self._lock = threading.Lock()
-
-    def is_behind(self) -> bool:
-        """Return whether more frames should wait."""
-        return self._reading >= _BEHIND
 
     def warm(self) -> None:
         """Have the model read what is kept now, and last what a later window begins with; return at once."""
@@ -128,7 +123,6 @@ class Warming:
                 _LOG.error("A live session's frames could not be read", exc_info=error)
         if must_read_again:
             self._arrivals.put(ReadAgain())
-        self._arrivals.wake()
 
     def _tell_too_long(self, error: PromptTooLongError) -> None:
         """Tell the client once: the next frames will not fit, either."""

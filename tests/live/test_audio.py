@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.live.arrivals import Arrivals, Audio, Frame, ReadAgain
+from tasks.live.arrivals import Arrivals, Audio, ReadAgain
 from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem, Spans
 from tasks.live.outbox import Outbox
-from tasks.live.protocol import AudioChunk, MessageRefusedError, SpeechDelta, VideoFrame
+from tasks.live.protocol import AudioChunk, MessageRefusedError, SpeechDelta
 from tasks.live.setup import LiveLimits
 from tasks.live.window import Window, WindowRule
 from tests.live.client import ask, frame, send_frames, start
@@ -71,24 +71,6 @@ def test_audio_follows_the_frames_of_the_same_two_seconds(hear):
     assert told.exchange({"type": "session.stats"}, "session.stats")["audio_s"] == pytest.approx(5)
     read = [[type(item) for item in prefix.items] for prefix, following in model.warmed if not following]
     assert [LiveItem, AudioItem] in read, "audio is read as it comes"
-
-
-def test_audio_that_waits_for_a_model_that_is_behind_is_bounded(hear):
-    told, model = hear(window=1000)
-    model.may_read.clear()
-    send_frames(told, SHADES[:4])  # two pairs, which are being read
-    told.send(frame(SHADES[4], time_s=4))  # waits, and so does what follows
-    for number in range(20):
-        told.send(chunk(30, time_s=30 * number))
-    with pytest.raises(MessageRefusedError, match="600 seconds of audio already wait") as refused:
-        told.send(chunk(1, time_s=600))
-    assert refused.value.code == "audio_refused"
-
-    model.read_on()
-
-    assert ask(told)["audio_s"] == 600
-    told.send(chunk(1, time_s=600))
-    assert ask(told)["audio_s"] == 601
 
 
 def test_of_fewer_frames_all_of_the_audio_is_heard(hear):
@@ -296,18 +278,12 @@ def test_audio_leaves_the_window_with_the_frames_of_its_time(unit, size):
     assert window.evicted > 30
 
 
-def test_a_newer_frame_replaces_one_that_waits_before_audio_but_none_before_a_question():
+def test_audio_waits_in_order_but_what_was_lost_is_read_first():
     arrivals = Arrivals()
-    announced = VideoFrame(type="video.frame")
-    frames = [Frame(number=n, data=b"", announced=announced, arrived_s=0.0, received_ms=0.0) for n in range(3)]
-    audio = Audio(samples=samples(0.1), time_s=None, arrived_s=0.0)
-    assert arrivals.put(frames[0]) is None
-    assert arrivals.put(audio) is None
-    assert arrivals.put(frames[1]) is frames[0]
-    assert arrivals.next(is_behind=lambda: True) is audio
-    assert arrivals.left() == [frames[1]]
-    arrivals.put(ReadAgain())
-    assert arrivals.next(is_behind=lambda: False) == ReadAgain(), "before the frames that wait for the model"
+    audio = [Audio(samples=samples(0.1), time_s=None, arrived_s=at) for at in range(2)]
+    for each in (*audio, ReadAgain()):
+        arrivals.put(each)
+    assert [arrivals.next() for _ in range(3)] == [ReadAgain(), *audio]
     assert AudioChunk(type="audio.chunk").data is None
 
 

@@ -11,8 +11,9 @@ from PIL import Image
 
 from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import DecodersLostError
+from tasks.live.arrivals import Arrivals, Frame
 from tasks.live.frames import FrameReader
-from tasks.live.protocol import MessageRefusedError, SessionResume
+from tasks.live.protocol import MessageRefusedError, SessionResume, VideoFrame
 from tasks.live.setup import LiveLimits
 from tests.live.client import Told, ask, config, frame, picture, send_frames, start
 from tests.live.scripted_model import ScriptedModel
@@ -203,18 +204,31 @@ def test_a_frame_that_cannot_be_read_is_named_and_the_session_goes_on(begin, dat
     assert told.exchange({"type": "session.stats"}, "session.stats")["refused"] == 1
 
 
-def test_while_the_model_is_behind_the_newest_frame_waits_and_the_others_are_dropped(begin):
+def test_no_frame_is_dropped_while_the_model_is_behind_and_a_query_sees_all(begin):
     model = ScriptedModel()
     model.may_read.clear()
     told = start(begin, model)
-    send_frames(told, SHADES[:4])  # two pairs are being read
-    for at in range(4, 8):
+    for at in range(12):
         told.send(frame(SHADES[at], time_s=at))
-    busy = told.until("frame.ack", 3)
-    assert [(ack["frame"], ack["status"]) for ack in busy] == [(at, "busy") for at in range(4, 7)]
-    model.read_on()
-    kept = told.last("frame.ack")
-    assert (kept["frame"], kept["status"], kept["time_s"]) == (7, "kept", 7)
+    acks = [event for event in told.until("frame.ack", 12) if event["type"] == "frame.ack"]
+    assert [(ack["frame"], ack["status"]) for ack in acks] == [(at, "kept") for at in range(12)]
+    assert ask(told)["text"] == " ".join(map(str, range(12)))
+
+
+def test_a_session_is_full_while_32_mib_of_frames_wait_and_says_when_it_has_room():
+    arrivals, has_room = Arrivals(), threading.Event()
+    arrivals.on_room(has_room.set)
+    data = bytes(8 * 1024**2)
+    announced = VideoFrame(type="video.frame")
+    frames = [Frame(number=n, data=data, announced=announced, arrived_s=0.0, received_ms=0.0) for n in range(5)]
+    for each in frames:
+        assert not arrivals.is_full
+        arrivals.put(each)
+    assert arrivals.is_full
+    assert not has_room.is_set()
+    assert [arrivals.next() for _ in frames] == frames
+    assert has_room.is_set()
+    assert not arrivals.is_full
 
 
 def test_a_query_does_not_wait_for_the_model_to_read_and_sees_the_frame_before_it(begin):

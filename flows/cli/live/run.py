@@ -247,7 +247,7 @@ class _Told:
         """Print what became of the frames and questions."""
         if self.options.as_json:
             return
-        names = {"kept": "kept", "similar": "similar", "busy": "dropped while busy", "evicted": "too late"}
+        names = {"kept": "kept", "similar": "similar", "evicted": "too late"}
         names |= {"refused": "refused", "not sent": "not sent"}
         acks = ", ".join(f"{self.acks[each]:,} {name}" for each, name in names.items() if self.acks[each])
         waited = f"; acknowledged after {median(self.ack_ms):.0f} ms (median)" if self.ack_ms else ""

@@ -152,7 +152,7 @@ class _Connection:
 
     def __init__(self, websocket: WebSocket, session: Session, last_seq: int) -> None:
         self._websocket, self._session, self._sent = websocket, session, last_seq
-        self._changed = asyncio.Event()
+        self._changed, self._has_room = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._number = session.connect()
 
@@ -160,6 +160,7 @@ class _Connection:
         """Pass messages and events on until the session ends or the client leaves."""
         session = self._session
         session.outbox.watch(self._wake)
+        session.on_room(self._make_room)
         receiving = asyncio.create_task(self._receive_all())
         sending = asyncio.create_task(self._send_all())
         try:
@@ -186,11 +187,19 @@ class _Connection:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._changed.set)
 
+    def _make_room(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._has_room.set)
+
     async def _receive_all(self) -> None:
         session = self._session
         while session.is_current(self._number):
             session.handle(await _receive(self._websocket))
             await asyncio.sleep(0)  # a client that sends without pause gives the others their turn
+            while session.is_full and session.is_current(self._number):
+                self._has_room.clear()
+                if session.is_full:
+                    await self._has_room.wait()
 
     async def _send_all(self) -> None:
         session, outbox = self._session, self._session.outbox

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EndReason: TypeAlias = Literal[
     "done", "client_left", "client_lost", "idle", "total_time", "limit", "server_stopping", "error"
 ]
-FrameStatus: TypeAlias = Literal["kept", "similar", "busy", "evicted"]
+FrameStatus: TypeAlias = Literal["kept", "similar", "evicted"]
 
 
 class _Event(BaseModel):
@@ -68,8 +68,8 @@ class FrameAck(_Event):
     type: Literal["frame.ack", "video.frame.ack"] = "frame.ack"
     frame: int = Field(description="Number of the frame in the session, from 0, in order of arrival.")
     status: FrameStatus = Field(
-        description="kept; similar to the last kept one; busy: dropped because a newer one came before this was read; "
-        "evicted: its time lies before the last kept frame, so the stream is past it."
+        description="kept; similar to the last kept one; evicted: its time lies before the last kept frame, so the "
+        "stream is past it."
     )
     time_s: float | None = Field(description="Seconds since the first frame, as given to the model.")
     similarity: float | None = Field(default=None, description="Similarity to the last kept frame.")
@@ -79,7 +79,7 @@ class FrameAck(_Event):
     capture_ts_ms: float | None = None
     accepted: bool = Field(description="Whether it was kept.")
     buffered_frames: int = Field(description="Frames of the sink and the window now.")
-    reason: str | None = Field(default=None, description="Why it was not kept: filtered, busy or late.")
+    reason: str | None = Field(default=None, description="Why it was not kept: filtered or late.")
     server_receive_ts_ms: float = Field(description="Unix time of its arrival.")
 
 
@@ -166,7 +166,6 @@ class SessionStats(_Event):
     frames: int
     kept: int
     similar: int
-    busy: int
     evicted: int = Field(description="Frames that came too late.")
     refused: int = Field(description="Frames that could not be read.")
     left_window: int = Field(description="Kept frames that have left the window.")

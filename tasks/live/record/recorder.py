@@ -132,14 +132,12 @@ class FrameCounts:
     Attributes:
         received: All frames.
         similar: Too similar to the last kept one.
-        busy: Dropped because a newer one came before they were read.
         evicted: Came too late.
         audio_s: Seconds of audio that was received.
     """
 
     received: int
     similar: int = 0
-    busy: int = 0
     evicted: int = 0
     audio_s: float = 0.0
 
@@ -355,7 +353,7 @@ class SessionRecord:
         Raises:
             TransientError: The store or Postgres is unavailable; the recorder writes them later.
         """
-        values = {f"frames_{name}": getattr(counts, name) for name in ("received", "similar", "busy", "evicted")}
+        values = {f"frames_{name}": getattr(counts, name) for name in ("received", "similar", "evicted")}
         self._ended_s, self._end = time.monotonic(), values | {"audio_s": counts.audio_s, "reason": storable(reason)}
         self.write()
 

@@ -85,7 +85,6 @@ class Recording:
         counts = FrameCounts(
             received=stats.frames,
             similar=stats.similar,
-            busy=stats.busy,
             evicted=stats.evicted,
             audio_s=stats.audio_s,
         )

@@ -31,7 +31,7 @@ def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, d
         record.keep(time_s=time_s, image=image(number * 100))
     record.keep(time_s=2.0, image=image(9, size=(8, 8)))  # the camera was turned: another size, so another file
 
-    record.close(reason="done", counts=FrameCounts(received=9, similar=4, busy=1, evicted=2))
+    record.close(reason="done", counts=FrameCounts(received=9, similar=4, evicted=2))
 
     first, second = rows(db, LIVE_FRAMES)
     file = read_part(recorder.files, first["key"])
@@ -41,8 +41,8 @@ def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, d
     assert (first["first_s"], first["last_s"], first["frames"]) == (0.04, 1.37, 3)
     assert (second["part"], second["first_frame"], second["frames"]) == (1, 3, 1)
     [session] = rows(db, LIVE_SESSION)
-    counts = {name: session[f"frames_{name}"] for name in ("received", "similar", "busy", "kept", "evicted", "lost")}
-    assert counts == {"received": 9, "similar": 4, "busy": 1, "kept": 4, "evicted": 2, "lost": 0}
+    counts = {name: session[f"frames_{name}"] for name in ("received", "similar", "kept", "evicted", "lost")}
+    assert counts == {"received": 9, "similar": 4, "kept": 4, "evicted": 2, "lost": 0}
     assert session["reason"] == "done"
     assert session["ended_at"] is not None
 

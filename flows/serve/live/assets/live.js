@@ -122,14 +122,14 @@ function showAck(ack) {
   if (ack.evicted) count("evicted-window", ack.evicted);
   byId("ribbon").setAttribute(
     "aria-label",
-    `${counts.sent ?? 0} frames sent: ${counts.kept ?? 0} kept, ${counts.similar ?? 0} similar, ${counts.busy ?? 0} busy.`,
+    `${counts.sent ?? 0} frames sent: ${counts.kept ?? 0} kept, ${counts.similar ?? 0} similar.`,
   );
   if (!sent) return;
   frames.delete(ack.frame_id);
   sent.tick.className = ack.status;
   ackMs = [...ackMs.slice(-99), performance.now() - sent.at];
   byId("ack-ms").textContent = median(ackMs).toFixed(0);
-  byId("last").textContent = { kept: "kept", similar: "similar, not kept", busy: "model busy, not kept", evicted: "too late" }[ack.status];
+  byId("last").textContent = { kept: "kept", similar: "similar, not kept", evicted: "too late" }[ack.status];
   if (ack.status === "kept") showKept(sent, ack);
 }
 
@@ -299,7 +299,7 @@ function showError(event) {
     item.note.textContent = event.message;
     return;
   }
-  frames.get(event.frame_id)?.tick.classList.replace("waiting", "busy");
+  frames.get(event.frame_id)?.tick.classList.replace("waiting", "refused");
   frames.delete(event.frame_id);
   tell(event.message, "fault");
 }
@@ -366,7 +366,7 @@ async function start() {
   [counts, ackMs, lostAt, asked, isRecounting] = [{}, [], 0, [], false];
   frames.clear();
   queries.clear();
-  for (const id of ["sent", "kept", "similar", "busy", "evicted", "evicted-window"]) byId(id).textContent = "0";
+  for (const id of ["sent", "kept", "similar", "evicted", "evicted-window"]) byId(id).textContent = "0";
   byId("ribbon").replaceChildren();
   byId("frames").replaceChildren();
   byId("start").textContent = "Stop";

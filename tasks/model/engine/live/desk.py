@@ -55,7 +55,10 @@ class _Waiting:
 
 
 class LiveDesk:
-    """Feeds live requests to the engine: questions at once; prefixes while no question is open, a step's worth."""
+    """Feeds live requests to the engine: questions at once; prefixes while no question waits for its first token.
+
+    Of prefixes, a step's worth is admitted, and beside an answer that is being written, one.
+    """
 
     def __init__(self, engine: Any, *, max_model_len: int, step_tokens: int, positions: int | None) -> None:  # noqa: ANN401 - vLLM's LLMEngine
         """Store the engine.
@@ -114,9 +117,14 @@ class LiveDesk:
                 self._admit(ready)
 
     def admit(self) -> None:
-        """Admit prefixes that wait, if no question is open, up to a step's tokens."""
-        while self._prefixes and not any(each.request.query for each in self._in_flight.values()):
-            if self._in_flight and sum(each.fresh_tokens for each in self._in_flight.values()) >= self._step_tokens:
+        """Admit prefixes that wait, unless a question waits for its first token."""
+        while self._prefixes:
+            questions = [each for each in self._in_flight.values() if each.request.query]
+            reading = [each for each in self._in_flight.values() if not each.request.query]
+            most = 1 if questions else self._step_tokens
+            if any(not each.output_tokens for each in questions):
+                return
+            if reading and sum(each.fresh_tokens for each in reading) >= most:
                 return
             self._admit(self._prefixes.popleft())
 

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from tasks.model.engine.process import EngineLife, EngineProcess, LiveSink
     from tasks.model.identity import ModelCard
 
-# Between two slices of a long prefix, a question gets its turn.
-_SLICE_ITEMS = 8
+# Between two slices of a long prefix, a question gets its turn. Beside an answer that is being written, slices are
+# small: each delays the answer's next token.
+_SLICE_ITEMS, _SLICE_ITEMS_BESIDE_ANSWER = 8, 1
 _POLL_S = 1.0
 _ERRORS = {error.code: error for error in (PromptTooLongError, SpecialTokensError, ChoicesAmbiguousError)}
 
@@ -173,7 +174,8 @@ class LiveEngine:
             if session is None or reading is None or life is None:
                 return
             known = session.known(reading.hashes)
-            end = min(len(reading.hashes), known + _SLICE_ITEMS)
+            is_answering = any(each.asking for each in self._sessions.values())
+            end = min(len(reading.hashes), known + (_SLICE_ITEMS_BESIDE_ANSWER if is_answering else _SLICE_ITEMS))
             sink = _Reader(self, name, reading, following=following, end=end)
             try:
                 self._send(life, session, reading.prefix, reading.hashes[:end], sink, fresh=end - known)

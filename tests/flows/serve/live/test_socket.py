@@ -26,6 +26,7 @@ from reelabel.pool.decode_pool import DecodePool
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.live import ServerLiveModel
 from tests.flows.serve.live.client import TOKEN, Client, send_frames
+from tests.live.client import picture
 from tests.live.scripted_model import INFO, ScriptedModel
 from tests.stub_server import encoder, serve_stub, speech_of
 from tests.vllm_server import KEY
@@ -362,6 +363,22 @@ def speech_until_done(client):
             said.append(client.socket.recv(timeout=20))
             assert len(said[-1]) == event["bytes"]
     return said
+
+
+def test_a_burst_of_2000_frames_is_taken_whole_and_the_next_question_sees_the_last(url):
+    picture_of = [picture(shade) for shade in (0, 120)]
+    with Client(url, {"window": 64}) as client:
+        sending = threading.Thread(target=lambda: [client.send(picture_of[at % 2]) for at in range(2000)])
+        sending.start()
+        acks = [client.last("frame.ack") for _ in range(2000)]
+        sending.join()
+        client.send({"type": "video.query", "text": "?"})
+        done = client.last("response.done")
+
+    assert [ack["frame"] for ack in acks] == list(range(2000))
+    assert {ack["status"] for ack in acks} == {"kept"}
+    assert done["last_frame_s"] == acks[-1]["time_s"]
+    assert done["frames_used"] >= 64
 
 
 def flood(connection, frame):

@@ -230,6 +230,20 @@ def test_free_text_comes_as_it_is_made(live):
     assert answer.first_token_ms <= answer.total_ms
 
 
+def test_frames_are_read_while_an_answer_is_written(live):
+    items = pairs_of(clip(3, 12))
+    session = live.open()
+    live.read(session, items[:2])
+    answer = live.model.ask(prefix_of(session, items[:2]), LiveQuery(text="Tell me.", max_tokens=200))
+    next(answer)
+
+    read = live.model.warm(prefix_of(session, items))
+    was_read = [read.done() for _ in answer]
+
+    assert any(was_read[:-1]), "a pair at a time, between the tokens of the answer"
+    assert live.ask(session, items).cached_tokens > live.ask(live.open(), items).prompt_tokens / 2
+
+
 def test_special_tokens_in_a_question_are_text(live):
     items = pairs_of(clip(10))
     session = live.open()
