@@ -13,6 +13,7 @@ from flows.run.spec import make_spec
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
+from reelabel.sampling.spec import EVERY
 from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.again import write_jobs
 from tasks.live.record.stored import find_session
@@ -35,7 +36,7 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
     with ready_to_run() as settings:
         with connected(settings.database, Login.READER) as engine:
             found = find_session(engine, session)
-        overrides = prompted_as(found, overrides)
+        overrides = asked_as(found, overrides)
         # As the run does; what is wrong with the model or the options is then said before anything is written.
         make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
         jobs = write_jobs(found, SealedFiles.of(settings.store))
@@ -49,11 +50,14 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
         return print_summary(settings, run_flow_locally("classify", parameters, settings))
 
 
-def prompted_as(session: StoredSession, overrides: SpecOverrides) -> SpecOverrides:
-    """Return options with the system prompt of a session, unless they have their own."""
+def asked_as(session: StoredSession, overrides: SpecOverrides) -> SpecOverrides:
+    """Return options with the system prompt of a session and all its frames, unless they have their own."""
     system_prompt = overrides.prompts.system_prompt or session.row["config"].get("system_prompt")
     prompts = overrides.prompts.model_copy(update={"system_prompt": system_prompt})
-    return overrides.model_copy(update={"prompts": prompts})
+    sampling = overrides.sampling
+    if sampling.sampler is None and sampling.num_frames is None:  # every frame of a question's video is a keyframe
+        sampling = sampling.model_copy(update={"sampler": "keyframes", "num_frames": EVERY})
+    return overrides.model_copy(update={"prompts": prompts, "sampling": sampling})
 
 
 def write_session_report(session: str, *, out: str | None) -> None:

@@ -1,8 +1,9 @@
 import pytest
 
-from flows.cli.rows.sessions import prompted_as
+from flows.cli.rows.sessions import asked_as
 from flows.run.parameters import SpecOverrides
 from infra.settings import PromptOptions
+from infra.settings.sampling import SamplingOptions
 from tasks.live.record.stored import StoredSession
 
 
@@ -14,6 +15,16 @@ def test_a_session_is_asked_again_with_its_own_system_prompt_unless_another_is_g
     session = StoredSession(row={"config": {"system_prompt": of_session} if of_session else {}}, queries=[], parts=[])
     overrides = SpecOverrides(model="tiny", prompts=PromptOptions(system_prompt=given, permutations=2))
 
-    found = prompted_as(session, overrides)
+    found = asked_as(session, overrides)
 
     assert (found.model, found.prompts) == ("tiny", PromptOptions(system_prompt=used, permutations=2))
+
+
+def test_a_session_is_asked_again_with_all_its_frames_unless_others_are_chosen():
+    session = StoredSession(row={"config": {}}, queries=[], parts=[])
+
+    sampling = asked_as(session, SpecOverrides()).sampling
+    chosen = asked_as(session, SpecOverrides(sampling=SamplingOptions(num_frames=4))).sampling
+
+    assert (sampling.sampler, sampling.num_frames) == ("keyframes", -1)
+    assert chosen == SamplingOptions(num_frames=4)
