@@ -16,7 +16,7 @@ from string import ascii_uppercase
 
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.prompt import choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import choice_tokens, score_choices
 from tests.vllm_server import KEY, NAME
 
 MAX_TOKENS = 2048
@@ -35,7 +35,7 @@ def probabilities_of(question, frame_file):
     """Return the probabilities in the server's answer to a question about a frame file."""
     tokens = choice_tokens(question.choices, scoring=question.scoring, encode=encoder())
     seed = _digest(question.text, question.system_prompt, frame_file)
-    return choice_probabilities(tokens, {token: _logprob(seed, token) for token in set().union(*tokens)})
+    return score_choices(tokens, {token: _logprob(seed, token) for token in set().union(*tokens)}).probabilities
 
 
 class Spoken:

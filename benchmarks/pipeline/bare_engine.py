@@ -53,9 +53,8 @@ class BareEngine:
         self._requests = list(self._render(self.workload.jobs[: self.max_in_memory], renderer))
 
     def _render(self, jobs: Sequence[Job], renderer: InputRenderer) -> Iterator[_Request]:
-        from vllm import SamplingParams  # noqa: PLC0415 - imported in the contender's own process
-
-        from tasks.model.engine.renderer import HashedMedium  # noqa: PLC0415
+        from tasks.model.engine.renderer import HashedMedium  # noqa: PLC0415 - imported in the contender's own process
+        from tasks.model.engine.scoring import scoring_parameters  # noqa: PLC0415
 
         videos = {path: self._video(path) for path in dict.fromkeys(job.video_uri for job in jobs)}
         for job in jobs:
@@ -63,9 +62,7 @@ class BareEngine:
             prompt = renderer.render(
                 renderer.prompt(question, [HashedMedium(frames=videos[job.video_uri], hash=job.video_uri)])
             )
-            allowed = sorted(set().union(*renderer.tokens(question)))
-            parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
-            yield job.video_uri, prompt, parameters
+            yield job.video_uri, prompt, scoring_parameters(renderer.tokens(question))
 
     def run(self, number: int) -> Timing:
         """Add all requests to the engine, and step it until they are answered."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cores import Cores, bind, descendants
 from benchmarks.pipeline.contender import Timing
-from tasks.model.prompts.prompt import build_question, choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import build_question, choice_tokens, score_choices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +70,8 @@ class LlmChat:
         return options | {"size_multiple_px": sampling.size_multiple_px, "max_pixels": sampling.max_pixels}
 
     def _ask(self, jobs: Sequence[Job]) -> Timing:
+        from tasks.model.engine.scoring import scoring_parameters  # noqa: PLC0415 - imported in the contender's own process
+
         # Otherwise the next pass would find its videos preprocessed or its prompts cached.
         self._llm.reset_mm_cache()
         self._llm.reset_prefix_cache()
@@ -79,7 +81,7 @@ class LlmChat:
         tokens = [self._tokens(question) for question in questions]
         outputs = self._llm.chat(
             [self._messages(question) for question in questions],
-            [_parameters(sorted(set().union(*each))) for each in tokens],
+            [scoring_parameters(each) for each in tokens],
             use_tqdm=False,
         )
         labels = tuple(_label(output, each) for output, each in zip(outputs, tokens, strict=True))
@@ -105,13 +107,7 @@ class LlmChat:
         )
 
 
-def _parameters(allowed: list[int]) -> Any:  # noqa: ANN401 - vLLM's SamplingParams
-    from vllm import SamplingParams  # noqa: PLC0415
-
-    return SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
-
-
 def _label(output: Any, tokens: tuple[frozenset[int], ...]) -> int:  # noqa: ANN401 - vLLM's RequestOutput
     logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
-    probabilities = choice_probabilities(tokens, logprobs)
+    probabilities = score_choices(tokens, logprobs).probabilities
     return max(range(len(probabilities)), key=probabilities.__getitem__)

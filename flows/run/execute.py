@@ -38,7 +38,7 @@ from tasks.results.audit import audit_jobs
 from tasks.results.evaluation.routing import read_routing
 from tasks.results.read import failures_of_run
 from tasks.results.runs import cancel_run, close_run, read_run
-from tasks.results.summary import read_order
+from tasks.results.summary import count_low_mass, read_order, warn_of_low_mass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -196,7 +196,7 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         warnings=[
             *context.warnings,
             *_report_rejects(context),
-            *(_warn_of_positions(context) if asks else ()),
+            *(_warn_of_answers(context) if asks else ()),
             *warn_of_coverage(columns["coverage"]),
         ],
         page=write_report_page(context.database, context.run.run_id, context.settings),
@@ -206,13 +206,14 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         raise NotReconciledError(str(report))
 
 
-def _warn_of_positions(context: RunContext) -> list[str]:
-    """Log a warning if position decided most answers; return it."""
+def _warn_of_answers(context: RunContext) -> list[str]:
+    """Log warnings if position decided most answers, or answers mean little; return them."""
     order = retry_outage(partial(read_order, context.database, run_id=context.run.run_id))
-    if not order or not order.warning:
-        return []
-    get_run_logger().warning("%s.", order.warning)
-    return [order.warning]
+    low_mass = retry_outage(partial(count_low_mass, context.database, run_id=context.run.run_id))
+    warnings = [each for each in (order.warning if order else "", warn_of_low_mass(low_mass)) if each]
+    for each in warnings:
+        get_run_logger().warning("%s.", each)
+    return warnings
 
 
 def _routing_lines(context: RunContext) -> list[tuple[str, str]]:

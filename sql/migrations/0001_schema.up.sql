@@ -75,6 +75,7 @@ CREATE TABLE reelabel.result (
     probabilities      double precision[] NOT NULL,
     margin             double precision NOT NULL CHECK (margin BETWEEN 0 AND 1),
     entropy_nats       double precision NOT NULL CHECK (entropy_nats >= 0),
+    choice_mass        double precision CHECK (choice_mass BETWEEN 0 AND 1),
     permutations       smallint NOT NULL DEFAULT 1,
     order_agreement    double precision,
     order_spread       double precision,
@@ -185,6 +186,7 @@ CREATE TABLE reelabel.chunk (
     probabilities      double precision[],
     margin             double precision CHECK (margin BETWEEN 0 AND 1),
     entropy_nats       double precision,
+    choice_mass        double precision,
     routed_by          text,
     stage              text,
     code               text,
@@ -298,7 +300,7 @@ CREATE TABLE reelabel.description_chunk (
 CREATE VIEW reelabel.job_state AS
 SELECT
     dataset, job_id, spec_id, job_digest, source_fingerprint, 'labelled'::text AS state,
-    label, choice_index, probabilities, margin, entropy_nats,
+    label, choice_index, probabilities, margin, entropy_nats, choice_mass,
     permutations, order_agreement, order_spread, same_position,
     NULL::text AS stage, NULL::text AS code, NULL::text AS message, NULL::integer AS attempts,
     task, subtask, model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
@@ -312,7 +314,7 @@ FROM reelabel.result
 UNION ALL
 SELECT
     dataset, job_id, spec_id, job_digest, source_fingerprint, 'described'::text,
-    NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL,
     task, subtask, model, NULL, frames_used, NULL, NULL,
@@ -324,7 +326,7 @@ FROM reelabel.description
 UNION ALL
 SELECT
     dataset, job_id, spec_id, job_digest, source_fingerprint, 'failed'::text,
-    NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL,
     stage, code, message, attempts,
     task, subtask, NULL, NULL, NULL, NULL, NULL,

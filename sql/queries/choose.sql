@@ -9,7 +9,7 @@ WITH job AS (
     SELECT
         asked.row, asked.job_id, coalesce(ended.state, 'missing') AS state, asked.task, asked.subtask,
         named.job_id IS NOT NULL AS is_named,
-        label, choice_index, probabilities, margin, entropy_nats,
+        label, choice_index, probabilities, margin, entropy_nats, choice_mass,
         permutations, order_agreement, order_spread, same_position,
         stage, code, message, attempts,
         model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,

@@ -55,6 +55,8 @@ class Answer:
     Attributes:
         choice_index: Index of the most probable choice.
         probabilities: One per choice, summing to one; averaged over the orders.
+        choice_mass: Probability of all choices together before they were normalised, averaged over the orders; next to
+            0 if the model would have said something else. None where it is unknown.
         prompt_tokens: Tokens of the rendered prompt, including the video.
         cached_tokens: Those of them served from the prefix cache.
         preprocess_ms: Milliseconds of the model's processor for this job.
@@ -64,6 +66,7 @@ class Answer:
 
     choice_index: int = field(metadata=column(Merge.LAST, bits=16))
     probabilities: tuple[float, ...] = field(metadata=merged(Merge.LAST))
+    choice_mass: float | None = field(default=None, metadata=column(Merge.LAST))
     prompt_tokens: int = field(metadata=column(Merge.SUM))
     cached_tokens: int = field(metadata=column(Merge.SUM))
     preprocess_ms: float = field(metadata=column(Merge.SUM))

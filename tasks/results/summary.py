@@ -101,6 +101,21 @@ class FailureGroup:
     is_earlier: bool = False
 
 
+# Labels with less of the probability on all choices together say what the model was made to say.
+LOW_CHOICE_MASS = 0.05
+
+
+def warn_of_low_mass(labels: int) -> str:
+    """Warn, in a clause, of so many labels below `LOW_CHOICE_MASS`; empty if there are none."""
+    if not labels:
+        return ""
+    return (
+        f"In {pluralize(labels, 'label')} the model gives all choices together less than {LOW_CHOICE_MASS:.0%} of the "
+        "probability: it would have said something else, and the label means little; if it thinks before it answers, "
+        "turn that off or use another model"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Scores by task, failures by code with the most frequent first, and labels of truncated files.
@@ -109,6 +124,7 @@ class Summary:
         cut_short: Number of labels of files that are cut short.
         cut_short_job_id: One of their jobs.
         order: Effect of the order of choices; None if every job was answered in one order only.
+        low_mass: Number of labels below `LOW_CHOICE_MASS`.
     """
 
     tasks: tuple[TaskScore, ...]
@@ -116,6 +132,7 @@ class Summary:
     cut_short: int = 0
     cut_short_job_id: str | None = None
     order: OrderScore | None = None
+    low_mass: int = 0
 
     @property
     def overall(self) -> TaskScore:
@@ -160,6 +177,7 @@ def summarize_results(
             cut_short=cut_short,
             cut_short_job_id=job_id,
             order=_order(connection, rows),
+            low_mass=_low_mass(connection, rows),
         )
 
 
@@ -205,6 +223,25 @@ def read_order(engine: Engine, *, run_id: UUID) -> OrderScore | None:
     with database_errors(), engine.connect() as connection:
         row = connection.execute(query).mappings().one()
     return OrderScore(**row) if row["jobs"] else None
+
+
+def _low_mass(connection: Connection, rows: ColumnElement[bool]) -> int:
+    query = select(func.count()).select_from(RESULT).join(ASKED, _is_current(RESULT)).where(rows, _HAS_LOW_MASS)
+    return int(connection.execute(query).scalar_one())
+
+
+def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
+    """Count the labels of one run below `LOW_CHOICE_MASS`.
+
+    Raises:
+        DatabaseUnavailableError: Postgres is unavailable.
+    """
+    query = select(func.count()).select_from(RESULT).where(RESULT.c.run_id == run_id, _HAS_LOW_MASS)
+    with database_errors(), engine.connect() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+_HAS_LOW_MASS = RESULT.c.choice_mass < LOW_CHOICE_MASS
 
 
 def _order_counts() -> Select[Any]:

@@ -12,10 +12,11 @@ from io import BytesIO
 from pathlib import Path
 
 from PIL import Image
-from vllm import LLM, SamplingParams
+from vllm import LLM
 
 from reelabel.frames.frame_file import decode_frame_file
 from tasks.model.engine.renderer import HashedMedium, InputRenderer
+from tasks.model.engine.scoring import scoring_parameters
 from tasks.model.engine.tuning import vllm_arguments
 
 
@@ -31,7 +32,7 @@ def part_of(kind, data):
 
 def chat(llm, shown, question, allowed):
     content = [*(part_of(*each) for each in shown), {"type": "text", "text": question.text}]
-    parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+    parameters = scoring_parameters((frozenset(allowed),))
     [output] = llm.chat([{"role": "user", "content": content}], parameters, use_tqdm=False)
     return {
         "chat": output.prompt_token_ids,

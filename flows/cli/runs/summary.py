@@ -27,7 +27,7 @@ from tasks.results.audit import audit_jobs
 from tasks.results.descriptions import count_frames
 from tasks.results.evaluation.routing import read_routing
 from tasks.results.runs import read_any_spec, read_run, short_ids
-from tasks.results.summary import summarize_results
+from tasks.results.summary import summarize_results, warn_of_low_mass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,6 +176,8 @@ def _table(
         lines.append(("order of choices", str(summary.order)))
         if summary.order.warning:
             lines.append(("warning", f"{summary.order.warning}."))
+    if warning := warn_of_low_mass(summary.low_mass):
+        lines.append(("warning", f"{warning}."))
     if summary.cut_short:
         labels = pluralize(summary.cut_short, "label")
         lines.append(("truncated videos", f"{labels} from incomplete videos, for example {summary.cut_short_job_id}"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig
-from vllm import LLM, ModelRegistry, SamplingParams
+from vllm import LLM, ModelRegistry
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.model_executor.model_loader import get_model_cls
@@ -22,8 +22,9 @@ from tasks.domain import Answer
 from tasks.model.engine.live.desk import BATCH, LiveDesk
 from tasks.model.engine.live.positions import continue_positions
 from tasks.model.engine.renderer import table_length, translate_vllm_error
+from tasks.model.engine.scoring import scoring_parameters
 from tasks.model.engine.tuning import PRUNING_METHOD, tune_engine, vllm_arguments
-from tasks.model.prompts.prompt import choice_probabilities
+from tasks.model.prompts.prompt import score_choices
 from tasks.model.protocol import EngineInfo, QuestionFailure
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ class Engine:
         Raises:
             JobError: The engine rejects it.
         """
-        allowed = sorted(set().union(*ready.tokens))
-        parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+        parameters = scoring_parameters(ready.tokens)
         self._added += 1
         try:
             self._engine.add_request(str(self._added), ready.prompt, parameters, priority=BATCH)
@@ -206,12 +206,13 @@ def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
 def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
     logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
     try:
-        probabilities = choice_probabilities(ready.tokens, logprobs)
+        probabilities, mass = score_choices(ready.tokens, logprobs)
     except InferenceError as error:
         return QuestionFailure.of(error)
     return Answer(
         choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
         probabilities=probabilities,
+        choice_mass=mass,
         prompt_tokens=len(output.prompt_token_ids),
         cached_tokens=output.num_cached_tokens or 0,
         preprocess_ms=ready.preprocess_ms,

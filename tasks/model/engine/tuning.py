@@ -279,7 +279,7 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "tensor_parallel_size": config.tensor_parallel_size,
         "load_format": config.load_format,
         "limit_mm_per_prompt": {"image": config.media.images, "video": config.media.videos},
-        "logprobs_mode": "processed_logprobs",  # raw ones would count tokens that are not allowed
+        "logprobs_mode": "raw_logprobs",  # over the whole vocabulary, so that it shows what the choices have of it
         "max_logprobs": -1,
         "enable_prefix_caching": True,
         "mm_processor_cache_gb": 0,  # a video's questions are rendered together, outside the engine

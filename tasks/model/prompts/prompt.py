@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from itertools import chain, islice
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tasks.model.protocol import Batch, Reply
 
 ChoiceTokens = tuple[frozenset[int], ...]
-_MOST_TOKENS = 1024  # that vLLM's sampler on GPUs (MAX_NUM_ALLOWED_TOKEN_IDS) chooses from; more would end the engine
 
 
 def choice_tokens(
@@ -43,8 +42,7 @@ def choice_tokens(
         One non-empty set of token ids per choice; the sets are disjoint.
 
     Raises:
-        ChoicesAmbiguousError: There are more choices than letters, or more than a token can be chosen from, or two
-            choices share a token.
+        ChoicesAmbiguousError: There are more choices than letters, or two choices share a token.
     """
     found = _letters(choices, encode) if scoring == "letter" else [_first_tokens(text, encode) for text in choices]
     for index, tokens in enumerate(found):
@@ -56,21 +54,26 @@ def choice_tokens(
                     f"Choices {choices[other]!r} and {choices[index]!r} start with the same token, so a single token "
                     "cannot tell them apart; use choice_scoring 'letter' or reword them.",
                 )
-    if (count := sum(map(len, found))) > _MOST_TOKENS:
-        raise ChoicesAmbiguousError(
-            f"{len(choices)} choices start with {count:,} tokens, and vLLM chooses from {_MOST_TOKENS:,} at most; give "
-            "fewer choices, or ask several questions.",
-        )
     return tuple(found)
 
 
-def choice_probabilities(tokens: ChoiceTokens, logprobs: Mapping[int, float]) -> tuple[float, ...]:
+class ChoiceScores(NamedTuple):
+    """What a model thinks of each choice.
+
+    Attributes:
+        probabilities: One per choice, summing to one.
+        mass: Probability of all choices together, before they are normalised: next to 0 if the model would have said
+            something else, so that the probabilities mean nothing.
+    """
+
+    probabilities: tuple[float, ...]
+    mass: float
+
+
+def score_choices(tokens: ChoiceTokens, logprobs: Mapping[int, float]) -> ChoiceScores:
     """Sum the probabilities of each choice's tokens, and normalise over the choices.
 
-    `logprobs` are natural logarithms by token id; an absent token has probability 0.
-
-    Returns:
-        One probability per choice, summing to one.
+    `logprobs` are natural logarithms by token id, over the whole vocabulary; an absent token has probability 0.
 
     Raises:
         InferenceError: The logprobs are NaN, or include none of the tokens.
@@ -79,7 +82,7 @@ def choice_probabilities(tokens: ChoiceTokens, logprobs: Mapping[int, float]) ->
     total = sum(masses)
     if not (math.isfinite(total) and total > 0):
         raise InferenceError("The model assigns no probability to any choice (NaN or zero); try dtype float32.")
-    return tuple(mass / total for mass in masses)
+    return ChoiceScores(tuple(mass / total for mass in masses), min(1.0, total))
 
 
 def _letters(choices: Sequence[str], encode: Callable[[str], list[int]]) -> list[frozenset[int]]:
@@ -253,9 +256,11 @@ def _average(orders: Sequence[Question], answers: Sequence[Answer]) -> Answer:
     )
     mean = table.mean(axis=0)
     label = int(mean.argmax())
+    masses = [answer.choice_mass for answer in answers if answer.choice_mass is not None]
     return Answer(
         choice_index=label,
         probabilities=tuple(mean.tolist()),
+        choice_mass=sum(masses) / len(masses) if masses else None,
         prompt_tokens=sum(answer.prompt_tokens for answer in answers),
         cached_tokens=sum(answer.cached_tokens for answer in answers),
         preprocess_ms=sum(answer.preprocess_ms for answer in answers),

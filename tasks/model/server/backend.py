@@ -330,13 +330,14 @@ class ServerBackend(Lifetime):
             )
             with self._request_clock.share() as share, failing_alone("A question", stage=InferenceError.stage):
                 completion = self._client.complete(body | logprobs_request(tokens, exact=ready.capabilities.exact))
-                probabilities = score(tokens, read_logprobs(completion, self._encode))
+                probabilities, mass = score(tokens, read_logprobs(completion, self._encode))
         except JobError as error:
             return QuestionFailure.of(error)
         usage = completion.usage or Usage()
         return Answer(
             choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
             probabilities=probabilities,
+            choice_mass=mass,
             prompt_tokens=usage.prompt_tokens or 0,
             cached_tokens=usage.cached_tokens or 0,
             preprocess_ms=encode_ms,

@@ -136,7 +136,7 @@ class ServerLiveModel:
         completion = self._client.complete(
             body | {"max_tokens": 1, "temperature": 0} | logprobs_request(tokens, exact=False)
         )
-        probabilities = score(tokens, read_logprobs(completion, self._encode))
+        probabilities = score(tokens, read_logprobs(completion, self._encode)).probabilities
         usage = completion.usage or Usage()
         chosen = max(range(len(probabilities)), key=probabilities.__getitem__)
         total_ms = (time.perf_counter() - began_s) * 1e3

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infra.errors import InferenceError
-from tasks.model.prompts.prompt import choice_probabilities
+from tasks.model.prompts.prompt import score_choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.model.prompts.prompt import ChoiceTokens
+    from tasks.model.prompts.prompt import ChoiceScores, ChoiceTokens
     from tasks.model.server.answers import Completion
 
 # The maximum of OpenAI's API, and of vLLM by default.
@@ -71,7 +71,7 @@ def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) ->
     return ReturnedLogprobs(logprobs=found, least=min(entry.logprob for entry in entries))
 
 
-def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> tuple[float, ...]:
+def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> ChoiceScores:
     """Convert logprobs to probabilities over the choices.
 
     Raises:
@@ -87,7 +87,7 @@ def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> tuple[float, ...]:
         )
     if not known:
         raise InferenceError("The server's model assigns no probability to any choice.")
-    return choice_probabilities(tokens, shown.logprobs)
+    return score_choices(tokens, shown.logprobs)
 
 
 def _id_of(token: str, encode: Callable[[str], list[int]]) -> int | None:

@@ -7,7 +7,7 @@ from tokenizers.normalizers import Prepend, Replace, Sequence
 
 from infra.errors import ChoicesAmbiguousError
 from tasks.model.identity import TINY_MODEL
-from tasks.model.prompts.prompt import choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import choice_tokens, score_choices
 
 
 @pytest.fixture(scope="module")
@@ -40,26 +40,16 @@ def test_more_choices_than_letters_are_ambiguous(encode):
         choice_tokens([str(number) for number in range(27)], scoring="letter", encode=encode)
 
 
-def test_more_tokens_than_vllm_chooses_from_are_ambiguous():
-    def encode(text):
-        return [sum(ord(letter) << 8 * place for place, letter in enumerate(text))]
-
-    most = [chr(number) for number in range(1000, 1000 + 341)]  # each bare, after a space and after a line break
-
-    assert len(frozenset().union(*choice_tokens(most, scoring="text", encode=encode))) <= 1024
-    with pytest.raises(ChoicesAmbiguousError, match="1,200 tokens, and vLLM chooses from 1,024"):
-        choice_tokens([chr(number) for number in range(1000, 1600)], scoring="text", encode=encode)
-
-
 def test_the_probability_of_a_choice_is_the_sum_of_its_tokens():
     tokens = (frozenset({1, 2}), frozenset({3}))
     logprobs = {1: math.log(0.2), 2: math.log(0.1), 3: math.log(0.3)}
 
-    assert choice_probabilities(tokens, logprobs) == pytest.approx((0.5, 0.5))
+    assert score_choices(tokens, logprobs).probabilities == pytest.approx((0.5, 0.5))
+    assert score_choices(tokens, logprobs).mass == pytest.approx(0.6)
 
 
 def test_a_token_that_was_not_returned_has_no_probability():
-    assert choice_probabilities((frozenset({1}), frozenset({9})), {1: 0.0}) == (1.0, 0.0)
+    assert score_choices((frozenset({1}), frozenset({9})), {1: 0.0}).probabilities == (1.0, 0.0)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tasks.domain import Answer, MediaCounts
 from tasks.model.engine.process import EngineProcess, engine_environment
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.prompt import choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import choice_tokens, score_choices
 from tasks.model.protocol import Batch, EngineConfig, ShownFile
 from tests.model.asked import frame_file, question
 from tests.model.images import image_file
@@ -76,7 +76,7 @@ def told(folder):
     told = json.loads((folder / "told.json").read_text())
     for each in told:
         logprobs = {int(token): value for token, value in each["logprobs"].items()}
-        each["probabilities"] = choice_probabilities(tokens, logprobs)
+        each["probabilities"] = score_choices(tokens, logprobs).probabilities
     return dict(zip(SHOWN, told, strict=True))
 
 

@@ -12,7 +12,7 @@ from reelabel.sampling.options import Sampling
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.prompt import choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import choice_tokens, score_choices
 from tasks.model.protocol import Batch, EngineConfig, Question
 from tests.clips import write_clip
 from tests.reelabel.vllm.beside_vllm import build_wheel, create_environment, install
@@ -37,7 +37,7 @@ class Asked:
         return sorted(set().union(*self.tokens))
 
     def probabilities(self, logprobs):
-        return choice_probabilities(self.tokens, {int(token): value for token, value in logprobs.items()})
+        return score_choices(self.tokens, {int(token): value for token, value in logprobs.items()}).probabilities
 
 
 def chat_about(url):

@@ -21,7 +21,8 @@ from tasks.model.engine.live.messages import LiveDone, LiveText
 from tasks.model.engine.live.positions import positions_per_s, time_indexes
 from tasks.model.engine.live.renderer import RenderedItem
 from tasks.model.engine.renderer import translate_vllm_error
-from tasks.model.prompts.prompt import ChoiceTokens, choice_probabilities
+from tasks.model.engine.scoring import scoring_parameters
+from tasks.model.prompts.prompt import ChoiceTokens, score_choices
 from tasks.model.protocol import QuestionFailure
 
 if TYPE_CHECKING:
@@ -149,8 +150,7 @@ class LiveDesk:
         if query is None:
             parameters = SamplingParams(max_tokens=1, temperature=0, detokenize=False)
         elif query.choices:
-            allowed = sorted(set().union(*ready.ends.choices))
-            parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+            parameters = scoring_parameters(ready.ends.choices)
         else:
             parameters = SamplingParams(
                 max_tokens=min(query.max_tokens, room),
@@ -246,7 +246,7 @@ def _done(output: Any, in_flight: _InFlight) -> LiveDone | QuestionFailure:  # n
     if in_flight.choices:
         try:
             logprobs = {token: entry.logprob for token, entry in made.logprobs[0].items()}
-            probabilities = choice_probabilities(in_flight.choices, logprobs)
+            probabilities = score_choices(in_flight.choices, logprobs).probabilities
         except InferenceError as error:
             return QuestionFailure.of(error)
     return LiveDone(

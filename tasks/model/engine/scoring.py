@@ -1,0 +1,19 @@
+"""How vLLM scores the choices of a question in one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vllm import SamplingParams
+from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
+
+if TYPE_CHECKING:
+    from tasks.model.prompts.prompt import ChoiceTokens
+
+
+def scoring_parameters(tokens: ChoiceTokens) -> SamplingParams:
+    """Return parameters with which one step gives the logprobs of the choices' tokens, over the whole vocabulary."""
+    wanted = sorted(set().union(*tokens))
+    if len(wanted) > MAX_LOGPROB_TOKEN_IDS:
+        return SamplingParams(max_tokens=1, temperature=0, logprobs=-1, detokenize=False)
+    return SamplingParams(max_tokens=1, temperature=0, logprob_token_ids=wanted, detokenize=False)
