@@ -50,6 +50,7 @@ def test_one_token_is_answered_with_probabilities_over_the_choices(folder, seen,
         [answer] = engine.answer(Batch(frame_files={"v": data}, questions=(QUESTION,)))
 
     assert sum(answer.probabilities) == pytest.approx(1)
+    assert 0 < answer.choice_mass < 0.05, "random weights mean none of the choices"
     assert answer.prompt_tokens == seen[f"{family} {NUM_FRAMES}"]["tokens"]
 
 
