@@ -68,6 +68,10 @@ def videos_of(row: Mapping[str, Any]) -> list[Video | VideoRefusedError]:
             return _videos(row[name], name)
     if _is_given(row.get(MESSAGES)):
         return [*_urls(row[MESSAGES])]
+    if strange := [name for name in (VIDEO, VIDEO_FRAMES) if isinstance(row.get(name), str | bytes | Mapping)]:
+        raise VideoRefusedError(
+            f"{strange[0]} is of type {type(row[strange[0]]).__name__}, not frames; name the column video_uri."
+        )
     if empty := [name for name in (*_URI_COLUMNS, *_LIST_COLUMNS) if name in row]:
         raise VideoRefusedError(f"{' and '.join(empty)}: empty; {_ADVICE}.")
     return []

@@ -57,6 +57,7 @@ def answer(ray, folder):
     processor = build_processor(
         config,
         preprocess=PrepareRequest(ask, sampling=SAMPLING),
+        preprocess_map_kwargs={"num_cpus": 0.25},
         postprocess=lambda row: {"answer": row["generated_text"].strip(), "truth": row["truth"]},
     )
 

@@ -311,6 +311,16 @@ def test_frames_that_are_there_may_be_those_of_any_number_of_videos(preparing, c
     assert [[len(frames_of(video)) for video in videos] for videos in got["video"]] == counts
 
 
+def test_a_column_of_frames_cannot_name_videos(preparing):
+    got = preparing()({"video": ["/a.mp4", b"mp4", {"bytes": b"mp4", "path": None}, None, []]})
+
+    errors = [meta["error"] for metas in got["video_meta"][:3] for meta in metas]
+    assert errors == [
+        f"video is of type {name}, not frames; name the column video_uri." for name in ("str", "bytes", "dict")
+    ]
+    assert [*got["video_meta"][3:]] == [None, None]
+
+
 def test_a_row_may_name_its_videos_in_chat_messages(preparing, make_clip):
     path = str(make_clip())
     messages = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": path}}]}]
