@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from reelabel.coverage import KeyframeCoverage
     from reelabel.errors import ReelabelError, VideoError
     from reelabel.extract import extract_keyframes
-    from reelabel.frames.frame_file import FrameFile
+    from reelabel.frames.frame_file import FrameFile, encode_frame_file
     from reelabel.frames.packets import read_frame_file
+    from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
     from reelabel.integrations.ray_data.prepare import PrepareVideo
+    from reelabel.integrations.ray_data.request import PrepareRequest
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
@@ -33,14 +35,18 @@ _HOME = {
     "FrameFile": "reelabel.frames.frame_file",
     "SampledFrames": "reelabel.sampled_frames",
     "Limits": "reelabel.limits",
+    "PrepareRequest": "reelabel.integrations.ray_data.request",
     "PrepareVideo": "reelabel.integrations.ray_data.prepare",
+    "PreparedRow": "reelabel.integrations.ray_data.cells",
     "ReelabelError": "reelabel.errors",
     "S3Options": "reelabel.sources.options",
     "Sampling": "reelabel.sampling.options",
     "Segment": "reelabel.segment",
     "KeyframeCoverage": "reelabel.coverage",
     "VideoError": "reelabel.errors",
+    "VideoMeta": "reelabel.integrations.ray_data.cells",
     "WebOptions": "reelabel.sources.options",
+    "encode_frame_file": "reelabel.frames.frame_file",
     "extract_keyframes": "reelabel.extract",
     "read_frame_file": "reelabel.frames.packets",
 }
@@ -50,14 +56,18 @@ __all__ = [
     "FrameFile",
     "KeyframeCoverage",
     "Limits",
+    "PrepareRequest",
     "PrepareVideo",
+    "PreparedRow",
     "ReelabelError",
     "S3Options",
     "SampledFrames",
     "Sampling",
     "Segment",
     "VideoError",
+    "VideoMeta",
     "WebOptions",
+    "encode_frame_file",
     "extract_keyframes",
     "read_frame_file",
 ]

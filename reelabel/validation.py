@@ -42,6 +42,7 @@ _CLAUSES = {
     "set": "must be a list",
     "dict": "must be a group of options",
     "model": "must be a group of options",
+    "dataclass": "must be a group of options",
     "datetime": "must be a time, such as 2026-11-01T02:00:00+01:00",
     "date": "must be a date, such as 2026-11-01",
     "path": "must be a path",

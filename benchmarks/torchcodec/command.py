@@ -29,14 +29,19 @@ def torchcodec(
     at_model_size: Annotated[
         bool, typer.Option("--at-model-size", help="Let both scale frames to the model's size.")
     ] = False,
+    keyframes: Annotated[
+        bool,
+        typer.Option("--keyframes", help="Compare our keyframes with TorchCodec's approximate seek to uniform frames."),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Time uniform sampling against TorchCodec at its best settings, in an environment that this command creates.
 
-    Exit with 1 where ours is less than 1.5 times as fast, or the frames are not those of the same times.
+    Exit with 1 where ours is less than 1.5 times as fast, or the frames are not those of the same times; not with
+    --keyframes, which compares other frames.
     """
     from benchmarks.media.clips import bench_clips  # noqa: PLC0415
-    from benchmarks.torchcodec.report import compare  # noqa: PLC0415
+    from benchmarks.torchcodec.report import compare, compare_keyframes  # noqa: PLC0415
     from tasks.manifest.layouts.video_files import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
 
     wanted: Iterable[Path]
@@ -44,6 +49,9 @@ def torchcodec(
         wanted = sorted(path for path in clips.iterdir() if suffix_of(path.name) in VIDEO_SUFFIXES)
     else:
         wanted = (clip.make(folder) for clip in bench_clips(whole_numbers(lengths, "--lengths")))
+    if keyframes:
+        compare_keyframes(wanted, folder, rounds=rounds, at_model_size=at_model_size, as_json=json)
+        return
     raise typer.Exit(compare(wanted, folder, rounds=rounds, at_model_size=at_model_size, as_json=json))
 
 

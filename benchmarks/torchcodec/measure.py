@@ -61,6 +61,38 @@ class Bare(NamedTuple):
     needed_cpu_ms: float
 
 
+class Load(NamedTuple):
+    """What one user of a loader waits for, spends and gets."""
+
+    ms: float
+    cpu_ms: float
+    bytes_read: int
+    times_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyframeRow:
+    """Keyframes by ours, and the uniform frames of TorchCodec's approximate seek, which vLLM took in their place.
+
+    Attributes:
+        clip: Name of the clip.
+        ours: Rounds of ours.
+        theirs: Rounds of TorchCodec.
+        size_bytes: Size of the file.
+    """
+
+    clip: str
+    ours: Sequence[Load]
+    theirs: Sequence[Load]
+    size_bytes: int
+
+    @property
+    def distance_s(self) -> float:
+        """Mean distance from a uniform frame to the nearest keyframe, in seconds."""
+        ours, theirs = (np.array(loads[0].times_s) for loads in (self.ours, self.theirs))
+        return float(np.abs(theirs[:, None] - ours).min(axis=1).mean())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRow:
     """What was measured on one clip.
@@ -177,6 +209,31 @@ def measure_clips(
         for clip in clips:
             request = {"path": str(clip.absolute()), "at_model_size": at_model_size}
             yield _measure((ours, theirs, bare), clip.stem, request, rounds)
+
+
+def measure_keyframes(
+    clips: Iterable[Path], pythons: tuple[Path | str, Path | str], *, rounds: int, at_model_size: bool
+) -> Iterator[KeyframeRow]:
+    """Measure the keyframes of each clip, and the frames of an approximate seek, in turn; as `measure_clips`."""
+    with LoadingProcess(pythons[0], "ours") as ours, LoadingProcess(pythons[1], "torchcodec") as theirs:
+        for clip in clips:
+            request = {"path": str(clip.absolute()), "at_model_size": at_model_size}
+            mine = request | {"sampler": "keyframes", "threads": usable_cores()}
+            size = ours.ask(**mine)["size"]
+            his = request | Setting("approximate", 0)._asdict() | {"size": size}
+            theirs.ask(**his)
+            pairs = [(_load(ours, mine), _load(theirs, his)) for _ in range(rounds)]
+            yield KeyframeRow(
+                clip=clip.stem,
+                ours=[load for load, _ in pairs],
+                theirs=[load for _, load in pairs],
+                size_bytes=clip.stat().st_size,
+            )
+
+
+def _load(process: LoadingProcess, request: Mapping[str, Any]) -> Load:
+    got = process.ask(**request)
+    return Load(**{name: got[name] for name in Load._fields})
 
 
 def _measure(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ def load_ours() -> Loader:
     from reelabel.sampling.options import Sampling  # noqa: PLC0415
 
     def load(request: Mapping[str, Any]) -> Loaded:
-        sampling = Sampling(sampler="uniform", num_frames=request["frames"])
+        sampling = Sampling(sampler=request.get("sampler", "uniform"), num_frames=request["frames"])
         is_native = not request["at_model_size"]
         got = extract_keyframes(request["path"], sampling=sampling, native=is_native, threads=request["threads"])
         return Loaded(got.time_s.tolist(), got.frame_index.tolist(), got.images, got.frames_decoded)
@@ -52,7 +53,7 @@ def load_ours() -> Loader:
 
 
 def load_torchcodec() -> Loader:
-    """Return the loader of the frames that ours has sampled."""
+    """Return the loader of the frames that ours has sampled, or of uniform ones."""
     from torchcodec.decoders import VideoDecoder  # noqa: PLC0415
     from torchcodec.transforms import Resize  # noqa: PLC0415
 
@@ -64,8 +65,10 @@ def load_torchcodec() -> Loader:
             seek_mode=request["seek_mode"],
             transforms=[Resize(tuple(request["size"]))] if request["at_model_size"] else None,
         )
-        batch = decoder.get_frames_at(request["indices"])
-        return Loaded(batch.pts_seconds.tolist(), request["indices"], batch.data.numpy())
+        uniform = np.linspace(0, decoder.metadata.num_frames - 1, request["frames"]).astype(int).tolist()
+        indices = request.get("indices", uniform)
+        batch = decoder.get_frames_at(indices)
+        return Loaded(batch.pts_seconds.tolist(), indices, batch.data.numpy())
 
     return load
 
@@ -91,6 +94,7 @@ LOADERS = {"ours": load_ours, "torchcodec": load_torchcodec, "bare": load_bare}
 
 def answer(load: Loader, request: Mapping[str, Any]) -> dict[str, Any]:
     """Load frames, and return how long that took and what they are."""
+    read_before = _bytes_read()
     started, cpu_started = time.perf_counter(), time.process_time()
     got = load(request)
     ms, cpu_ms = (time.perf_counter() - started) * 1e3, (time.process_time() - cpu_started) * 1e3
@@ -99,11 +103,17 @@ def answer(load: Loader, request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "ms": ms,
         "cpu_ms": cpu_ms,
+        "bytes_read": _bytes_read() - read_before,
         "times_s": got.times_s,
         "indices": got.indices,
         "size": got.images.shape[1:3],
         "decoded": got.decoded,
     }
+
+
+def _bytes_read() -> int:
+    """Return how much this process has read of files."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def main() -> None:

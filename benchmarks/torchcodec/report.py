@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.torchcodec.environment import torchcodec_python
-from benchmarks.torchcodec.measure import SETTINGS, measure_clips
+from benchmarks.torchcodec.measure import SETTINGS, measure_clips, measure_keyframes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from benchmarks.torchcodec.measure import PeerRow
+    from benchmarks.torchcodec.measure import KeyframeRow, PeerRow
 
 LEAST_RATIO = 1.5
 _NOTE = (
@@ -30,6 +31,12 @@ _BOUND_NOTE = (
     "pictures from a keyframe to a pick, as TorchCodec does, and those that ours decodes, which leaves out pictures "
     "that are neither picked nor referred to. The bound is the ratio of both in CPU time: the CPU ratio of two loaders "
     "that cost nothing beyond FFmpeg."
+)
+
+_KEYFRAME_NOTE = (
+    "What users of vLLM chose between: the keyframes that the sampler keyframes takes, and 16 uniform frames by "
+    "TorchCodec's approximate seek, with FFmpeg's own number of threads. Medians of rounds; bytes are those that the "
+    "process reads of the file. The distance is the mean one from a uniform frame to the nearest keyframe taken."
 )
 
 
@@ -88,6 +95,39 @@ def bound_table(rows: Sequence[PeerRow]) -> Table:
             f"{row.bound:.2f}x",
             f"{row.cpu_ratio:.2f}x",
             f"{row.overhead:.2f}x",
+        )
+    return table
+
+
+def compare_keyframes(clips: Iterable[Path], folder: Path, *, rounds: int, at_model_size: bool, as_json: bool) -> None:
+    """Measure keyframes beside an approximate seek; print a table or JSON."""
+    with PROGRESS.status("Installing TorchCodec in an environment of its own; the first time takes minutes"):
+        theirs = torchcodec_python(folder)
+    with PROGRESS.status("Measuring; the first run makes the clips"):
+        rows = [*measure_keyframes(clips, (sys.executable, theirs), rounds=rounds, at_model_size=at_model_size)]
+    if as_json:
+        print_json([asdict(row) | {"distance_s": row.distance_s} for row in rows])
+    else:
+        OUT.print(keyframe_table(rows))
+        OUT.print(_KEYFRAME_NOTE)
+
+
+def keyframe_table(rows: Sequence[KeyframeRow]) -> Table:
+    """Return a table of keyframes beside uniform frames by an approximate seek, with one row per clip."""
+    sides = [f"{side}, {figure}" for figure in ("frames", "ms", "CPU ms", "bytes") for side in ("ours", "TorchCodec")]
+    table = figures_table(
+        "Keyframes, and TorchCodec's approximate seek", ("clip", "file, bytes", *sides, "distance, s")
+    )
+    for row in rows:
+        loads = (row.ours, row.theirs)
+        table.add_row(
+            row.clip,
+            f"{row.size_bytes:,}",
+            *(f"{len({*each[0].times_s})}" for each in loads),
+            *(f"{median(load.ms for load in each):,.1f}" for each in loads),
+            *(f"{median(load.cpu_ms for load in each):,.1f}" for each in loads),
+            *(f"{median(load.bytes_read for load in each):,.0f}" for each in loads),
+            f"{row.distance_s:.2f}",
         )
     return table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 from reelabel.wording import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _Kind = Literal["text", "video", "image"]
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
@@ -21,10 +22,7 @@ _KINDS: dict[str, _Kind] = {
     "image": "image",
     "image_url": "image",
 }
-
-
-class NoVideoError(ValueError):
-    """Messages without a video."""
+_INCOMPLETE = "a message has no role or no content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +52,54 @@ def parse_messages(messages: object) -> MessageContent:
     "video": ...}` with one URL, and an image likewise one of type `image_url` or `image`.
 
     Raises:
-        NoVideoError: There is no video in them.
         ValueError: These are not messages that ask about videos; the message is a clause without a full stop.
     """
     parts = [*_parts(messages)]
-    if not all(is_valid_unicode(value) for _, _, value in parts):
-        raise ValueError("a part contains an unpaired surrogate, which is not a valid character")
+    _check_unicode(value for _, _, value in parts)
     media = tuple((kind, value) for _, kind, value in parts if kind in ("video", "image"))
     if not any(kind == "video" for kind, _ in media):
-        raise NoVideoError("expected a video, found none")
+        raise ValueError("expected a video, found none")
     return MessageContent(
         media=media,
         prompt="\n".join(value for role, kind, value in parts if kind == "text" and role == "user"),
         system_prompt="\n".join(value for role, kind, value in parts if kind == "text" and role == "system") or None,
     )
+
+
+def video_urls(messages: object) -> list[str]:
+    """Return the URLs of the videos in messages of any role, in order; all other parts are left alone.
+
+    Raises:
+        ValueError: These are not messages, or a video part has no URL; the message is a clause without a full stop.
+    """
+    contents = (message.get("content") for message in _messages(messages))  # an assistant's may be tool calls alone
+    parts = (part for content in contents if isinstance(content, list) for part in content if _is_video(part))
+    urls = [url for _, url in map(_part, parts)]
+    _check_unicode(urls)
+    return urls
+
+
+def mark_videos(messages: list[Any]) -> list[Any]:
+    """Replace each video of messages by its mark, as chat templates expect it where frames are given apart."""
+    return [
+        message | {"content": [{"type": "video"} if _is_video(part) else part for part in message["content"]]}
+        if isinstance(message.get("content"), list)
+        else message
+        for message in messages
+    ]
+
+
+def _is_video(part: object) -> bool:
+    return isinstance(part, dict) and _KINDS.get(str(part.get("type"))) == "video"
+
+
+def read_messages(value: Any) -> Any:  # noqa: ANN401 - JSON, or what Arrow makes of it
+    """Read messages from JSON, or from the cell of a column.
+
+    Raises:
+        json.JSONDecodeError: The text is not JSON.
+    """
+    return json.loads(value) if isinstance(value, str) else without_nulls(value)
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value, or what Arrow makes of one
@@ -79,16 +111,23 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value, or what 
 
 def _parts(messages: object) -> Iterator[tuple[str, _Kind, str]]:
     """Yield role (`system` or `user`), kind and value of every part."""
-    if not isinstance(messages, list):
-        raise ValueError("not a list of messages")  # noqa: TRY004 - a fault of the data, reported like its others
-    for message in messages:
-        if not isinstance(message, dict) or "role" not in message or "content" not in message:
-            raise ValueError("a message has no role or no content")
+    for message in _messages(messages):
+        if "content" not in message:
+            raise ValueError(_INCOMPLETE)
         role = _ROLES.get(str(message["role"]))
         if role is None:
             raise ValueError(f"a message has the role {quoted(message['role'])}; only system and user are supported")
         for part in _content(message["content"]):
             yield role, *_part(part)
+
+
+def _messages(messages: object) -> Iterator[dict[str, Any]]:
+    if not isinstance(messages, list):
+        raise ValueError("not a list of messages")  # noqa: TRY004 - a fault of the data, reported like its others
+    for message in messages:
+        if not isinstance(message, dict) or "role" not in message:
+            raise ValueError(_INCOMPLETE)
+        yield message
 
 
 def _content(content: object) -> list[Any]:
@@ -112,6 +151,11 @@ def _part(part: dict[str, Any]) -> tuple[_Kind, str]:
     if not isinstance(value, str):
         raise ValueError(f"a part of type {quoted(name)} without its {'text' if kind == 'text' else 'URL'}")  # noqa: TRY004
     return kind, value
+
+
+def _check_unicode(values: Iterable[str]) -> None:
+    if not all(map(is_valid_unicode, values)):
+        raise ValueError("a part contains an unpaired surrogate, which is not a valid character")
 
 
 def is_valid_unicode(value: str) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _FPS = 2.0
 _MAX_FRAMES = 768
 _TOLERANCE = 1e-6  # of a step, for rounding: the last instant may fall just past the last frame
+_TIE_S = 1e-6  # instants and times are rounded, so that a tie is seldom exact
 
 
 def sample_at_rate(sampling: Sampling, facts: VideoProperties) -> Indices:
@@ -103,9 +104,7 @@ def _middle_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> 
     ordered_s = np.sort(times_s)
     last_s = float(np.median(np.diff(ordered_s))) if len(ordered_s) > 1 else 0.0
     part_s = (float(ordered_s[-1] - ordered_s[0]) + last_s) / sampling.num_frames
-    middles_s = ordered_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s
-    # Halfway between two frames wherever a part has an odd number of them: the earlier one, whatever is rounded.
-    return np.asarray(middles_s - _TOLERANCE, np.float64)
+    return np.asarray(ordered_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s, np.float64)
 
 
 def presentation_times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | None:
@@ -121,7 +120,7 @@ def nearest_frames(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.f
     ordered_s = times_s[order]
     after = np.searchsorted(ordered_s, targets_s).clip(max=len(order) - 1)
     before = (after - 1).clip(min=0)
-    is_before = targets_s - ordered_s[before] <= ordered_s[after] - targets_s
+    is_before = targets_s - ordered_s[before] <= ordered_s[after] - targets_s + _TIE_S
     nearest: Indices = order[np.where(is_before, before, after)]
     return nearest
 

@@ -7,21 +7,24 @@ from importlib.metadata import version
 import pytest
 
 import reelabel
-from reelabel.frames.frame_file import encode_frame_file
 
 PUBLIC = [
     "DecodePool",
     "FrameFile",
     "KeyframeCoverage",
     "Limits",
+    "PrepareRequest",
     "PrepareVideo",
+    "PreparedRow",
     "ReelabelError",
     "S3Options",
     "SampledFrames",
     "Sampling",
     "Segment",
     "VideoError",
+    "VideoMeta",
     "WebOptions",
+    "encode_frame_file",
     "extract_keyframes",
     "read_frame_file",
 ]
@@ -54,10 +57,11 @@ def test_importing_the_package_loads_nothing_else():
     assert loaded == "[]\n"
 
 
-def test_a_video_and_its_frame_file_can_be_read_by_path(make_clip, tmp_path):
+def test_frames_of_a_video_can_be_written_to_a_frame_file_and_read_by_path(make_clip, tmp_path):
     clip = make_clip()
     frames = reelabel.extract_keyframes(str(clip), sampling=reelabel.Sampling(num_frames=4))
-    made = encode_frame_file(frames, source_uri=str(clip), fingerprint="f", sampling=reelabel.Sampling(num_frames=4))
+    sampling = reelabel.Sampling(num_frames=4)
+    made = reelabel.encode_frame_file(frames, source_uri=str(clip), fingerprint="f", sampling=sampling)
     (tmp_path / "frames.arrow").write_bytes(made.data)
 
     read = reelabel.read_frame_file(tmp_path / "frames.arrow")

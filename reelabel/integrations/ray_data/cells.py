@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
-from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META
+from reelabel.integrations.ray_data.rows import VIDEO_META, frames_of, held_videos
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.optional import require
 from reelabel.sampled_frames import shown_pixels
@@ -23,6 +23,49 @@ _CHANNELS = 3
 _FRAME_DIMENSIONS = 3
 
 
+class VideoMeta(TypedDict):
+    """What `PrepareVideo` says of one video. Every field has one type, so that Arrow can join rows of any kind.
+
+    Attributes:
+        video_size: Width and height in pixels; zeros without frames.
+        video_num_frames: Number of frames shown, M.
+        frame_timestamps: Their times, in seconds from the start of the whole video; shape (M,), float64; empty if
+            unknown.
+        frame_indices: Their positions in the video, from 0, or -1; shape (M,), int64; empty if unknown.
+        deviation_s: Each frame's time minus the instant it was chosen for; shape (M,), float64; empty for samplers that
+            aim at no instants.
+        source: The path or URI, without the query of a signed URL; empty for bytes.
+        decode_note: What differs from a plain decode, such as broken frames that were left out; empty if nothing does.
+        failed: Whether there are no frames because of an error.
+        error_type: The error's stable code, such as `video_missing`; empty if there is none.
+        error: The error, a sentence; empty if there is none.
+    """
+
+    video_size: list[int]
+    video_num_frames: int
+    frame_timestamps: npt.NDArray[np.float64]
+    frame_indices: npt.NDArray[np.int64]
+    deviation_s: npt.NDArray[np.float64]
+    source: str
+    decode_note: str
+    failed: bool
+    error_type: str
+    error: str
+
+
+class PreparedRow(TypedDict):
+    """What `PrepareVideo` adds to a row: lists with an entry for each of its videos, in order; None without any.
+
+    Attributes:
+        video: The frames of each video: a list of images (`pil`), an array (`numpy`), or an array and its metadata
+            (`pack_for_model`). A video that failed has an empty one of the same type.
+        video_meta: What is known of each video.
+    """
+
+    video: list[Any] | None
+    video_meta: list[VideoMeta] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFormat:
     """The output format of frames.
@@ -30,10 +73,17 @@ class OutputFormat:
     Attributes:
         kind: `pil`, a list of images; `numpy`, one array; `packed`, an array and its metadata, as vLLM expects them.
         channels_first: Arrays have shape (M, 3, H, W) instead of (M, H, W, 3).
+
+    Raises:
+        ConfigurationError: `pil` needs Pillow, which is not installed.
     """
 
     kind: Literal["pil", "numpy", "packed"]
     channels_first: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind == "pil":
+            _pillow()
 
     def video(self, frames: SampledFrames) -> Any:  # noqa: ANN401 - a list, an array or a pair
         """Convert the M frames shown to the model, with repeats; arrays may be those of `frames`."""
@@ -41,8 +91,7 @@ class OutputFormat:
             return video_input(frames)
         pixels = shown_pixels(frames.images, frames.picks)
         if self.kind == "pil":
-            images = require("PIL.Image", extra="images", purpose="The output format pil")
-            return [images.fromarray(image) for image in pixels]
+            return [_pillow().fromarray(image) for image in pixels]
         return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)) if self.channels_first else pixels
 
     def no_video(self) -> Any:  # noqa: ANN401
@@ -53,32 +102,37 @@ class OutputFormat:
         return (empty, {}) if self.kind == "packed" else empty
 
 
-def frame_metadata(frames: SampledFrames, source: str) -> dict[str, Any]:
+def _pillow() -> Any:  # noqa: ANN401 - a module
+    return require("PIL.Image", extra="images", purpose="The output format pil")
+
+
+def frame_metadata(frames: SampledFrames, source: str) -> VideoMeta:
     """Return the metadata of one video's frames."""
     height, width = frames.images.shape[1:3]
-    meta = _meta(source, size=[width, height], timestamps=frames.time_s[frames.picks].tolist())
-    deviation_s = [] if frames.deviation_s is None else frames.deviation_s.tolist()
-    return meta | {"decode_note": frames.reason, "deviation_s": deviation_s}
+    deviation_s = np.empty(0) if frames.deviation_s is None else frames.deviation_s
+    return {
+        **_no_frames(source),
+        "video_size": [width, height],
+        "video_num_frames": len(frames.picks),
+        "frame_timestamps": frames.time_s[frames.picks],
+        "frame_indices": frames.frame_index[frames.picks],
+        "deviation_s": deviation_s,
+        "decode_note": frames.reason,
+    }
 
 
-def no_video_metadata() -> dict[str, Any]:
-    """Return the metadata of a row that names no video."""
-    return _meta("", size=None, timestamps=[])
-
-
-def failure_metadata(error: Exception, source: str) -> dict[str, Any]:
+def failure_metadata(error: Exception, source: str) -> VideoMeta:
     """Return the metadata of a failed video; `error_type` is the error's stable code."""
     code = getattr(error, "code", type(error).__name__)
-    return _meta(source, size=None, timestamps=[]) | {"failed": True, "error_type": code, "error": str(error)}
+    return {**_no_frames(source), "failed": True, "error_type": code, "error": str(error)}
 
 
-def pass_through_cells(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Pass through the frames of a row, and their metadata; if it has none, timestamps are unknown."""
-    video = row[VIDEO]
-    if row.get(VIDEO_META) is not None:
-        return video, row[VIDEO_META]
-    frames = video[0] if isinstance(video, tuple) else video
-    return video, _meta("", size=_size_of(frames[0]), timestamps=[]) | {"video_num_frames": len(frames)}
+def held_cells(row: Mapping[str, Any]) -> list[tuple[Any, VideoMeta]]:
+    """Return the frames of each video that a row holds already, and their metadata, of which times may be unknown."""
+    videos, metas = held_videos(row), row.get(VIDEO_META)
+    if metas is None or len(metas) != len(videos):
+        metas = [{}] * len(videos)
+    return [(video, _held_metadata(frames_of(video), meta)) for video, meta in zip(videos, metas, strict=True)]
 
 
 def object_column(cells: Sequence[Any]) -> npt.NDArray[np.object_]:
@@ -89,26 +143,37 @@ def object_column(cells: Sequence[Any]) -> npt.NDArray[np.object_]:
     return objects
 
 
-def _meta(source: str, *, size: list[int] | None, timestamps: list[float]) -> dict[str, Any]:
+def _held_metadata(frames: Any, known: Mapping[str, Any]) -> VideoMeta:  # noqa: ANN401 - images or an array
+    meta: Any = {**_no_frames(""), "video_size": _size_of(frames), **known, "video_num_frames": len(frames)}
+    types = {"frame_timestamps": np.float64, "frame_indices": np.int64, "deviation_s": np.float64}
+    arrays = {name: np.asarray(meta[name], dtype) for name, dtype in types.items()}  # lists, if they come from Arrow
+    held: VideoMeta = meta | arrays | {"video_size": [*meta["video_size"]]}
+    return held
+
+
+def _no_frames(source: str) -> VideoMeta:
     return {
-        "video_size": size,
-        "video_num_frames": len(timestamps),
-        "frame_timestamps": timestamps,
-        "deviation_s": [],
+        "video_size": [0, 0],
+        "video_num_frames": 0,
+        "frame_timestamps": np.empty(0),
+        "frame_indices": np.empty(0, np.int64),
+        "deviation_s": np.empty(0),
         "source": source,
         "decode_note": "",
         "failed": False,
-        "error_type": None,
-        "error": None,
+        "error_type": "",
+        "error": "",
     }
 
 
-def _size_of(frame: Any) -> list[int] | None:  # noqa: ANN401 - an image, an array or an unknown type
+def _size_of(frames: Any) -> list[int]:  # noqa: ANN401 - images, an array or an unknown type
     """Return width and height in pixels."""
-    if hasattr(frame, "width") and hasattr(frame, "height"):
-        return [frame.width, frame.height]
-    shape: tuple[int, ...] = getattr(frame, "shape", ())
+    if len(frames) == 0:
+        return [0, 0]
+    if hasattr(frames[0], "width") and hasattr(frames[0], "height"):
+        return [frames[0].width, frames[0].height]
+    shape: tuple[int, ...] = getattr(frames[0], "shape", ())
     if len(shape) != _FRAME_DIMENSIONS:
-        return None
+        return [0, 0]
     height, width = shape[:2] if shape[-1] == _CHANNELS else shape[1:]
     return [width, height]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
-from reelabel.integrations.ray_data.cells import pass_through_cells
+from reelabel.integrations.ray_data.rows import frames_of
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, deviations_s
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from reelabel.integrations.ray_data.cells import VideoMeta
     from reelabel.sampling.options import Sampling
 
 
-def sample_frames(row: Mapping[str, Any], sampling: Sampling) -> tuple[Any, dict[str, Any]]:
-    """Choose by a dense sampler among the frames of a row's `video`: images, an array, or frames packed with metadata.
+def sample_frames(video: Any, meta: VideoMeta, sampling: Sampling) -> tuple[Any, VideoMeta]:  # noqa: ANN401
+    """Choose by a dense sampler among the frames of one video: images, an array, or frames packed with metadata.
 
-    Times are those of its `video_meta`, or of the packed metadata.
+    Times are those of its metadata, or of the packed ones.
 
     Returns:
         The chosen frames, in the format in which they came, and their metadata.
@@ -30,31 +31,30 @@ def sample_frames(row: Mapping[str, Any], sampling: Sampling) -> tuple[Any, dict
     Raises:
         SamplingRefusedError: The sampler needs times that are unknown, or selects no frame.
     """
-    video, meta = pass_through_cells(row)
-    is_packed = isinstance(video, tuple)
-    frames = video[0] if is_packed else video
-    times_s = _times_s(len(frames), meta, video[1] if is_packed else {})
+    frames, packed = frames_of(video), video[1] if isinstance(video, tuple) else None
+    times_s = _times_s(len(frames), meta, packed or {})
     facts = _properties(len(frames), times_s, sampling)
     chosen, deviations = choose_indices(sampling, facts), deviations_s(sampling, facts)
     kept = frames[chosen] if isinstance(frames, np.ndarray) else [frames[at] for at in chosen]
-    meta = meta | {
+    picked: VideoMeta = {
+        **meta,
         "video_num_frames": len(chosen),
-        "frame_timestamps": [] if times_s is None else times_s[chosen].tolist(),
-        "deviation_s": [] if deviations is None else deviations.tolist(),
+        "frame_timestamps": np.empty(0) if times_s is None else times_s[chosen],
+        "frame_indices": meta["frame_indices"][chosen] if len(meta["frame_indices"]) else meta["frame_indices"],
+        "deviation_s": np.empty(0) if deviations is None else deviations,
     }
-    if not is_packed:
-        return kept, meta
-    indices = video[1].get("frames_indices")
-    picked = {} if indices is None else {"frames_indices": [indices[at] for at in chosen]}
-    return (kept, video[1] | picked), meta
+    if packed is None:
+        return kept, picked
+    indices = packed.get("frames_indices")
+    return (kept, packed | ({} if indices is None else {"frames_indices": [indices[at] for at in chosen]})), picked
 
 
-def _times_s(count: int, meta: Mapping[str, Any], packed: Mapping[str, Any]) -> npt.NDArray[np.float64] | None:
+def _times_s(count: int, meta: VideoMeta, packed: Mapping[str, Any]) -> npt.NDArray[np.float64] | None:
     """Return the time of each frame in seconds; None if unknown."""
     indices, fps = packed.get("frames_indices"), packed.get("fps")
-    times_s = meta.get("frame_timestamps")
-    if times_s is not None and len(times_s) == count:
-        return np.asarray(times_s, np.float64)
+    times_s = meta["frame_timestamps"]
+    if len(times_s) == count:
+        return times_s
     return np.asarray(indices, np.float64) / fps if indices is not None and len(indices) == count and fps else None
 
 

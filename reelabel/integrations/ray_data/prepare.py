@@ -5,20 +5,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
-
 from reelabel.errors import SamplingRefusedError, VideoRefusedError
 from reelabel.integrations.ray_data.cells import (
     OutputFormat,
     failure_metadata,
     frame_metadata,
-    no_video_metadata,
+    held_cells,
     object_column,
-    pass_through_cells,
 )
 from reelabel.integrations.ray_data.frames_present import sample_frames
 from reelabel.integrations.ray_data.options import PrepareOptions
-from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, videos_of
+from reelabel.integrations.ray_data.rows import (
+    VIDEO,
+    VIDEO_META,
+    held_videos,
+    names_video,
+    segment_of,
+    to_rows,
+    videos_of,
+)
 from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
 from reelabel.sources.object_info import redact_uri
@@ -28,28 +33,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
     from reelabel.integrations.ray_data.rows import Video
     from reelabel.integrations.ray_data.worker import PrepareWorker
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.sandbox import SandboxMode
+    from reelabel.segment import Segment
 
-    _Cells = tuple[Any, Any]
+    _Cell = tuple[Any, VideoMeta]
 
 
 class PrepareVideo:
-    """Adds the sampled frames of each row's video to a batch.
+    """Adds the sampled frames of each row's videos to a batch.
 
-    A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`, by a path or a URI; or several videos
-    in `messages` or in a list, `video_uris` or `video_urls`. In place of a URI, a column may hold the bytes of a video,
-    also as `{"bytes": ..., "path": ...}`, like Hugging Face's datasets. `start_s` and `end_s` may name a segment.
+    A row names its video in `video_uri` or `video_url`, by a path or a URI; or any number of videos in a list,
+    `video_uris` or `video_urls`, or in OpenAI chat `messages`, whose other parts are left alone. In place of a URI, a
+    column may hold the bytes of a video, also as `{"bytes": ..., "path": ...}`, like Hugging Face's datasets. `start_s`
+    and `end_s` may name a segment.
 
-    Two columns are added: `video`, the frames; and `video_meta`, with `video_size` (width, height), `video_num_frames`,
-    `frame_timestamps` (seconds from the start of the whole video), `deviation_s` (each frame's time minus the instant
-    that it was chosen for; empty for samplers that aim at no instants), `decode_note`, `source` (the URI; empty for
-    bytes), `failed`, `error_type` and `error`. A bad video fails only its own row, which then has no frames, and the
-    error in `video_meta`. Of several videos, both cells are lists in their order, and a bad one fails only its own
-    item. A row that names no video passes through: with the frames that it may hold, and not as failed.
+    Two columns are added, as `reelabel.PreparedRow` documents them: `video` and `video_meta`, each a list with an entry
+    for each of the row's videos, also for a single one. A bad video fails only its own entry, which then has no frames,
+    and the error in `video_meta`; so does a URI that is empty. A row without a column that names a video, or with
+    messages of text alone, passes through: with the frames that its `video` or `video_frames` may hold, or None.
 
     Instances can be pickled and hold no resources. Within a process, instances with equal options share one set of
     decoding processes, which end with it.
@@ -87,16 +93,16 @@ class PrepareVideo:
             cache_dir: Folder in which downloaded videos are kept; None keeps none.
             cache_mode: Where a remote video is stored during decoding: `disk`, `memory`, or `auto`, which stores
                 nothing if range requests suffice, else uses memory, or disk for large videos.
-            output_format: `pil`, a list of images; or `numpy`, one uint8 array of shape (M, H, W, 3).
+            output_format: `pil`, a list of Pillow's images; or `numpy`, one uint8 array of shape (M, H, W, 3).
             channels_first: Arrays have shape (M, 3, H, W) instead.
             timeout_s: Connect and read timeout of requests, in seconds.
             max_concurrency: Maximum number of videos in progress.
             retries: How often a failed request is retried.
-            bypass_if_frames_present: Pass through rows whose `video` already holds frames.
-            sample_frames_present: Sample the frames that a row's `video` already holds, by a dense sampler, instead of
-                its video; they keep their format.
-            pack_for_model: Set `video` to (frames, metadata), one item of vLLM's `multi_modal_data["video"]`,
-                regardless of `output_format`.
+            bypass_if_frames_present: Pass through rows whose `video` or `video_frames` already holds frames.
+            sample_frames_present: Sample the frames that a row's `video` or `video_frames` already holds, by a dense
+                sampler, instead of its video; they keep their format.
+            pack_for_model: Give each video as (frames, metadata), so that `video` is vLLM's
+                `multi_modal_data["video"]`, regardless of `output_format`.
             processes: Number of decoding processes; use one per CPU that Ray reserves by `num_cpus`.
             videos_per_process: Videos after which a decoding process is replaced; with 1, a hostile video cannot change
                 the frames of others.
@@ -109,7 +115,7 @@ class PrepareVideo:
             limits: Limits on one video.
 
         Raises:
-            ConfigurationError: An option is invalid.
+            ConfigurationError: An option is invalid, or `pil` needs Pillow, which is not installed.
         """
         self._options = PrepareOptions(
             sampling=sampling,
@@ -126,11 +132,16 @@ class PrepareVideo:
             processes=processes,
             videos_per_process=videos_per_process,
             sandbox=sandbox,
-            s3=s3 or S3Options(),
-            web=web or WebOptions(),
+            s3=S3Options() if s3 is None else s3,
+            web=WebOptions() if web is None else web,
             allow_roots=allow_roots,
             read_buckets=read_buckets,
-            limits=limits or Limits(),
+            limits=Limits() if limits is None else limits,
+        )
+        self._form = (
+            OutputFormat(kind="packed")
+            if pack_for_model
+            else OutputFormat(kind=output_format, channels_first=channels_first)
         )
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,16 +154,16 @@ class PrepareVideo:
             The same columns, plus `video` and `video_meta`.
 
         Raises:
-            ConfigurationError: The batch is not a dictionary of columns of equal length, or no column can name a video.
+            ConfigurationError: The batch is not a dictionary of columns of equal length.
         """
         worker = get_worker(self._options)
         waits = [self._start(row, worker) for row in to_rows(batch)]
-        videos, metas = [], []
-        for wait in waits:
-            video, meta = wait()
-            videos.append(video)
-            metas.append(meta)
-        return {**batch, VIDEO: object_column(videos), VIDEO_META: object_column(metas)}
+        rows = [wait() for wait in waits]
+        return {
+            **batch,
+            VIDEO: object_column([row["video"] for row in rows]),
+            VIDEO_META: object_column([row["video_meta"] for row in rows]),
+        }
 
     def __enter__(self) -> Self:
         """Return the instance itself."""
@@ -166,56 +177,51 @@ class PrepareVideo:
         """Stop the decoding processes, which otherwise end with this process; another call starts new ones."""
         close_worker(self._options)
 
-    def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], _Cells]:
+    def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], PreparedRow]:
         """Start preparing a row; return a function that waits for its cells."""
-        if self._options.bypass_if_frames_present and has_frames(row):
-            return partial(pass_through_cells, row)
-        if self._options.sample_frames_present and has_frames(row):
-            return partial(self._sample_again, row)
+        holds_frames = bool(held_videos(row))
+        if holds_frames and self._options.sample_frames_present:
+            return lambda: _row_of([self._sample_again(*held) for held in held_cells(row)])
+        if holds_frames and (self._options.bypass_if_frames_present or not names_video(row)):
+            return lambda: _row_of(held_cells(row))
         try:
-            videos, segment = videos_of(row), segment_of(row)
+            videos = videos_of(row)
+            segment = segment_of(row, len(videos))
         except VideoRefusedError as error:
-            return partial(self._failed_cells, error, source="")
-        if videos is None:
-            return partial(pass_through_cells, row) if has_frames(row) else self._cells_without_video
-        if isinstance(videos, list):
-            return partial(self._wait_for_all, [(worker.start(each, segment), each) for each in videos])
-        return partial(self._wait, worker.start(videos, segment), videos)
+            return partial(_row_of, [self._failed(error, source="")])
+        if not videos and holds_frames:  # messages of text alone
+            return lambda: _row_of(held_cells(row))
+        starts = [self._start_video(video, segment, worker) for video in videos]
+        return lambda: _row_of([wait() for wait in starts])
 
-    def _wait_for_all(self, several: Sequence[tuple[Callable[[], SampledFrames], Video]]) -> _Cells:
-        videos, metas = zip(*(self._wait(*each) for each in several), strict=True)
-        return list(videos), list(metas)
+    def _start_video(
+        self, video: Video | VideoRefusedError, segment: Segment, worker: PrepareWorker
+    ) -> Callable[[], _Cell]:
+        if isinstance(video, VideoRefusedError):
+            return partial(self._failed, video, source="")
+        return partial(self._wait, worker.start(video, segment), video)
 
-    def _sample_again(self, row: Mapping[str, Any]) -> _Cells:
-        videos, metas = row[VIDEO], row.get(VIDEO_META)
-        if isinstance(metas, list | np.ndarray):  # of a row with several videos
-            each = [
-                self._sample_again({VIDEO: video, VIDEO_META: meta}) for video, meta in zip(videos, metas, strict=True)
-            ]
-            return [video for video, _ in each], [meta for _, meta in each]
-        if metas is not None and metas["failed"]:
-            return videos, metas
+    def _sample_again(self, video: Any, meta: VideoMeta) -> _Cell:  # noqa: ANN401 - images, an array or a pair
+        if meta["video_num_frames"] == 0:
+            return video, meta
         try:
-            return sample_frames(row, self._options.sampling)
+            return sample_frames(video, meta, self._options.sampling)
         except SamplingRefusedError as error:
-            return self._failed_cells(error, source="")
+            return self._failed(error, source=meta["source"])
 
-    def _wait(self, prepared: Callable[[], SampledFrames], video: Video) -> _Cells:
+    def _wait(self, prepared: Callable[[], SampledFrames], video: Video) -> _Cell:
         source = "" if isinstance(video, bytes) else redact_uri(video)
         try:
             frames = prepared()
             return self._form.video(frames), frame_metadata(frames, source)
         except Exception as error:  # noqa: BLE001 - any error of one video is reported on its row
-            return self._failed_cells(error, source=source)
+            return self._failed(error, source=source)
 
-    def _cells_without_video(self) -> _Cells:
-        return self._form.no_video(), no_video_metadata()
-
-    def _failed_cells(self, error: Exception, *, source: str) -> _Cells:
+    def _failed(self, error: Exception, *, source: str) -> _Cell:
         return self._form.no_video(), failure_metadata(error, source)
 
-    @property
-    def _form(self) -> OutputFormat:
-        if self._options.pack_for_model:
-            return OutputFormat(kind="packed")
-        return OutputFormat(kind=self._options.output_format, channels_first=self._options.channels_first)
+
+def _row_of(cells: Sequence[_Cell]) -> PreparedRow:
+    if not cells:  # Ray merges null with any type, but not an empty list with a list of images
+        return {"video": None, "video_meta": None}
+    return {"video": [video for video, _ in cells], "video_meta": [meta for _, meta in cells]}

@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import numbers
 import os
 from collections.abc import Mapping, Sized
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from reelabel.errors import ConfigurationError, VideoRefusedError
-from reelabel.integrations.chat_messages import NoVideoError, parse_messages, without_nulls
+from reelabel.integrations.chat_messages import read_messages, video_urls
 from reelabel.segment import Segment
 
 Video: TypeAlias = str | bytes  # its path or URI, or its own bytes
 
 _URI_COLUMNS = ("video_uri", "video_url")
 _LIST_COLUMNS = ("video_uris", "video_urls")
-_MESSAGES = "messages"
-SOURCE_COLUMNS = (*_URI_COLUMNS, *_LIST_COLUMNS, _MESSAGES)
-VIDEO, VIDEO_META = "video", "video_meta"
+MESSAGES = "messages"
+SOURCE_COLUMNS = (*_URI_COLUMNS, *_LIST_COLUMNS, MESSAGES)
+VIDEO, VIDEO_META, VIDEO_FRAMES = "video", "video_meta", "video_frames"
+_IMAGE_DIMENSIONS = 3
+_ADVICE = "give a path, a URI, or the bytes of a video"
+_log = logging.getLogger(__name__)
 
 
 def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Convert columns to rows.
 
     Raises:
-        ConfigurationError: The batch is not a dictionary of columns of equal length, or no column can name a video.
+        ConfigurationError: The batch is not a dictionary of columns of equal length.
     """
     if not isinstance(batch, Mapping):
         raise ConfigurationError(
             f"The batch is of type {type(batch).__name__}, not a dict; call map_batches with batch_format='numpy'."
         )
-    if not batch.keys() & {*SOURCE_COLUMNS, VIDEO}:
-        raise ConfigurationError(
-            f"The batch has no column that names a video; it needs {', '.join(SOURCE_COLUMNS[:-1])} or "
-            f"{SOURCE_COLUMNS[-1]}."
-        )
+    if not batch.keys() & {*SOURCE_COLUMNS, VIDEO, VIDEO_FRAMES}:
+        _warn_of_no_videos(tuple(batch))
     lengths = {name: _length(name, column) for name, column in batch.items()}
     if len({*lengths.values()}) > 1:
         raise ConfigurationError(
@@ -49,37 +51,54 @@ def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(batch, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def videos_of(row: Mapping[str, Any]) -> Video | list[Video] | None:
-    """Return the URI or the bytes of a row's video, or those of its videos.
+def videos_of(row: Mapping[str, Any]) -> list[Video | VideoRefusedError]:
+    """Return the URI or the bytes of each of a row's videos, or why there is neither.
 
     They are in `video_uri` or `video_url`, in the lists `video_uris` or `video_urls`, or in the video parts of OpenAI
-    chat `messages`, whose images are left alone.
-
-    Returns:
-        The only video; a list of several, or of any number of a list column; None if the row names no video.
+    chat `messages`.
 
     Raises:
-        VideoRefusedError: A cell names no video, or the messages cannot be read.
+        VideoRefusedError: The row names no video in a column that should, or its messages cannot be read.
     """
     for name in _URI_COLUMNS:
         if _is_given(row.get(name)):
-            return _video(row[name], name)
+            return [_video(row[name], name)]
     for name in _LIST_COLUMNS:
         if _is_given(row.get(name)):
             return _videos(row[name], name)
-    if not _is_given(row.get(_MESSAGES)):
-        return None
-    messages = row[_MESSAGES]
+    if _is_given(row.get(MESSAGES)):
+        return [*_urls(row[MESSAGES])]
+    if strange := [name for name in (VIDEO, VIDEO_FRAMES) if isinstance(row.get(name), str | bytes | Mapping)]:
+        raise VideoRefusedError(
+            f"{strange[0]} is of type {type(row[strange[0]]).__name__}, not frames; name the column video_uri."
+        )
+    if empty := [name for name in (*_URI_COLUMNS, *_LIST_COLUMNS) if name in row]:
+        raise VideoRefusedError(f"{' and '.join(empty)}: empty; {_ADVICE}.")
+    return []
+
+
+def names_video(row: Mapping[str, Any]) -> bool:
+    """Return whether any column of a row that can name a video is filled in."""
+    return any(_is_given(row.get(name)) for name in SOURCE_COLUMNS)
+
+
+def _urls(messages: Any) -> list[str]:  # noqa: ANN401 - whatever the column holds
     try:
-        given = json.loads(messages) if isinstance(messages, str) else without_nulls(messages)
-        videos = parse_messages(given).videos
+        return video_urls(read_messages(messages))
     except json.JSONDecodeError:
         raise VideoRefusedError("messages: the text is not JSON.") from None
-    except NoVideoError:
-        return None
     except ValueError as error:
         raise VideoRefusedError(f"messages: {error}.") from None
-    return videos[0] if len(videos) == 1 else [*videos]
+
+
+@cache
+def _warn_of_no_videos(columns: tuple[str, ...]) -> None:
+    _log.warning(
+        "Rows pass through, because none of their columns (%s) names a video; that needs %s or %s.",
+        ", ".join(columns),
+        ", ".join(SOURCE_COLUMNS[:-1]),
+        SOURCE_COLUMNS[-1],
+    )
 
 
 def _length(name: str, column: Any) -> int:  # noqa: ANN401 - whatever the caller holds
@@ -88,25 +107,26 @@ def _length(name: str, column: Any) -> int:  # noqa: ANN401 - whatever the calle
     return len(column)
 
 
-def _video(given: Any, name: str) -> Video:  # noqa: ANN401 - whatever the column holds
+def _video(given: Any, name: str) -> Video | VideoRefusedError:  # noqa: ANN401 - whatever the column holds
     if isinstance(given, Mapping):  # how Hugging Face's datasets hold a video
         given = given.get("bytes") or given.get("path")
-    if isinstance(given, bytes | str) and given:
+    if not _is_given(given):
+        return VideoRefusedError(f"{name}: empty; {_ADVICE}.")
+    if isinstance(given, bytes | str):
         return given
     if isinstance(given, os.PathLike):
         return str(given)
-    raise VideoRefusedError(f"{name} is of type {type(given).__name__}; give a path, a URI, or the bytes of a video.")
+    return VideoRefusedError(f"{name} is of type {type(given).__name__}; {_ADVICE}.")
 
 
-def _videos(given: Any, name: str) -> list[Video]:  # noqa: ANN401 - whatever the column holds
-    videos = list(given) if isinstance(given, list | tuple | np.ndarray) else []
-    if not videos:
-        raise VideoRefusedError(f"{name} is not a list of URIs; give at least one, or leave it empty.")
-    return [_video(video, name) for video in videos]
+def _videos(given: Any, name: str) -> list[Video | VideoRefusedError]:  # noqa: ANN401 - whatever the column holds
+    if not isinstance(given, list | tuple | np.ndarray) or len(given) == 0:
+        raise VideoRefusedError(f"{name} is not a list of URIs; give at least one.")
+    return [_video(video, name) for video in given]
 
 
-def segment_of(row: Mapping[str, Any]) -> Segment:
-    """Return the segment of its video that a row names in `start_s` and `end_s`.
+def segment_of(row: Mapping[str, Any], videos: int) -> Segment:
+    """Return the segment of its video that a row of so many videos names in `start_s` and `end_s`.
 
     Raises:
         VideoRefusedError: They are not numbers, the segment is empty or starts before 0, or the row names several
@@ -116,16 +136,40 @@ def segment_of(row: Mapping[str, Any]) -> Segment:
     if (start_s or 0.0) < 0 or (end_s is not None and end_s <= (start_s or 0.0)):
         raise VideoRefusedError(f"The segment from start_s {start_s} to end_s {end_s} is not valid; correct them.")
     segment = Segment.of(start_s, end_s)
-    if not segment.is_whole and isinstance(videos_of(row), list):
+    if not segment.is_whole and videos > 1:
         raise VideoRefusedError("start_s and end_s are given with several videos; leave them out.")
     return segment
 
 
-def has_frames(row: Mapping[str, Any]) -> bool:
-    """Return whether a row's `video` holds frames: images, an array, or frames packed with their metadata."""
-    video = row.get(VIDEO)
-    frames = video[0] if isinstance(video, tuple) and video else video
-    return isinstance(frames, Sized) and not isinstance(frames, str | bytes) and len(frames) > 0
+def held_videos(row: Mapping[str, Any]) -> list[Any]:
+    """Return the frames that a row's `video` or `video_frames` already holds, for each of its videos; none if empty.
+
+    Those of one video are images, an array (M, H, W, 3) or (M, 3, H, W), or a pair of either and its metadata; those of
+    several, a list of such.
+    """
+    for name in (VIDEO, VIDEO_FRAMES):
+        videos = _split_videos(row.get(name))
+        if any(len(frames_of(video)) for video in videos):
+            return videos
+    return []
+
+
+def frames_of(video: Any) -> Any:  # noqa: ANN401 - images or an array
+    """Return the frames of one video, without the metadata that may be packed with them."""
+    return video[0] if isinstance(video, tuple) else video
+
+
+def _split_videos(cell: Any) -> list[Any]:  # noqa: ANN401 - whatever the column holds
+    if isinstance(cell, tuple):
+        return [cell]
+    if not isinstance(cell, list | np.ndarray) or len(cell) == 0:
+        return []
+    is_one = all(_is_image(item) for item in cell)
+    return [cell] if is_one else [*cell]
+
+
+def _is_image(item: Any) -> bool:  # noqa: ANN401 - whatever the column holds
+    return item.ndim == _IMAGE_DIMENSIONS if isinstance(item, np.ndarray) else not isinstance(item, list | tuple)
 
 
 def _seconds(row: Mapping[str, Any], name: str) -> float | None:
@@ -139,5 +183,5 @@ def _seconds(row: Mapping[str, Any], name: str) -> float | None:
 
 def _is_given(value: object) -> bool:
     is_nan = isinstance(value, float) and math.isnan(value)  # how a string column may represent null
-    is_blank = isinstance(value, str) and not value
+    is_blank = isinstance(value, str | bytes) and not value
     return value is not None and not is_nan and not is_blank

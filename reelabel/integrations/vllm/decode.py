@@ -32,7 +32,7 @@ SANDBOX_VARIABLE = "REELABEL_LOADER_SANDBOX"
 
 # By default, frames are left for the model's processor to scale; options can set its size here instead.
 _UNSCALED = {"max_pixels": 16_777_216, "size_multiple_px": 1}
-_OURS_BY_THEIRS = ("max_duration_s", "max_duration")
+_RENAMED = {"max_duration": "max_duration_s", "max_fps": "fps", "sampling_fps": "fps"}
 _start_lock = threading.Lock()
 _pools: dict[int, DecodePool] = {}
 _TIMEOUT_S = 60
@@ -91,7 +91,10 @@ def parse_sampling(options: dict[str, Any]) -> Sampling:
         where = where or "combination of options"
     except ValueError as error:
         where, message = "combination of options", str(error)
-    raise invalid_option(where, message if "max_duration_s" in options else message.replace(*_OURS_BY_THEIRS))
+    theirs = [name for name, ours in _RENAMED.items() if ours == where and name in options and ours not in options]
+    if "max_duration_s" not in options:
+        message = message.replace("max_duration_s", "max_duration")
+    raise invalid_option(" or ".join(theirs) or where, message)
 
 
 def decode_pool() -> DecodePool | None:

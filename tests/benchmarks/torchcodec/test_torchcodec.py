@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks.torchcodec import environment
-from benchmarks.torchcodec.measure import SETTINGS, Bare, Pair, PeerRow
+from benchmarks.torchcodec.measure import SETTINGS, Bare, KeyframeRow, Load, Pair, PeerRow
 from benchmarks.torchcodec.process import answer, load_bare, load_ours
-from benchmarks.torchcodec.report import bound_table, peer_table
+from benchmarks.torchcodec.report import bound_table, keyframe_table, peer_table
 from reelabel.errors import ReelabelError
 from reelabel.extract import extract_keyframes
 from reelabel.sampling.options import Sampling
@@ -50,6 +50,19 @@ def test_the_bound_is_what_ffmpeg_alone_would_gain():
     assert cells[1:] == ["900", "600", "100.0", "70.0", "1.50x", "1.50x", "2.00x"]
 
 
+def test_keyframes_are_compared_with_an_approximate_seek_as_their_users_get_them():
+    row = KeyframeRow(
+        clip="clip",
+        ours=[Load(ms, 2 * ms, 3000, [0.0, 2.0, 4.0]) for ms in (9.0, 10.0, 30.0)],
+        theirs=[Load(ms, 2 * ms, 9000, [0.0, 1.5, 3.0, 4.5]) for ms in (90.0, 100.0, 300.0)],
+        size_bytes=9000,
+    )
+
+    [*cells] = [next(iter(column.cells)) for column in keyframe_table([row]).columns]
+
+    assert cells == ["clip", "9,000", "3", "4", "10.0", "100.0", "20.0", "200.0", "3,000", "9,000", "0.50"]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "encode", [{"b_frames": 2}, {"codec": "libx265", "x265-params": "bframes=3:open-gop=0"}], ids=["h264", "hevc"]
@@ -70,13 +83,15 @@ def test_our_process_answers_with_the_times_and_pixels_of_its_frames(tmp_path):
     path, kept = write_clip(tmp_path / "clip.mp4"), tmp_path / "frames.npy"
     request = {"path": str(path), "frames": 5, "threads": 2, "at_model_size": False, "keep": str(kept)}
 
+    keyframes = answer(load_ours(), request | {"sampler": "keyframes"})
     got = answer(load_ours(), request)
 
     expected = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
     assert got["indices"] == expected.frame_index.tolist()
     assert got["times_s"] == expected.time_s.tolist()
     assert got["size"] == expected.images.shape[1:3]
-    assert min(got["ms"], got["cpu_ms"]) > 0
+    assert min(got["ms"], got["cpu_ms"], got["bytes_read"]) > 0
+    assert {*keyframes["indices"]} == {0, 12, 24, 36}
     np.testing.assert_array_equal(np.load(kept), expected.images)
 
 

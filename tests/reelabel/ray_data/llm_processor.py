@@ -1,4 +1,4 @@
-"""Ask Ray's LLM processor about frames that `PrepareVideo` has packed, in a process that starts no other Ray."""
+"""Ask Ray's LLM processor about videos that `PrepareRequest` prepares, in a process that starts no other Ray."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reelabel import PrepareVideo
+from reelabel import PrepareRequest
 from tasks.demo.clips import Encoding, draw_clip, write_clip
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
@@ -22,10 +22,9 @@ SAMPLING = {"sampler": "keyframes", "num_frames": 6, "size_multiple_px": 28, "ma
 
 
 def ask(row):
-    content = [{"type": "video"}, {"type": "text", "text": TEXT}]
+    content = [{"type": "video_url", "video_url": {"url": row["video"]}}, {"type": "text", "text": TEXT}]
     return {
         "messages": [{"role": "user", "content": content}],
-        "multimodal_data": {"video": [row["video"]]},
         "sampling_params": {"max_tokens": 1, "temperature": 0.0},
     }
 
@@ -34,12 +33,12 @@ def answer(ray, folder):
     """Return what the processor answers about clips in a folder, and the truth; the first video is not there."""
     from ray.data.llm import build_processor, vLLMEngineProcessorConfig  # noqa: PLC0415 - imports vLLM
 
-    rng, rows = np.random.default_rng(3), [{"video_uri": "/gone.mp4", "truth": ""}]
+    rng, rows = np.random.default_rng(3), [{"video": "/gone.mp4", "truth": ""}]
     for number in range(CLIPS):
         shape, frames = draw_clip(rng)
         path = folder / f"{number}.mp4"
         write_clip(path, frames, Encoding(container="mp4", codec="libx264", gop=8))
-        rows.append({"video_uri": str(path), "truth": shape.colour})
+        rows.append({"video": str(path), "truth": shape.colour})
     config = vLLMEngineProcessorConfig(
         model_source=str(TINY_MODEL),
         engine_kwargs={
@@ -57,12 +56,13 @@ def answer(ray, folder):
     )
     processor = build_processor(
         config,
-        preprocess=ask,
+        preprocess=PrepareRequest(ask, sampling=SAMPLING),
+        preprocess_map_kwargs={"num_cpus": 0.25},
         postprocess=lambda row: {"answer": row["generated_text"].strip(), "truth": row["truth"]},
     )
 
-    prepared = ray.data.from_items(rows).map_batches(PrepareVideo(sampling=SAMPLING, pack_for_model=True))
-    return processor(prepared.filter(lambda row: not row["video_meta"]["failed"])).take_all()
+    answered = processor(ray.data.from_items(rows)).take_all()
+    return [{name: row.get(name) for name in ("answer", "truth", "__inference_error__")} for row in answered]
 
 
 if __name__ == "__main__":

@@ -1,22 +1,27 @@
 """Batches as plain dictionaries of columns; no Ray is needed for them."""
 
 import errno
+import inspect
 import json
 import multiprocessing
 import pickle
 import struct
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL.Image import fromarray
 
 from reelabel import PrepareVideo
 from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.ray_data import worker
+from reelabel.integrations.ray_data.cells import object_column
 from reelabel.integrations.ray_data.options import parse_sampling
+from reelabel.integrations.ray_data.rows import frames_of
 from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -33,18 +38,20 @@ def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, mak
 
     got = preparing()({"id": np.array([7]), "video_uri": np.array([str(path)])})
 
-    np.testing.assert_array_equal(got["video"][0], expected.images[expected.picks])
+    [[frames]], [[meta]] = got["video"], got["video_meta"]
+    np.testing.assert_array_equal(frames, expected.images[expected.picks])
     assert got["id"].tolist() == [7]
-    assert got["video_meta"][0] == {
+    assert {name: getattr(value, "tolist", lambda value=value: value)() for name, value in meta.items()} == {
         "video_size": [56, 56],
         "video_num_frames": 4,
         "frame_timestamps": expected.time_s.tolist(),
+        "frame_indices": expected.frame_index.tolist(),
         "source": str(path),
         "deviation_s": expected.deviation_s.tolist(),
         "decode_note": "",
         "failed": False,
-        "error_type": None,
-        "error": None,
+        "error_type": "",
+        "error": "",
     }
 
 
@@ -57,7 +64,7 @@ def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, mak
     ],
 )
 def test_a_rate_that_would_be_too_many_frames_is_told_in_its_row(preparing, make_clip, sampling, note):
-    [meta] = preparing(sampling=sampling)({"video_uri": [str(make_clip())]})["video_meta"]
+    [[meta]] = preparing(sampling=sampling)({"video_uri": [str(make_clip())]})["video_meta"]
 
     assert meta["decode_note"].startswith(note)
     assert bool(meta["decode_note"]) == bool(note)
@@ -69,8 +76,9 @@ def test_a_picked_frame_that_is_missing_is_told_in_its_row(preparing, make_clip)
 
     got = preparing(sampling={"num_frames": 48})({"video_uri": np.array([str(path)])})
 
-    assert len(got["video"][0]) == 47
-    assert "1 broken frame left out" in got["video_meta"][0]["decode_note"]
+    [[frames]], [[meta]] = got["video"], got["video_meta"]
+    assert len(frames) == 47
+    assert "1 broken frame left out" in meta["decode_note"]
 
 
 @pytest.mark.parametrize(
@@ -96,18 +104,18 @@ def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_cl
         {"video_uri": [str(path)] * 3, "start_s": [np.nan, 1.0, 2.0], "end_s": [None, 2.0, 1.0]}
     )
 
-    times_s = [meta["frame_timestamps"] for meta in got["video_meta"]]
-    assert times_s[0] == whole.time_s[whole.picks].tolist()
+    times_s = [meta["frame_timestamps"] for [meta] in got["video_meta"]]
+    assert times_s[0].tolist() == whole.time_s[whole.picks].tolist()
     assert len(times_s[1]) > 1
     assert all(1.0 <= time_s <= 2.0 for time_s in times_s[1])
-    assert got["video_meta"][2]["error"] == "The segment from start_s 2.0 to end_s 1.0 is not valid; correct them."
+    assert got["video_meta"][2][0]["error"] == "The segment from start_s 2.0 to end_s 1.0 is not valid; correct them."
 
 
 @pytest.mark.parametrize("start_s", ["soon", True, np.inf])
 def test_a_segment_is_given_by_numbers(preparing, make_clip, start_s):
     got = preparing()({"video_uri": [str(make_clip())], "start_s": [start_s]})
 
-    assert got["video_meta"][0]["error"] == f"start_s is {start_s!r}; it must be a number of seconds."
+    assert got["video_meta"][0][0]["error"] == f"start_s is {start_s!r}; it must be a number of seconds."
 
 
 def test_a_bad_video_fails_its_own_row(preparing, make_clip, tmp_path):
@@ -115,18 +123,16 @@ def test_a_bad_video_fails_its_own_row(preparing, make_clip, tmp_path):
 
     got = preparing()({"video_uri": [str(tmp_path / "text.mp4"), str(make_clip()), str(tmp_path / "gone.mp4")]})
 
-    assert [meta["failed"] for meta in got["video_meta"]] == [True, False, True]
-    assert [meta["error_type"] for meta in got["video_meta"]] == ["video_unreadable", None, "video_missing"]
-    assert [len(video) for video in got["video"]] == [0, 4, 0]
-    assert "gone.mp4" in got["video_meta"][2]["error"]
+    assert [meta["failed"] for [meta] in got["video_meta"]] == [True, False, True]
+    assert [meta["error_type"] for [meta] in got["video_meta"]] == ["video_unreadable", "", "video_missing"]
+    assert [len(video) for [video] in got["video"]] == [0, 4, 0]
+    assert "gone.mp4" in got["video_meta"][2][0]["error"]
 
 
 def test_rows_about_one_video_share_no_pixels(preparing, make_clip):
     path = str(make_clip())
 
-    first, second = preparing(output_format="numpy", sampling={"sampler": "keyframes"})({"video_uri": [path, path]})[
-        "video"
-    ]
+    [first], [second] = preparing(sampling={"sampler": "keyframes"})({"video_uri": [path, path]})["video"]
     before = second.copy()
     first[:] = 0
 
@@ -137,10 +143,10 @@ def test_rows_about_one_video_share_no_pixels(preparing, make_clip):
 def test_kept_frames_hold_no_descriptors(preparing, make_clip):
     path = str(make_clip())
     prepare = preparing(output_format="numpy", sampling={"sampler": "keyframes"})
-    kept = [prepare({"video_uri": [path]})["video"][0]]
+    kept = [*prepare({"video_uri": [path]})["video"][0]]
     before = len(list(Path("/proc/self/fd").iterdir()))
 
-    kept += [prepare({"video_uri": [path]})["video"][0] for _ in range(8)]
+    kept += [prepare({"video_uri": [path]})["video"][0][0] for _ in range(8)]
 
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
     assert all(np.array_equal(video, kept[0]) for video in kept)
@@ -157,19 +163,41 @@ def test_a_row_without_a_video_passes_through(preparing, make_clip):
 
     got = preparing()(batch)
 
-    assert [meta["failed"] for meta in got["video_meta"]] == [False] * 4
-    assert [meta["video_num_frames"] for meta in got["video_meta"]] == [4, 0, 0, 2]
-    assert [len(video) for video in got["video"]] == [4, 0, 0, 2]
-    assert got["video"][3] is frames
+    decoded, *texts, held = zip(got["video"], got["video_meta"], strict=True)
+    assert texts == [(None, None)] * 2
+    for ([video], [meta]), count in ((decoded, 4), (held, 2)):
+        assert len(video) == meta["video_num_frames"] == count
+        assert not meta["failed"]
+    assert held[0][0] is frames
+
+
+def test_rows_without_a_column_that_names_a_video_pass_through_with_a_warning(preparing, caplog):
+    got = preparing()({"path": ["a.mp4", "b.mp4"]})
+
+    assert [*got["video"], *got["video_meta"]] == [None] * 4
+    assert "none of their columns (path) names a video; that needs video_uri, video_url," in caplog.text
+
+
+@pytest.mark.parametrize("column", ["video_uri", "video_uris"])
+def test_a_uri_that_is_empty_is_a_failure(preparing, column):
+    cells = [None, "", b"", float("nan"), {"bytes": None, "path": ""}]
+    if column == "video_uris":
+        cells = [None, *([cell] for cell in cells)]
+
+    got = preparing()({column: cells})
+
+    for [meta] in got["video_meta"]:
+        assert meta["error_type"] == "video_refused"
+        assert meta["error"] == f"{column}: empty; give a path, a URI, or the bytes of a video."
 
 
 def test_how_far_each_frame_is_from_the_instant_it_was_chosen_for_is_told(preparing, make_clip):
     path = make_clip()
     expected = extract_keyframes(path, sampling=parse_sampling({"fps": 5}), limits=Limits())
 
-    [meta] = preparing(sampling={"fps": 5})({"video_uri": [str(path)]})["video_meta"]
+    [[meta]] = preparing(sampling={"fps": 5})({"video_uri": [str(path)]})["video_meta"]
 
-    assert meta["deviation_s"] == expected.deviation_s.tolist()
+    assert meta["deviation_s"].tolist() == expected.deviation_s.tolist()
     assert len(meta["deviation_s"]) == meta["video_num_frames"]
     assert any(meta["deviation_s"])
 
@@ -182,7 +210,7 @@ def test_concurrent_requests_for_one_address_download_it_once(preparing, make_cl
         batches = list(threads.map(prepare, [{"video_url": [uri] * 5}] * 2))
 
     assert server.requests("/clip.mp4") == [LOOK, WHOLE]
-    assert all(meta["video_num_frames"] == 4 for batch in batches for meta in batch["video_meta"])
+    assert all(meta["video_num_frames"] == 4 for batch in batches for [meta] in batch["video_meta"])
 
 
 def test_a_server_that_recovers_is_asked_again(preparing, make_clip, server):
@@ -194,9 +222,9 @@ def test_a_server_that_recovers_is_asked_again(preparing, make_clip, server):
     patient = preparing()({"video_uri": [pages[0]]})
     hasty = preparing(retries=1)({"video_uri": [pages[1]]})
 
-    assert not patient["video_meta"][0]["failed"]
-    assert hasty["video_meta"][0]["error_type"] == "video_unavailable"
-    assert "2 attempts" in hasty["video_meta"][0]["error"]
+    assert not patient["video_meta"][0][0]["failed"]
+    assert hasty["video_meta"][0][0]["error_type"] == "video_unavailable"
+    assert "2 attempts" in hasty["video_meta"][0][0]["error"]
 
 
 def test_a_silent_server_is_given_up(preparing, server, make_clip):
@@ -204,8 +232,8 @@ def test_a_silent_server_is_given_up(preparing, server, make_clip):
 
     got = preparing(timeout_s=0.2, retries=0)({"video_uri": [silent, str(make_clip())]})
 
-    assert "ReadTimeoutError" in got["video_meta"][0]["error"]
-    assert not got["video_meta"][1]["failed"]
+    assert "ReadTimeoutError" in got["video_meta"][0][0]["error"]
+    assert not got["video_meta"][1][0]["failed"]
 
 
 def test_a_kept_copy_is_downloaded_once_for_all_samplings(preparing, make_clip, server, tmp_path):
@@ -216,7 +244,7 @@ def test_a_kept_copy_is_downloaded_once_for_all_samplings(preparing, make_clip, 
     other = preparing(**disk, sampling={"num_frames": 2})({"video_uri": [uri]})
 
     assert server.requests("/clip.mp4") == [LOOK, WHOLE, LOOK]
-    assert [len(first["video"][0]), len(other["video"][0])] == [4, 2]
+    assert [len(first["video"][0][0]), len(other["video"][0][0])] == [4, 2]
     assert len([path for path in (tmp_path / "cache").rglob("*") if path.is_file()]) == 1
 
 
@@ -225,7 +253,7 @@ def test_in_memory_nothing_is_written(preparing, make_clip, server, tmp_path):
 
     got = preparing(cache_dir=tmp_path / "cache", cache_mode="memory")({"video_uri": [uri]})
 
-    assert len(got["video"][0]) == 4
+    assert len(got["video"][0][0]) == 4
     assert not (tmp_path / "cache").exists()
 
 
@@ -240,7 +268,7 @@ def test_by_default_a_long_file_is_read_in_parts_if_they_are_enough(preparing, m
     whole = preparing(**keyframes, cache_mode="disk")({"video_uri": [uri]})
 
     assert WHOLE in server.requests("/long.mp4")
-    np.testing.assert_array_equal(in_parts["video"][0], whole["video"][0])
+    np.testing.assert_array_equal(in_parts["video"][0][0], whole["video"][0][0])
 
 
 def test_rows_with_frames_are_left_alone(preparing, make_clip, server):
@@ -250,30 +278,78 @@ def test_rows_with_frames_are_left_alone(preparing, make_clip, server):
 
     got = preparing(bypass_if_frames_present=True)(batch)
 
-    assert got["video"][0] is frames
+    assert got["video"][0][0] is frames
     assert server.requests("/clip.mp4") == []
-    assert (got["video_meta"][0]["video_size"], got["video_meta"][0]["video_num_frames"]) == ([56, 28], 2)
-    assert got["video_meta"][1]["video_num_frames"] == 4
+    [[held], [decoded]] = got["video_meta"]
+    assert (held["video_size"], held["video_num_frames"]) == ([56, 28], 2)
+    assert decoded["video_num_frames"] == 4
 
 
-def test_a_row_may_name_its_video_in_chat_messages(preparing, make_clip):
+@pytest.mark.parametrize("column", ["video", "video_frames"])
+def test_frames_that_are_there_may_be_those_of_any_number_of_videos(preparing, column):
+    array = np.zeros((3, 28, 56, 3), np.uint8)
+    pictures = [fromarray(image) for image in array]
+    cells = {
+        "array": (array, [3]),
+        "channels first": (array.transpose(0, 3, 1, 2), [3]),
+        "images": ([*array], [3]),
+        "Pillow's": (pictures, [3]),
+        "packed": ((array, {"fps": 2.0}), [3]),
+        "several": ([array, array[:1]], [3, 1]),
+        "several of one size": (np.stack([array, array]), [3, 3]),
+        "several, one empty": ([[], pictures], [0, 3]),
+        "several packed": ([(array, {}), (array[:2], {})], [3, 2]),
+    }
+    held = object_column([cell for cell, _ in cells.values()])
+
+    got = preparing(bypass_if_frames_present=True)({"video_uri": ["/gone.mp4"] * len(cells), column: held})
+
+    counts = [[meta["video_num_frames"] for meta in metas] for metas in got["video_meta"]]
+    sizes = [[meta["video_size"] for meta in metas] for metas in got["video_meta"]]
+    assert dict(zip(cells, counts, strict=True)) == {name: expected for name, (_, expected) in cells.items()}
+    assert sizes == [[[56, 28] if count else [0, 0] for count in row] for row in counts]
+    assert [[len(frames_of(video)) for video in videos] for videos in got["video"]] == counts
+
+
+def test_a_column_of_frames_cannot_name_videos(preparing):
+    got = preparing()({"video": ["/a.mp4", b"mp4", {"bytes": b"mp4", "path": None}, None, []]})
+
+    errors = [meta["error"] for metas in got["video_meta"][:3] for meta in metas]
+    assert errors == [
+        f"video is of type {name}, not frames; name the column video_uri." for name in ("str", "bytes", "dict")
+    ]
+    assert [*got["video_meta"][3:]] == [None, None]
+
+
+def test_a_row_may_name_its_videos_in_chat_messages(preparing, make_clip):
     path = str(make_clip())
     messages = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": path}}]}]
+    twice = [{"role": "user", "content": [*messages[0]["content"], *messages[0]["content"]]}]
 
-    got = preparing()(
-        {
-            "messages": [
-                json.dumps(messages),
-                messages,
-                "{",
-                [{"role": "user", "content": [*messages[0]["content"], *messages[0]["content"]]}],
-            ]
-        }
-    )
+    got = preparing()({"messages": [json.dumps(messages), messages, "{", twice]})
 
-    assert [len(video) for video in got["video"][:3]] == [4, 4, 0]
-    assert [len(video) for video in got["video"][3]] == [4, 4]
+    assert [[len(video) for video in videos] for videos in got["video"]] == [[4], [4], [0], [4, 4]]
     assert [meta["source"] for meta in got["video_meta"][3]] == [path, path]
+    assert got["video_meta"][2][0]["error"] == "messages: the text is not JSON."
+
+
+def test_messages_are_read_for_their_videos_alone(preparing, make_clip):
+    path = str(make_clip())
+    audio = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [audio, {"type": "video_url", "video_url": {"url": path}}]},
+        {"role": "assistant", "content": "A red square."},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function"}]},
+        {"role": "tool", "tool_call_id": "1", "content": "42"},
+        {"role": "user", "content": [{"type": "video", "video": "/gone.mp4"}, {"type": "text", "text": "And here?"}]},
+    ]
+
+    got = preparing()({"messages": [messages, json.dumps(messages)]})
+
+    for metas in got["video_meta"]:
+        assert [meta["source"] for meta in metas] == [path, "/gone.mp4"]
+        assert [meta["error_type"] for meta in metas] == ["", "video_missing"]
 
 
 @pytest.mark.parametrize("column", ["video_uris", "video_urls"])
@@ -284,7 +360,7 @@ def test_a_row_may_name_several_videos_of_which_a_bad_one_fails_alone(preparing,
         {"type": "video_url", "video_url": {"url": first}},
     ]
     batch = {
-        column: [[other, "/gone.mp4", first], [first], [], None],
+        column: [[other, "/gone.mp4", first, None], [first], [], None],
         "messages": [None, None, None, [{"role": "user", "content": pictured}]],
         "start_s": [None, None, None, 1.0],
     }
@@ -292,18 +368,18 @@ def test_a_row_may_name_several_videos_of_which_a_bad_one_fails_alone(preparing,
     got = preparing(pack_for_model=True)(batch)
 
     frames, metas = got["video"][0], got["video_meta"][0]
-    assert [meta["error_type"] for meta in metas] == [None, "video_missing", None]
-    assert [len(pixels) for pixels, _ in frames] == [4, 0, 4]
-    assert metas[0]["frame_timestamps"] != metas[2]["frame_timestamps"]
+    assert [meta["error_type"] for meta in metas] == ["", "video_missing", "", "video_refused"]
+    assert [len(pixels) for pixels, _ in frames] == [4, 0, 4, 0]
+    assert metas[0]["frame_timestamps"].tolist() != metas[2]["frame_timestamps"].tolist()
     np.testing.assert_array_equal(frames[2][0], got["video"][1][0][0])
-    assert "video_uris is not a list of URIs" in got["video_meta"][2]["error"].replace("urls", "uris")
-    assert got["video_meta"][3]["frame_timestamps"][0] == 1.0  # images are left alone
+    assert got["video_meta"][2][0]["error"] == f"{column} is not a list of URIs; give at least one."
+    assert got["video_meta"][3][0]["frame_timestamps"][0] == 1.0  # images are left alone
 
 
 def test_a_segment_of_several_videos_is_refused(preparing, make_clip):
     got = preparing()({"video_uris": [[str(make_clip())] * 2], "end_s": [2.0]})
 
-    assert got["video_meta"][0]["error"] == "start_s and end_s are given with several videos; leave them out."
+    assert got["video_meta"][0][0]["error"] == "start_s and end_s are given with several videos; leave them out."
 
 
 def test_frames_that_are_there_are_sampled_again_in_their_format(preparing, make_clip):
@@ -316,12 +392,13 @@ def test_frames_that_are_there_are_sampled_again_in_their_format(preparing, make
     direct_packed = preparing(sampling={"num_frames": 5}, pack_for_model=True)({"video_uri": [path]})
 
     got = preparing(**again)(first)
-    [(frames, told)] = preparing(**again)({"video": packed["video"]})["video"]
+    [[(frames, told)]] = preparing(**again)({"video_frames": packed["video"]})["video"]
 
-    np.testing.assert_array_equal(got["video"][0], direct["video"][0])
-    assert got["video_meta"][0] | {"decode_note": ""} == direct["video_meta"][0] | {"decode_note": ""}
-    np.testing.assert_array_equal(frames, direct_packed["video"][0][0])
-    assert told["frames_indices"] == direct_packed["video"][0][1]["frames_indices"]
+    np.testing.assert_array_equal(got["video"][0][0], direct["video"][0][0])
+    for name, value in direct["video_meta"][0][0].items():
+        np.testing.assert_array_equal(got["video_meta"][0][0][name], value, name)
+    np.testing.assert_array_equal(frames, direct_packed["video"][0][0][0])
+    assert told["frames_indices"] == direct_packed["video"][0][0][1]["frames_indices"]
 
 
 def test_frames_of_several_videos_are_sampled_again_each(preparing, make_clip):
@@ -339,12 +416,16 @@ def test_frames_of_several_videos_are_sampled_again_each(preparing, make_clip):
 def test_frames_without_times_can_be_counted_but_not_timed(preparing):
     frames = np.arange(10, dtype=np.uint8).repeat(28 * 28 * 3).reshape(10, 28, 28, 3)
 
-    counted = preparing(sampling={"num_frames": 4}, sample_frames_present=True)({"video": [frames]})
+    counted, several = preparing(sampling={"num_frames": 4}, sample_frames_present=True)(
+        {"video": object_column([frames, [frames[:0], [*frames]]])}
+    )["video"]
     timed = preparing(sampling={"fps": 1}, sample_frames_present=True)({"video": [frames]})
 
-    assert counted["video"][0][:, 0, 0, 0].tolist() == [0, 3, 6, 9]
-    assert timed["video_meta"][0]["error_type"] == "sampling_refused"
-    assert "times of the frames are unknown" in timed["video_meta"][0]["error"]
+    assert counted[0][:, 0, 0, 0].tolist() == [0, 3, 6, 9]
+    assert [len(video) for video in several] == [0, 4]
+    [[meta]] = timed["video_meta"]
+    assert meta["error_type"] == "sampling_refused"
+    assert "times of the frames are unknown" in meta["error"]
 
 
 def test_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):
@@ -353,7 +434,7 @@ def test_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make
 
     got = preparing()({"messages": [np.array(messages, object)]})
 
-    assert [len(video) for video in got["video"]] == [4]
+    assert [len(video) for [video] in got["video"]] == [4]
 
 
 def test_an_unpickled_copy_shares_the_processes_of_the_original(preparing):
@@ -386,12 +467,12 @@ def test_a_process_that_is_forked_while_a_thread_starts_decoding_does_not_wait_f
 
     child.kill()
     assert answers
-    assert told.recv() == [None]
+    assert told.recv() == [""]
 
 
 def _tell_of(prepare, batch, tell):
     try:
-        tell.send([meta["error"] for meta in prepare(batch)["video_meta"]])
+        tell.send([meta["error"] for [meta] in prepare(batch)["video_meta"]])
     except BaseException as error:
         tell.send(repr(error))
         raise
@@ -407,9 +488,7 @@ def test_videos_are_decoded_in_a_locked_process_or_refused(make_clip):
     assert without_landlock.startswith("Decoding processes cannot be locked, as ")
 
 
-def test_a_batch_without_a_video_column_is_a_usage_error(preparing):
-    with pytest.raises(ConfigurationError, match="needs video_uri, video_url, video_uris, video_urls or messages"):
-        preparing()({"path": ["a.mp4"]})
+def test_a_batch_that_is_no_dictionary_is_a_usage_error(preparing):
     with pytest.raises(ConfigurationError, match="batch_format"):
         preparing()([{"video_uri": "a.mp4"}])
 
@@ -421,11 +500,11 @@ def test_a_cell_may_hold_the_bytes_of_a_video(preparing, make_clip):
 
     got = preparing()({"video_uri": cells})
 
-    for video in got["video"][1:4]:
-        np.testing.assert_array_equal(video, got["video"][0])
-    assert [meta["source"] for meta in got["video_meta"]] == [str(path), "", "", str(path), "", ""]
-    assert [meta["error_type"] for meta in got["video_meta"][4:]] == ["video_unreadable", "video_refused"]
-    assert got["video_meta"][5]["error"].startswith("video_uri is of type int; give a path, a URI, or the bytes")
+    for [video] in got["video"][1:4]:
+        np.testing.assert_array_equal(video, got["video"][0][0])
+    assert [meta["source"] for [meta] in got["video_meta"]] == [str(path), "", "", str(path), "", ""]
+    assert [meta["error_type"] for [meta] in got["video_meta"][4:]] == ["video_unreadable", "video_refused"]
+    assert got["video_meta"][5][0]["error"].startswith("video_uri is of type int; give a path, a URI, or the bytes")
 
 
 @pytest.mark.parametrize(
@@ -441,7 +520,18 @@ def test_a_column_is_a_list_with_a_value_for_every_row(preparing, batch, message
         preparing()(batch)
 
 
+@pytest.mark.parametrize("wrong", [object(), [1], {"unknown": 1}, -1.5, float("nan"), b"x"], ids=repr)
+@pytest.mark.parametrize("option", inspect.signature(PrepareVideo).parameters)
+def test_an_option_that_is_not_valid_is_named(option, wrong):
+    with pytest.raises(ConfigurationError, match=rf"^Invalid arguments of PrepareVideo: {option}\b"):
+        PrepareVideo(**{option: wrong})
+
+
 def test_wrong_options_are_named_together():
+    with pytest.raises(ConfigurationError, match="s3: must be a group of options; limits: must be a group of options"):
+        PrepareVideo(s3=0, limits=[])
+    with pytest.raises(TypeError, match="samplings"):
+        PrepareVideo(samplings={"fps": 1})
     with pytest.raises(ConfigurationError, match=r"sampling\.num_frames: .*; cache_mode: must be 'auto'"):
         PrepareVideo(sampling={"num_frames": 0}, cache_mode="ram")
     with pytest.raises(ConfigurationError, match="sampling: must be a dictionary or a Sampling, not int"):
@@ -452,3 +542,12 @@ def test_wrong_options_are_named_together():
         PrepareVideo(bypass_if_frames_present=True, sample_frames_present=True)
     with pytest.raises(ConfigurationError, match="escalate_below cannot be used without jobs and answers"):
         PrepareVideo(sampling={"sampler": "keyframes", "escalate_below": 0.5})
+
+
+def test_pillow_is_asked_for_when_images_will_be_needed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+
+    with pytest.raises(ConfigurationError, match="The output format pil needs a package that is not installed"):
+        PrepareVideo()
+    PrepareVideo(output_format="numpy")
+    PrepareVideo(pack_for_model=True)

@@ -1,5 +1,6 @@
 """`PrepareVideo` on a real Ray on this machine."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +39,10 @@ def test_actors_yield_arrays_and_download_one_address_once(ray, make_clip, serve
     )
 
     by_id = {row["id"]: row for row in got.take_all()}
-    assert [by_id[row]["video"].shape for row in range(6)] == [
-        (0, 0, 0, 3) if row == 2 else (4, 56, 56, 3) for row in by_id
+    assert [by_id[row]["video"][0].shape for row in range(6)] == [
+        (0, 0, 0, 3) if row == 2 else (4, 56, 56, 3) for row in range(6)
     ]
-    assert [by_id[row]["video_meta"]["error_type"] for row in (1, 2)] == [None, "video_missing"]
+    assert [by_id[row]["video_meta"][0]["error_type"] for row in (1, 2)] == ["", "video_missing"]
     assert server.requests("/clip.mp4") == [LOOK, WHOLE]
 
 
@@ -55,10 +56,28 @@ def test_chat_messages_become_input_of_our_engine(ray, make_clip):
     rows = ray.data.from_items([{"messages": message} for message in messages], override_num_blocks=3)
     got = rows.map_batches(PrepareVideo(**OPTIONS, pack_for_model=True), batch_size=1).take_all()
 
-    whole = [row["video"] for row in got if not row["video_meta"]["failed"]]
+    whole = [row["video"][0] for row in got if not row["video_meta"][0]["failed"]]
     assert [told for _, told in whole] == [metadata] * 2
     for frames, _ in whole:
         np.testing.assert_array_equal(frames, expected)
+
+
+def test_blocks_with_and_without_videos_have_columns_of_one_type(ray, make_clip):
+    text = {"type": "text", "text": "What happens?"}
+    videos = [[], ["/gone.mp4"], [str(make_clip()), "/gone.mp4"]]
+    rows = [
+        {"messages": json.dumps([{"role": "user", "content": [text, *({"type": "video", "video": v} for v in each)]}])}
+        for each in videos
+    ]
+
+    prepared = ray.data.from_items(rows, override_num_blocks=3).map_batches(PrepareVideo(**OPTIONS), batch_size=1)
+    again = prepared.map_batches(PrepareVideo(**OPTIONS, bypass_if_frames_present=True), batch_size=3)
+
+    for got in (prepared.take_all(), again.take_all()):
+        failed = [[meta["failed"] for meta in row["video_meta"] or []] for row in got]
+        counts = [[len(video) for video in row["video"] or []] for row in got]
+        assert sorted(failed, key=len) == [[], [True], [False, True]]
+        assert sorted(counts, key=len) == [[], [0], [4, 0]]
 
 
 def test_tasks_yield_images_and_their_decoding_processes_end_with_ray(ray, make_clip):
@@ -71,7 +90,7 @@ def test_tasks_yield_images_and_their_decoding_processes_end_with_ray(ray, make_
     got = rows.map_batches(prepare_and_tell, batch_size=1).take_all()
     children = {row["child"] for row in got}
 
-    assert all(isinstance(image, Image) and image.size == (56, 56) for row in got for image in row["video"])
+    assert all(isinstance(image, Image) and image.size == (56, 56) for row in got for image in row["video"][0])
     assert len(children) <= 2  # one for each of Ray's processes, however many tasks
     ray.shutdown()
     until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))

@@ -34,7 +34,7 @@ def test_middles_are_those_of_equal_parts_of_the_time_that_the_frames_fill():
     steady, sampling = facts_at(7 + np.arange(40) / 10), Sampling(sampler="middles", num_frames=4)
 
     assert choose_indices(sampling, steady).tolist() == [5, 15, 25, 35]
-    assert deviations_s(sampling, steady) == pytest.approx([0, 0, 0, 0], abs=2e-6)
+    assert deviations_s(sampling, steady) == pytest.approx([0, 0, 0, 0], abs=1e-9)
     assert choose_indices(sampling, facts_at(PAUSED_S)).tolist() == [5, 9, 10, 15]
     assert choose_indices(sampling, facts_at([3.0])).tolist() == [0, 0, 0, 0]
 
@@ -54,6 +54,18 @@ def test_as_many_instants_as_max_frames_stay_at_their_rate():
 
 def test_of_two_frames_as_near_the_earlier_one_is_taken():
     assert choose_indices(Sampling(sampler="fps", fps=2), facts_at([0.0, 1.0, 2.0])).tolist() == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("first_s", [0.0, 7.1, 3600.04])
+@pytest.mark.parametrize("rate", [10, 24, 25, 30, 48, 60])
+def test_of_two_frames_as_near_the_earlier_one_is_taken_whatever_is_rounded(first_s, rate):
+    facts, count = facts_at(first_s + np.arange(15 * rate + 1) / rate), 2 * 15 * rate + 1
+
+    for sampling in (
+        Sampling(sampler="fps", fps=2 * rate, max_frames=count),
+        Sampling(sampler="num_frames", num_frames=count),
+    ):
+        assert choose_indices(sampling, facts).tolist() == (np.arange(count) // 2).tolist()
 
 
 def test_no_instant_is_lost_to_rounding():
@@ -115,4 +127,4 @@ def test_no_other_frame_is_nearer_even_where_times_run_backwards(times_s, sampli
 
     instants_s = chosen_s - deviation_s
     nearest_s = np.abs(facts.times_s[:, None] - instants_s).min(axis=0)
-    assert np.abs(deviation_s) == pytest.approx(nearest_s, abs=1e-9)
+    assert np.abs(deviation_s) == pytest.approx(nearest_s, abs=1e-6)

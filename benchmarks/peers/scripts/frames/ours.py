@@ -18,7 +18,7 @@ def main() -> None:
         uris = job.uris[first : first + 32]
         part = {} if job.is_whole else {"start_s": [job.start_s] * len(uris), "end_s": [job.end_s] * len(uris)}
         got = prepare({"video_uri": uris, **part})
-        for uri, video, meta in zip(uris, got["video"], got["video_meta"], strict=True):
+        for uri, [video], [meta] in zip(uris, got["video"], got["video_meta"], strict=True):
             report(uri, len(video), given=len(video), error=meta["error"] or "")
 
 
