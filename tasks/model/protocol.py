@@ -220,6 +220,13 @@ class EngineFailure:
 Reply = Answer | QuestionFailure
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchGiveUp:
+    """A batch whose replies nobody waits for any more."""
+
+    number: int
+
+
 class QuestionRef(NamedTuple):
     """Identifies a question: the number of its batch, and its index there."""
 
