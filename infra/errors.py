@@ -63,13 +63,13 @@ Each can be pickled, and has a message without control characters and a `code` t
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
-from reelabel.wording import printable
+from reelabel.wording import pluralize, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class PromptError(JobError):
@@ -110,6 +110,16 @@ class ServerFailedError(JobError):
     code = "server_failed"
     stage = "inference"
 
+    @classmethod
+    def after(cls, faults: Sequence[ServerUnavailableError]) -> Self:
+        """Return the error of a question that was asked in vain, each time for one of `faults`."""
+        attempts = pluralize(sum(fault.attempts for fault in faults), "attempt")
+        last = faults[-1]
+        return cls(
+            f"The server at {last.server} failed in {attempts} to answer this question, but answers others: "
+            f"{last.cause}."
+        )
+
 
 class DatabaseUnavailableError(TransientError):
     """Postgres did not respond."""
@@ -133,17 +143,21 @@ class ServerUnavailableError(TransientError):
     """The inference server did not respond, or responded with a server error.
 
     Attributes:
+        server: Its URL.
         status: HTTP status; None without a response.
         cause: The status and the server's words, or why there is no response.
         attempts: How often it was asked.
         replies: Replies to other questions of the batch that were received nevertheless, by place.
+        faults: Why the questions of the batch that were asked in vain have no reply, by place.
     """
 
     code = "server_unavailable"
+    server = ""
     status: int | None = None
     cause = ""
     attempts = 1
     replies: Mapping[int, Any] = MappingProxyType({})
+    faults: Mapping[int, Sequence[ServerUnavailableError]] = MappingProxyType({})
 
 
 class LeaseLostError(ReelabelError):

@@ -38,6 +38,7 @@ class Trigger(StrEnum):
 
     POISON = "poison"  # kills the engine process
     HANG = "hang"  # the engine stops responding
+    ENDLESS = "endless"  # the engine works on nothing else, until the question is given up
     HUNGRY = "hungry"  # the engine tries to allocate a gibibyte
     TOO_LONG = "too long"  # the renderer rejects the question
     REFUSED = "refused"  # the engine rejects the question
@@ -169,7 +170,7 @@ class StubEngine:
         elif model.is_file():
             raise ModelError(model.read_text())
         self._start_ms = (time.perf_counter() - started) * 1e3
-        self._pending = []
+        self._pending, self._given_up = [], set()
         self.live = StubDesk() if config.live_sessions else None
 
     @property
@@ -184,11 +185,19 @@ class StubEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if Trigger.REFUSED in ready.text:
             raise InferenceError("The engine rejects the question.")
-        self._pending.append((ticket, ready))
+        if ticket.batch not in self._given_up:
+            self._pending.append((ticket, ready))
+
+    def give_up(self, batch):
+        self._given_up.add(batch)
+        self._pending = [each for each in self._pending if each[0].batch != batch]
 
     def step(self):
         if self.live and not self.live.is_idle:
             self.live.step()
+            return []
+        if any(Trigger.ENDLESS in ready.text for _, ready in self._pending):
+            time.sleep(_PREFIX_S)
             return []
         ticket, ready = self._pending.pop()  # last in, first out: replies arrive out of order
         if Trigger.HANG in ready.text:

@@ -108,7 +108,7 @@ def _ask(method, url, **request):
 
 
 @contextmanager
-def gate(url, answer=lambda _path, _body: None):
+def gate(url, answer=lambda _path, _body: None, *, headers=None):
     """Yield the URL of a proxy in front of a server.
 
     Args:
@@ -116,6 +116,7 @@ def gate(url, answer=lambda _path, _body: None):
         answer: Called with the path and the request's JSON, which it may change. Returns None to forward the request,
             or a status and the response: bytes for the whole body, or text for an error message. `DROPPED` as the
             status ends the connection, and `CUT` as the response ends it in the middle of the body.
+        headers: Added to such responses.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -135,13 +136,15 @@ def gate(url, answer=lambda _path, _body: None):
                 if isinstance(content, str):
                     content = json.dumps({"error": {"message": content, "code": status}}).encode()
             else:
-                headers = {"Authorization": self.headers["Authorization"]}
-                passed = _ask(method, f"{root}{self.path}", json=body, headers=headers)
+                key = {"Authorization": self.headers["Authorization"]}
+                passed = _ask(method, f"{root}{self.path}", json=body, headers=key)
                 status, content = passed.status_code, passed.content
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content) + (content is CUT)))
             self.send_header("Retry-After", "0.01")
+            for name, value in (headers or {}).items() if refusal else ():
+                self.send_header(name, value)
             self.end_headers()
             with suppress(BrokenPipeError, ConnectionResetError):  # the client may have given up
                 self.wfile.write(content)

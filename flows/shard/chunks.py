@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from infra.errors import InferenceError
@@ -92,6 +92,14 @@ class EndedJobs:
     failures: Sequence[Failure]
     chunks: Sequence[ChunkOutcome] = ()
     merged_with: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def with_refused(self, refused: Mapping[str, Failure]) -> EndedJobs:
+        """Return it with failures in place of the outcomes of some jobs, by their ids."""
+        return replace(
+            self,
+            results=[each for each in self.results if each.job.job_id not in refused],
+            failures=[*(each for each in self.failures if each.job.job_id not in refused), *refused.values()],
+        )
 
 
 def merge_ended(cut: CutShard, outcome: ShardOutcome, context: AnswerContext, *, fence: int) -> EndedJobs:

@@ -155,10 +155,14 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
             stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
             write = partial(context.writer.write, (), failures, descriptions=described, lease=lease, report=stored)
             try:
-                retry_faults(write, partial(require_writes, context.writer.engine))
+                refused = retry_faults(write, partial(require_writes, context.writer.engine))
             except BaseException:
                 context.ledger.give_back(lap_ms)
                 raise
+        if refused:
+            described = [each for each in described if each.job.job_id not in refused]
+            failures = [*(each for each in failures if each.job.job_id not in refused), *refused.values()]
+            report = replace(report, labels=len(described), failures=len(failures))
     write_ms = (time.perf_counter() - started) * 1e3
     record_descriptions(described, failures, dataset=context.writer.run.dataset, write_ms=write_ms)
     log_failures(failures, context.writer.run)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
-from flows.shard.retry import retry_faults
-from infra.errors import InferenceError, ServerUnavailableError
+from flows.shard.outage import answer_through_outages
+from infra.errors import InferenceError
 from infra.log_context import in_context
 from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
@@ -105,26 +105,8 @@ class InferenceContext(AnswerContext):
         return read_earlier_chunks(self.writer.engine, run, jobs)
 
     def ask(self, batch: Batch) -> list[Reply]:
-        """Answer a batch; if a server becomes unavailable, wait for it, and ask again only what it has not answered.
-
-        Raises:
-            TransientError: As `InferenceBackend.answer`, or the server stays unavailable.
-        """
-        replies: dict[int, Reply] = {}
-
-        def ask_rest() -> None:
-            rest = [place for place in range(len(batch.questions)) if place not in replies]
-            try:
-                received = dict(enumerate(self.backend.answer(batch.only(tuple(batch.questions[at] for at in rest)))))
-            except ServerUnavailableError as error:
-                if not error.replies:
-                    raise
-                received = dict(error.replies)
-            replies.update((rest[at], reply) for at, reply in received.items())
-
-        while len(replies) < len(batch.questions):
-            retry_faults(ask_rest, self.backend.wait_ready, of=ServerUnavailableError)
-        return [replies[place] for place in range(len(batch.questions))]
+        """Answer a batch, and wait for a server that becomes unavailable; see `answer_through_outages`."""
+        return answer_through_outages(self.backend, batch)
 
     def lap(self) -> dict[str, float]:
         """Return milliseconds by part since the last lap, with the engine's share split as it reports."""

@@ -50,12 +50,10 @@ def retry_outage(call: Callable[[], Result]) -> Result:
                 raise
 
 
-def retry_faults(
-    call: Callable[[], Result], check_service: Callable[[], object], *, of: type[TransientError] = TransientError
-) -> Result:
+def retry_faults(call: Callable[[], Result], check_service: Callable[[], object]) -> Result:
     """Call an idempotent function that may fail although its service responds; retry it as often as a task.
 
-    Between the retries, wait for the service if its check finds it unavailable. Only errors `of` this kind are retried.
+    Between the retries, wait for the service if its check finds it unavailable.
 
     Raises:
         TransientError: The call fails although the service responds, or the service stays unavailable.
@@ -63,7 +61,7 @@ def retry_faults(
     for delay_s in RETRY_DELAYS_S:
         try:
             return call()
-        except of as error:
+        except TransientError as error:
             retry_outage(check_service)
             if not _log_and_wait(error, delay_s):
                 raise

@@ -150,7 +150,7 @@ def _write(
     def attempt() -> tuple[EndedJobs, ShardReport]:
         ended = merge_ended(cut, outcome, context, fence=lease.token)
         report = make_shard_report(extracted, outcome, ended, context.spec.sampling)
-        context.writer.write(
+        refused = context.writer.write(
             ended.results,
             ended.failures,
             chunks=ended.chunks,
@@ -158,6 +158,9 @@ def _write(
             lease=lease,
             report=asdict(report) | facts,
         )
+        if refused:
+            ended = ended.with_refused(refused)
+            report = replace(report, labels=len(ended.results), failures=len(ended.failures))
         return ended, report
 
     while True:

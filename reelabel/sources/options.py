@@ -40,7 +40,14 @@ class WebOptions(BaseModel):
     total_timeout_s: Annotated[
         float, Field(gt=0, le=86_400, description="Maximum seconds for downloading one video, including retries.")
     ] = 900
-    max_attempts: Annotated[int, Field(ge=1, le=20, description="Attempts per request before giving up.")] = 4
+    max_attempts: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=20,
+            description="Attempts per request before giving up; more than one also waits for a busy server (429, 503).",
+        ),
+    ] = 4
     max_concurrency: Annotated[int, Field(ge=1, le=256, description="Concurrent requests per process.")] = 16
     allow_hosts: Annotated[
         tuple[str, ...],

@@ -7,12 +7,14 @@ import io
 import os
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from http import HTTPStatus
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
-from urllib3.exceptions import InvalidHeader, MaxRetryError
+from urllib3.exceptions import InvalidHeader
 from urllib3.util import Retry
 
 from reelabel.errors import RangesIgnoredError, StoreUnavailableError
@@ -21,6 +23,7 @@ from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_la
 from reelabel.sources.web_deadline import Deadline
 from reelabel.sources.web_guard import guarded_pools
 from reelabel.sources.web_request import AttemptFailedError, open_response
+from reelabel.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,6 +115,7 @@ class WebCopy:
 
 _BACKOFF_S = 0.25
 _LONGEST_WAIT_S = 30
+_BUSY = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 # Most bytes read to learn the length of an object whose server does not send it.
 _MAX_UNSIZED_BYTES = 1024**3
 _connections_lock = Lock()
@@ -185,33 +189,40 @@ class Web:
     def _attempt(self, uri: str, work: Callable[[Ask], _T], progress: Callable[[], int] = lambda: 0) -> _T:
         """Retry `work` until it succeeds, with growing pauses, or those that the server requests.
 
-        Only attempts without progress count: some servers send at most so many bytes at a time.
+        Only attempts without progress count: some servers send at most so many bytes at a time. A server that is busy
+        is waited for, as long as it has not refused everything for the longest time already.
         """
-        until_s = time.monotonic() + self._settings.total_timeout_s
+        settings, busy = self._settings, _connections(self._settings).busy
+        until_s = time.monotonic() + settings.total_timeout_s
         reached = 0
-        retries = fresh = Retry(
-            total=self._settings.max_attempts - 1,
-            backoff_factor=_BACKOFF_S,
-            backoff_jitter=_BACKOFF_S,
-        )
+        attempts = refusals = fresh = Retry(total=None, backoff_factor=_BACKOFF_S, backoff_jitter=_BACKOFF_S)
         while True:
             try:
                 with self._pending.reading():
-                    return work(lambda first, last: self._ask(uri, first, last, until_s=until_s))
+                    done = work(lambda first, last: self._ask(uri, first, last, until_s=until_s))
             except AttemptFailedError as error:
                 if progress() > reached:
-                    reached, retries = progress(), fresh
+                    reached, attempts, refusals = progress(), fresh, fresh
+                    busy.answers(uri)
                     continue
-                try:
-                    retries = retries.increment("GET", uri, response=error.response, error=error)
-                except MaxRetryError:
+                if settings.max_attempts > 1 and busy.is_waited_for(uri, error.response, settings.total_timeout_s):
+                    waiting = refusals = refusals.increment("GET", uri, response=error.response, error=error)
+                else:
+                    waiting = attempts = attempts.increment("GET", uri, response=error.response, error=error)
+                    if len(attempts.history) == settings.max_attempts:
+                        raise StoreUnavailableError(
+                            f"{redact_uri(uri)} could not be read in {pluralize(settings.max_attempts, 'attempt')} "
+                            f"({error}); try again later."
+                        ) from error
+                pause_s = _pause_s(waiting, error.response)
+                if pause_s >= until_s - time.monotonic():
                     raise StoreUnavailableError(
-                        f"{redact_uri(uri)} could not be read in {self._settings.max_attempts} attempts ({error}); "
-                        "try again later."
+                        f"{redact_uri(uri)} could not be read within web.total_timeout_s ({error}); try again later."
                     ) from error
-                longest_s = min(_LONGEST_WAIT_S, max(0.0, until_s - time.monotonic()))
-                limited = retries.new(backoff_max=longest_s, retry_after_max=longest_s)
-                self._pending.pause(_pause_s(limited, error.response))
+                self._pending.pause(pause_s)
+            else:
+                busy.answers(uri)
+                return done
 
     @contextmanager
     def _ask(self, uri: str, first: int | None, last: int | None, *, until_s: float) -> Iterator[WebResponse]:
@@ -231,16 +242,35 @@ class Web:
 
 
 def _pause_s(retries: Retry, response: BaseHTTPResponse | None) -> float:
-    wished_s = None
+    limited, wished_s = retries.new(backoff_max=_LONGEST_WAIT_S, retry_after_max=_LONGEST_WAIT_S), None
     with suppress(InvalidHeader, ValueError, OverflowError):  # an invalid Retry-After
-        wished_s = retries.get_retry_after(response) if response else None
-    return wished_s or retries.get_backoff_time()
+        wished_s = limited.get_retry_after(response) if response else None
+    return wished_s or limited.get_backoff_time()
+
+
+class _BusyServers:
+    """Servers that say that they are too busy, and since when they have said nothing else. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+
+    def is_waited_for(self, uri: str, response: BaseHTTPResponse | None, longest_s: float) -> bool:
+        """Return whether a response says that its server is busy, and it has not been so for too long."""
+        if response is None or response.status not in _BUSY:
+            return False
+        now_s = time.monotonic()
+        return now_s - self._since_s.setdefault(urlsplit(uri).netloc, now_s) < longest_s
+
+    def answers(self, uri: str) -> None:
+        """Note that the server of an object has sent something of it."""
+        self._since_s.pop(urlsplit(uri).netloc, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Connections:
     pools: PoolManager
     slots: BoundedSemaphore
+    busy: _BusyServers = field(default_factory=_BusyServers)
 
 
 def _connections(settings: WebOptions) -> _Connections:

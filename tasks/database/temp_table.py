@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from tasks.database.scope import Scope
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
 
 def copy_rows(
     connection: Connection,
@@ -34,8 +37,8 @@ def copy_rows(
 ) -> None:
     """Write new rows by COPY, in a transaction; none of their keys may exist yet.
 
-    `names` are the columns of the rows' values. `shared` has the values that are the same in all rows; names that the
-    table lacks are ignored.
+    `names` are the columns of the rows' values, of which texts are made storable. `shared` has the values that are the
+    same in all rows; names that the table lacks are ignored.
     """
     constant = {name: value for name, value in shared.items() if name in table.c}
     # Converted once, since COPY repeats them in every row.
@@ -44,7 +47,7 @@ def copy_rows(
     statement = f"COPY {table.fullname} ({', '.join((*constant, *names))}) FROM STDIN"
     with psycopg.cursor() as cursor, cursor.copy(statement) as copy:
         for row in rows:
-            copy.write_row((*values, *row))
+            copy.write_row((*values, *(storable(value) if isinstance(value, str) else value for value in row)))
 
 
 def array_literal(elements: Iterable[str]) -> str:
@@ -53,8 +56,8 @@ def array_literal(elements: Iterable[str]) -> str:
 
 
 def storable(text: str) -> str:
-    """Replace NUL, which Postgres cannot store: decoders quote the bytes that they fail on."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    """Replace what Postgres cannot store: NUL, as decoders quote bytes that they fail on, and lone surrogates."""
+    return text if text.isascii() and "\0" not in text else _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 ASKED = Table(

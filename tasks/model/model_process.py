@@ -24,6 +24,7 @@ from infra.errors import EngineClosedError, ModelError
 from reelabel.disk import full_disk, temporary_root
 from reelabel.errors import DiskFullError, ReelabelError
 from reelabel.temporary import temporary_folder
+from reelabel.waiting import LOOK_S, go_on
 from tasks.model.engine.log import engine_log
 from tasks.model.protocol import EngineFailure, Lifetime
 from tasks.model.written_folders import written_folders
@@ -299,12 +300,14 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
 
         Raises:
             LostError: The process died, or was silent for too long.
+            AbandonedError: Nobody waits for it any more.
         """
         while not answered.done():
+            go_on()
             silent_s = time.monotonic() - life.last_reply_s
             if silent_s >= self._answer_timeout_s:
                 raise LostError(f"no answer within {self._answer_timeout_s:g} s")
-            wait([answered], self._answer_timeout_s - silent_s)
+            wait([answered], min(LOOK_S, self._answer_timeout_s - silent_s))
         return answered.result()
 
     def _lose(self, life: Life, error: LostError) -> None:

@@ -176,10 +176,12 @@ class Batch:
     Attributes:
         frame_files: Arrow IPC bytes by the id that questions name them by.
         questions: Questions that show the same are adjacent, so that they share its prefill.
+        is_alone: Whether nothing else is to be asked of a server meanwhile, as this may be what ends it.
     """
 
     frame_files: dict[str, bytes] = field(repr=False)
     questions: tuple[Question, ...] = field(repr=False)
+    is_alone: bool = False
 
     def only(self, questions: tuple[Question, ...]) -> Batch:
         """Return a batch of only these questions, with the frame files that they need."""
@@ -216,6 +218,13 @@ class EngineFailure:
 
 
 Reply = Answer | QuestionFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchGiveUp:
+    """A batch whose replies nobody waits for any more."""
+
+    number: int
 
 
 class QuestionRef(NamedTuple):

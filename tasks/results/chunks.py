@@ -14,7 +14,7 @@ from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK
-from tasks.database.temp_table import array_literal, copy_rows, storable
+from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import Answer, Failure, JobResult, Stage
 from tasks.domain.chunks import ChunkOutcome
 
@@ -92,12 +92,12 @@ def _answered(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a JobResult, wh
     return (
         *(result.label, array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats),
         *(result.routed_by, *_answer_values(answer)),
-        *(storable(value) if isinstance(value, str) else value for value in _frame_values(result.provenance)),
+        *_frame_values(result.provenance),
     )
 
 
 def _failed(failure: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a Failure, which the caller has checked
-    return failure.source_fingerprint, failure.stage.value, failure.code, storable(failure.message)
+    return failure.source_fingerprint, failure.stage.value, failure.code, failure.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

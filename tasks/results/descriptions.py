@@ -12,7 +12,7 @@ from infra.database.connect import database_errors
 from reelabel.record import columns_of, reader_of
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK
-from tasks.database.temp_table import array_literal, copy_rows, storable
+from tasks.database.temp_table import array_literal, copy_rows
 from tasks.description.cost import DescriptionCost
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def _row(video: DescribedVideo) -> tuple[Any, ...]:
         {"start_s": each.start_ms / _MS, "end_s": each.end_ms / _MS, "shots": each.shots} for each in video.scenes
     ]
     return (
-        *(*_job_values(video.job), storable(redact_uri(video.job.video_uri)), video.fingerprint),
+        *(*_job_values(video.job), redact_uri(video.job.video_uri), video.fingerprint),
         *(video.embedding_key, video.dimensions, video.shard_index, video.duration_s),
         *(_as_json(described.tags), *_caption(described.caption)),
-        *(json.dumps(scenes), len(video.changes.changes), video.changes.method, storable(video.changes.note)),
-        *(len(described.chunks), video.frames, video.frame_pixels, video.decode_method, storable(video.decode_note)),
+        *(json.dumps(scenes), len(video.changes.changes), video.changes.method, video.changes.note),
+        *(len(described.chunks), video.frames, video.frame_pixels, video.decode_method, video.decode_note),
         *_cost_values(video.cost),
     )
 

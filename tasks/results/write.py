@@ -11,31 +11,33 @@ from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import delete, func, insert, literal, select, text
 
 from infra.database.connect import database_errors
-from infra.errors import ChunksOutdatedError
-from reelabel.errors import TransientError, VideoChangedError
+from infra.errors import ChunksOutdatedError, InferenceError
+from reelabel.errors import InternalError, ReelabelError, TransientError, VideoChangedError
 from reelabel.record import columns_of, reader_of
+from reelabel.unexpected import failing_alone
 from sql.queries import read_query
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
-from tasks.database.temp_table import array_literal, copy_rows, storable
-from tasks.domain import MAX_JOBS, Answer
+from tasks.database.temp_table import array_literal, copy_rows
+from tasks.domain import MAX_JOBS, Answer, Failure
 from tasks.domain.outcome import ChunkCounts
 from tasks.plans.lease import finish
 from tasks.results.chunks import read_fences, replace_chunks
 from tasks.results.descriptions import write_descriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from typing import TypeVar
     from uuid import UUID
 
     from sqlalchemy import ColumnElement, Connection, Engine, Row, Table
 
     from tasks.description.described import DescribedVideo
-    from tasks.domain import Failure, Job, JobResult
+    from tasks.domain import Job, JobResult
     from tasks.domain.chunks import ChunkOutcome
     from tasks.plans.lease import Lease
 
@@ -94,10 +96,28 @@ class EndedShard:
         return self.lease.token if self.lease else 0
 
     @property
-    def job_ids(self) -> list[str]:
-        """Ids of the jobs that ended."""
-        ended: list[JobResult | DescribedVideo | Failure] = [*self.results, *self.descriptions, *self.failures]
-        return [each.job.job_id for each in ended]
+    def outcomes(self) -> list[JobResult | DescribedVideo | Failure]:
+        """What the jobs ended with."""
+        return [*self.results, *self.descriptions, *self.failures]
+
+    def only(self, job_ids: Container[str]) -> EndedShard:
+        """Return the outcomes of some of its jobs, without its lease."""
+        return replace(
+            self,
+            results=[each for each in self.results if each.job.job_id in job_ids],
+            failures=[each for each in self.failures if each.job.job_id in job_ids],
+            chunks=[each for each in self.chunks if each.job.job_id in job_ids],
+            merged_with={job_id: fences for job_id, fences in self.merged_with.items() if job_id in job_ids},
+            descriptions=[each for each in self.descriptions if each.job.job_id in job_ids],
+            lease=None,
+        )
+
+    def with_refused(self, refused: Mapping[str, Failure]) -> EndedShard:
+        """Return it with failures in place of the outcomes of some jobs, by their ids."""
+        kept = self.only({each.job.job_id for each in self.outcomes} - refused.keys())
+        failures = [*kept.failures, *refused.values()]
+        counts = {"labels": len(kept.results) + len(kept.descriptions), "failures": len(failures)}
+        return replace(kept, failures=failures, lease=self.lease, report=self.report and self.report | counts)
 
 
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
@@ -128,12 +148,35 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
             _write(connection, run, ended)
 
 
+def _refused(engine: Engine, run: RunKey, shard: EndedShard) -> dict[str, Failure]:
+    """Try to write the outcome of each job by itself; return the failures of those that cannot be, by job id.
+
+    Raises:
+        DatabaseUnavailableError: Postgres is unavailable.
+    """
+    refused: dict[str, Failure] = {}
+    with database_errors(), engine.connect() as connection:
+        for outcome in shard.outcomes:
+            job_id = outcome.job.job_id
+            try:
+                subject = f"Storing the outcome of job {job_id}"
+                with failing_alone(subject, stage=InferenceError.stage), database_errors():
+                    _write(connection, run, [shard.only({job_id})])
+            except InternalError as error:
+                refused[job_id] = Failure.of(error, outcome.job, outcome.shard_index)
+            except ChunksOutdatedError:
+                pass  # found out again when all of them are written
+            finally:
+                connection.rollback()
+    return refused
+
+
 def _finish(connection: Connection, shard: EndedShard) -> bool:
     return shard.lease is None or finish(connection, shard.lease, state="done", report=shard.report)
 
 
 def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
-    current = _CurrentRows.locked(connection, run, [job_id for shard in shards for job_id in shard.job_ids])
+    current = _CurrentRows.locked(connection, run, [each.job.job_id for shard in shards for each in shard.outcomes])
     merged_with = {job_id: fences for shard in shards for job_id, fences in shard.merged_with.items()}
     _require_unchanged(connection, run, merged_with)
 
@@ -277,7 +320,7 @@ def _result_row(result: JobResult) -> tuple[Any, ...]:
         *(result.label, result.shard_index, result.routed_by),
         *(array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
         *((order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)),
-        *(storable(value) if isinstance(value, str) else value for value in seen),
+        *seen,
         *((first.label, first.margin, first.below) if first else (None, None, None)),
         *_counts(result),
     )
@@ -291,14 +334,14 @@ def _quoted(text: str) -> str:
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
     """Return the values of `_FAILURE_COLUMNS` after the fence."""
     values = (*_job_values(failure.job), *_failure_values(failure))
-    return *values, failure.stage.value, storable(failure.message), attempts, *_counts(failure)
+    return *values, failure.stage.value, failure.message, attempts, *_counts(failure)
 
 
 def _counts(outcome: JobResult | Failure) -> tuple[int | None, int | None]:
     return (outcome.chunks.total, outcome.chunks.answered) if outcome.chunks else (None, None)
 
 
-_Waiting = tuple[EndedShard, "Future[None]"]
+_Waiting = tuple[EndedShard, "Future[dict[str, Failure]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,15 +371,20 @@ class ShardWriter:
         chunks: Sequence[ChunkOutcome] = (),
         merged_with: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
         descriptions: Sequence[DescribedVideo] = (),
-    ) -> None:
+    ) -> dict[str, Failure]:
         """Write the outcomes of a shard's jobs, and mark it as done; see `write_shards`.
+
+        A job whose outcome Postgres refuses, or that cannot be made a row of, gets a failure instead.
+
+        Returns:
+            These failures, by job id.
 
         Raises:
             LeaseLostError: Another worker holds the shard; nothing of it was written.
             ChunksOutdatedError: Chunks of a job were written after they were merged; nothing of it was written.
             DatabaseUnavailableError: Nothing of it was written.
         """
-        done = Future[None]()
+        done = Future[dict[str, Failure]]()
         ended = EndedShard(
             results=results,
             failures=failures,
@@ -350,7 +398,7 @@ class ShardWriter:
         with self._turn:
             while not done.done():
                 self._write(self._take())
-        done.result()
+        return done.result()
 
     def _take(self) -> list[_Waiting]:
         """Take waiting shards in order: one, and as many more as fit into a transaction."""
@@ -360,8 +408,9 @@ class ShardWriter:
         return group
 
     def _write(self, group: list[_Waiting]) -> None:
+        shards = [shard for shard, _ in group]
         try:
-            write_shards(self.engine, run=self.run, shards=[shard for shard, _ in group])
+            refused = self._write_unless_refused(shards)
         except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
             if len(group) > 1 and isinstance(error, Exception) and not isinstance(error, TransientError):
                 for each in group:  # a single shard may cause the error
@@ -371,9 +420,23 @@ class ShardWriter:
                     done.set_exception(error)
         else:
             for _, done in group:
-                done.set_result(None)
+                done.set_result(refused)
+
+    def _write_unless_refused(self, shards: list[EndedShard]) -> dict[str, Failure]:
+        """Write shards; of a single one, also if some outcomes are refused, the failures of which are returned."""
+        try:
+            write_shards(self.engine, run=self.run, shards=shards)
+        except (ReelabelError, ForeignKeyViolation):  # the latter is of the run, which all rows refer to
+            raise
+        except Exception:
+            refused = _refused(self.engine, self.run, shards[0]) if len(shards) == 1 else {}
+            if not refused:
+                raise
+            write_shards(self.engine, run=self.run, shards=[shards[0].with_refused(refused)])
+            return refused
+        return {}
 
 
 def _jobs(waiting: _Waiting) -> int:
     shard, _ = waiting
-    return len(shard.job_ids)
+    return len(shard.outcomes)

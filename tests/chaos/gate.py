@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 
 _CHUNK_BYTES = 1 << 16
 _HEAD_END = b"\r\n\r\n"
+_METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
 
 
 class Gate:
@@ -34,6 +35,7 @@ class Gate:
         self._delay_s = 0.0
         self._status = 0
         self._refused, self._refusal = b"", b""
+        self._busy, self._requests = (0, 1), 0
         self._is_shut = False
         self.cuts_left = 0
         self._open = set()
@@ -68,6 +70,15 @@ class Gate:
             yield
         finally:
             self._refused = b""
+
+    @contextmanager
+    def busy(self, refused, *, of):
+        """Refuse so many of so many requests with 503 SlowDown; yield a function that counts all requests so far."""
+        self._requests, self._busy = 0, (refused, of)
+        try:
+            yield lambda: self._requests
+        finally:
+            self._busy = (0, 1)
 
     @contextmanager
     def shut(self):
@@ -157,6 +168,9 @@ class Gate:
             time.sleep(self._delay_s)
         if not is_answer and self._refused and data.startswith(self._refused):
             _send(source, self._refusal)
+        elif not is_answer and self._is_too_much(data):
+            head, _, body = _refusal(503, "SlowDown").partition(_HEAD_END)
+            _send(source, head + _HEAD_END + (b"" if data.startswith(b"HEAD ") else body))
         elif is_answer and self.cuts_left and _has_body(data):
             self.cuts_left -= 1
             body_at = data.index(_HEAD_END) + len(_HEAD_END)
@@ -165,6 +179,13 @@ class Gate:
         else:
             _send(sink, data)
         return True
+
+    def _is_too_much(self, data):
+        if not data.startswith(_METHODS):
+            return False
+        with self._lock:
+            self._requests += 1
+            return self._requests % self._busy[1] < self._busy[0]
 
 
 def _received(source):

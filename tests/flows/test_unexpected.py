@@ -147,6 +147,7 @@ class Rows:
         for each in (*results, *descriptions, *failures):
             self.codes[getattr(each, "code", "ok")] += 1
             self.ids.append(each.job.job_id)
+        return {}
 
 
 LEASE = Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=3)

@@ -76,6 +76,7 @@ class Engine:
         self._tuning = tune_engine(config).values
         self._max_model_len = int(llm.model_config.max_model_len)
         self._in_flight: dict[str, _InFlight] = {}
+        self._given_up: set[int] = set()
         self._added = 0
         self._unattributed_ms = 0.0
         self._start_ms = (time.perf_counter() - started) * 1e3
@@ -109,6 +110,8 @@ class Engine:
         Raises:
             JobError: The engine rejects it.
         """
+        if ticket.batch in self._given_up:
+            return
         parameters = scoring_parameters(ready.tokens)
         self._added += 1
         try:
@@ -116,6 +119,14 @@ class Engine:
         except (ValueError, VLLMValidationError) as error:
             raise translate_vllm_error(error, self._max_model_len) from None
         self._in_flight[str(self._added)] = _InFlight(ticket=ticket, ready=ready)
+
+    def give_up(self, batch: int) -> None:
+        """Stop working on the questions of a batch, also on those that are fed later."""
+        self._given_up.add(batch)
+        names = [name for name, each in self._in_flight.items() if each.ticket.batch == batch]
+        for name in names:
+            del self._in_flight[name]
+        self._engine.abort_request(names)
 
     def step(self) -> list[tuple[QuestionRef, Reply]]:
         """Run one engine step; return the questions that it finished."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.errors import JobError
 from tasks.model.engine.live.messages import LiveDrop, LiveGiveUp, LiveRequest
-from tasks.model.protocol import Batch, EngineTimes, QuestionFailure, QuestionRef, StepReplies
+from tasks.model.protocol import Batch, BatchGiveUp, EngineTimes, QuestionFailure, QuestionRef, StepReplies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +42,7 @@ class _Live(NamedTuple):
 
 
 if TYPE_CHECKING:
-    _Arrived = _Rendered | _Live | LiveGiveUp
+    _Arrived = _Rendered | _Live | LiveGiveUp | BatchGiveUp
 
 
 class _Video(NamedTuple):
@@ -100,6 +100,9 @@ class _Receiver(threading.Thread):
         try:
             while True:
                 message = self._connection.recv()
+                if isinstance(message, BatchGiveUp):
+                    self._inbox.put(message)
+                    continue
                 if not isinstance(message, tuple):
                     self._receive_live(message)
                     continue
@@ -159,7 +162,7 @@ class _Receiver(threading.Thread):
             if isinstance(item, BaseException):
                 raise item
             if item is not None:
-                self._taken += not isinstance(item, (_Live, LiveGiveUp))
+                self._taken += not isinstance(item, (_Live, LiveGiveUp, BatchGiveUp))
                 ready.append(item)
             try:
                 item = self._inbox.get_nowait()
@@ -192,9 +195,11 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
 
 def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, Reply]]:
     """Hand what has arrived to the engine; return the questions that it rejects."""
-    if not isinstance(arrived, (_Live, LiveGiveUp)):
+    if not isinstance(arrived, (_Live, LiveGiveUp, BatchGiveUp)):
         return _feed(engine, *arrived)
-    if engine.live and isinstance(arrived, _Live):
+    if isinstance(arrived, BatchGiveUp):
+        engine.give_up(arrived.number)
+    elif engine.live and isinstance(arrived, _Live):
         engine.live.receive(*arrived)
     elif engine.live and isinstance(arrived, LiveGiveUp):
         engine.live.give_up(arrived.number)

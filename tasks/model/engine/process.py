@@ -16,10 +16,11 @@ from infra.errors import EngineClosedError, EngineLostError
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError
 from reelabel.origin import install_command
+from reelabel.waiting import AbandonedError
 from tasks.model.engine.devices import compute_capabilities, extra_of_engines
 from tasks.model.engine.live.messages import LiveGiveUp, LiveText
 from tasks.model.model_process import Incarnation, LostError, ModelProcess
-from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes
+from tasks.model.protocol import BatchGiveUp, EngineFailure, EngineInfo, EngineTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,11 +78,17 @@ class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
             EngineLostError: The process died, or hung and was killed; start a new one and ask again.
             DiskFullError: The process died because a disk is full, which is no fault of a question.
             EngineClosedError: The engine was closed meanwhile.
+            AbandonedError: Nobody waits for the replies any more; the engine stops working on them.
         """
         self.wait_ready()
         life = self._current()
         try:
-            return self._wait(life, life.send(batch))
+            number, answered = life.send(batch)
+            try:
+                return self._wait(life, answered)
+            except AbandonedError:
+                life.give_up_batch(number)
+                raise
         except LostError as error:
             self._lose(life, error)
             raise self.lost_error(error) from None
@@ -166,14 +173,20 @@ class EngineLife(Incarnation[EngineInfo]):
             config=config,
         )
 
-    def send(self, batch: Batch) -> Future[list[Reply]]:
-        """Queue a batch; the future is done once all its questions have ended."""
+    def send(self, batch: Batch) -> tuple[int, Future[list[Reply]]]:
+        """Queue a batch; return its number, and a future that is done once all its questions have ended."""
         asked = _PendingBatch(missing=len(batch.questions), replies=[None] * len(batch.questions))
         with self._lock:
             number = self._next_number()
             self._asked[number] = asked
         self._outbox.put((number, batch))
-        return asked.future
+        return number, asked.future
+
+    def give_up_batch(self, number: int) -> None:
+        """Have the engine stop working on a batch, if it has not ended; its future is never done."""
+        with self._lock:
+            if self._asked.pop(number, None) and not self._lost:
+                self._outbox.put(BatchGiveUp(number=number))
 
     @property
     def lost(self) -> LostError | None:
@@ -239,8 +252,8 @@ class EngineLife(Incarnation[EngineInfo]):
                 if sink := self._live.get(number) if more else self._live.pop(number, None):
                     replied.append((sink, live_reply))
             for ticket, reply in message.replies:
-                asked = self._asked[ticket.batch]
-                if asked.add_reply(ticket.place, reply):
+                asked = self._asked.get(ticket.batch)  # None once it was given up
+                if asked and asked.add_reply(ticket.place, reply):
                     del self._asked[ticket.batch]
         for sink, live_reply in replied:  # without the lock: some send the next request
             sink.reply(live_reply)

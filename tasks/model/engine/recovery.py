@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError, InferenceError
 from tasks.domain import Answer
 from tasks.model.probe_video import probe_video
 from tasks.model.protocol import Batch, Lifetime, Question, QuestionFailure
+from tasks.model.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tasks.model.engine.process import EngineProcess
     from tasks.model.protocol import EngineInfo, EngineTimes, Reply, ShownFile
@@ -77,9 +76,7 @@ class RecoveringEngine(Lifetime):
         """
         self._engine = engine
         self._fatal = fatal or FatalQuestions()
-        self._turn = threading.Condition()
-        self._active = 0
-        self._suspects = 0
+        self._turns = Turns()
         self._known_good: Batch | None = None
 
     @property
@@ -117,41 +114,15 @@ class RecoveringEngine(Lifetime):
             return [*refused.values()]
         if not refused:
             try:
-                with self._shared():
+                with self._turns.shared():
                     replies = self._engine.answer(batch)
             except EngineLostError:
                 pass
             else:
                 self._known_good = self._known_good or _first_answered_question(batch, replies)
                 return replies
-        with self._exclusive():
+        with self._turns.alone():
             return _Bisection(self._engine, batch, self._known_good, self._fatal).replies()
-
-    @contextmanager
-    def _shared(self) -> Iterator[None]:
-        with self._turn:
-            self._turn.wait_for(lambda: not self._suspects)
-            self._active += 1
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._active -= 1
-                self._turn.notify_all()
-
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        with self._turn:
-            self._suspects += 1
-            self._turn.wait_for(lambda: not self._active)
-            self._active += 1
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._suspects -= 1
-                self._active -= 1
-                self._turn.notify_all()
 
 
 class _Bisection:

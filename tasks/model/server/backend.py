@@ -31,6 +31,7 @@ from tasks.model.server.capabilities import completion_body, detect_capabilities
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import encode_media
 from tasks.model.server.scoring import logprobs_request, read_logprobs, score
+from tasks.model.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,7 +89,6 @@ class SharedClock:
 
 _CACHED_TEXTS = 65_536
 _PROBE_TEXT = "A (yes) or B (no)?"
-_ASKED_AT_MOST = 2  # each with `max_attempts`; the second time, once the rest of the batch has been answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +108,18 @@ class _Asking:
         replies: Answers and failures.
         faults: Why there was no reply, each time that a question was asked.
         outage: Why the server answers nothing any more, if so.
+        attempts: How often a question is asked at most, this time.
     """
 
     replies: dict[int, Reply] = field(default_factory=dict)
     faults: dict[int, list[ServerUnavailableError]] = field(default_factory=lambda: defaultdict(list))
     outage: ServerUnavailableError | None = None
+    attempts: int = 1
+
+
+def _split_attempts(attempts: int) -> tuple[int, ...]:
+    """Return how often a question is asked at once, and how often again after the others: the last time, if any."""
+    return (attempts - 1, 1) if attempts > 2 else (attempts,)  # noqa: PLR2004 - a pause comes first
 
 
 class ServerBackend(Lifetime):
@@ -145,6 +152,7 @@ class ServerBackend(Lifetime):
         self._uses_server_tokenizer = encode is None
         self._encode = encode or lru_cache(_CACHED_TEXTS)(self._client.tokenize)
         self._batch_clock, self._request_clock = SharedClock(), SharedClock()
+        self._turns = Turns()
         self._lock = threading.Lock()
         self._ready: _Ready | None = None
         self._closed = Future[None]()
@@ -178,24 +186,24 @@ class ServerBackend(Lifetime):
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
 
-        A question that the server does not answer, though it answers others, is asked once more after them, and fails
-        if it is not answered then either.
+        A question that the server does not answer, though it answers others, is asked for the last time after them, and
+        fails if it is not answered then either.
 
         Raises:
-            ServerUnavailableError: The server answers nothing any more; the error has the replies received before.
+            ServerUnavailableError: The server answers nothing any more; the error has the replies received before, and
+                which questions were asked in vain.
             EngineClosedError: The backend was closed meanwhile.
             ConfigurationError: The server rejects requests, or takes no video.
         """
         self._require_open()
         ready, asking = self._get_ready(), _Asking()
-        with self._batch_clock.share():
-            for _ in range(_ASKED_AT_MOST):
+        with self._turns.alone() if batch.is_alone else self._turns.shared(), self._batch_clock.share():
+            if batch.is_alone:
+                self._client.reach()  # else it would be blamed for what another one has done
+            for asking.attempts in _split_attempts(self._settings.max_attempts):
                 self._ask_all(ready, batch, asking)
-                if asking.outage:
-                    asking.outage.replies = asking.replies
-                    raise asking.outage
-        for index, errors in asking.faults.items():
-            asking.replies.setdefault(index, self._failure(errors))
+        for index, faults in asking.faults.items():
+            asking.replies.setdefault(index, QuestionFailure.of(ServerFailedError.after(faults)))
         return [asking.replies[index] for index in range(len(batch.questions))]
 
     def _ask_all(self, ready: _Ready, batch: Batch, asking: _Asking) -> None:
@@ -220,14 +228,10 @@ class ServerBackend(Lifetime):
         finally:
             for request in requests:
                 request.cancel()
-
-    def _failure(self, errors: list[ServerUnavailableError]) -> QuestionFailure:
-        attempts = sum(error.attempts for error in errors)
-        message = (
-            f"The server at {self._client.url} failed {attempts} times on this question, but answers others: "
-            f"{errors[-1].cause}."
-        )
-        return QuestionFailure.of(ServerFailedError(message))
+        if outage := asking.outage:
+            outage.replies = asking.replies
+            outage.faults = {index: faults for index, faults in asking.faults.items() if index not in asking.replies}
+            raise outage
 
     def close(self) -> None:
         """Close the connections, and give up the requests in flight. Idempotent."""
@@ -308,10 +312,13 @@ class ServerBackend(Lifetime):
             if asking.outage:
                 return
             try:
-                asking.replies[index] = self._answer_question(ready, question, carried, encode_ms)
+                asking.replies[index] = self._answer_question(
+                    ready, question, carried, encode_ms, attempts=asking.attempts
+                )
             except ServerUnavailableError as error:
                 asking.faults[index].append(error)
-                asking.outage = asking.outage or self._find_outage()
+                if not asking.outage and (outage := self._find_outage()):
+                    asking.outage = outage
 
     def _find_outage(self) -> ServerUnavailableError | None:
         """Return why the server does not answer a question that it has answered before; None if it does."""
@@ -321,7 +328,9 @@ class ServerBackend(Lifetime):
             return error
         return None
 
-    def _answer_question(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
+    def _answer_question(
+        self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float, *, attempts: int
+    ) -> Reply:
         try:
             refuse_special_tokens(self._encode, question.text, question.system_prompt)
             tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
@@ -329,7 +338,8 @@ class ServerBackend(Lifetime):
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
             )
             with self._request_clock.share() as share, failing_alone("A question", stage=InferenceError.stage):
-                completion = self._client.complete(body | logprobs_request(tokens, exact=ready.capabilities.exact))
+                asked = body | logprobs_request(tokens, exact=ready.capabilities.exact)
+                completion = self._client.complete(asked, attempts=attempts)
                 probabilities, mass = score(tokens, read_logprobs(completion, self._encode))
         except JobError as error:
             return QuestionFailure.of(error)

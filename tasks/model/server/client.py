@@ -55,6 +55,8 @@ class ServerClient:
         try:
             import httpx2  # noqa: PLC0415 - comes with it
             import openai  # noqa: PLC0415 - an extra, which takes most of a second to import
+
+            from tasks.model.server import bounded_client  # noqa: PLC0415 - imports them, too
         except ImportError:
             raise ConfigurationError(
                 f"The OpenAI client is not installed: `{install_command('server', of=APPLICATION)}`."
@@ -63,13 +65,14 @@ class ServerClient:
         self._model = settings.model
         self.known_good: dict[str, Any] | None = None
         self._has_answered = False
-        self._openai = openai
+        self._openai, self._too_large = openai, bounded_client.ResponseTooLargeError
         try:
             self._client = openai.OpenAI(
                 base_url=self.url,
                 api_key=settings.api_key.get_secret_value() if settings.api_key else _NO_KEY,
                 timeout=openai.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
                 max_retries=settings.max_attempts - 1,
+                http_client=bounded_client.BoundedClient(),
             )
         except httpx2.InvalidURL as error:
             raise ConfigurationError(f"server.url {self.url} is not an address ({error}); correct it.") from None
@@ -97,15 +100,19 @@ class ServerClient:
             )
         return next(model for model in found if self._model in {None, model.id})
 
-    def complete(self, body: dict[str, Any]) -> Completion:
+    def complete(self, body: dict[str, Any], *, attempts: int | None = None) -> Completion:
         """Ask one question by a request's body, which may contain the server's extensions of OpenAI's API.
+
+        Args:
+            body: The body.
+            attempts: How often it is asked at most; None as the settings say.
 
         Raises:
             JobError: The server rejects the question, or its response is no answer, though it answers others.
             ServerUnavailableError: The server did not respond after every attempt, or no longer answers any question.
             ConfigurationError: The server rejects the API key, does not serve the model, or has no such API.
         """
-        completion = self._ask("/chat/completions", body, Completion)
+        completion = self._ask("/chat/completions", body, Completion, attempts=attempts)
         self._has_answered = True
         return completion
 
@@ -171,10 +178,11 @@ class ServerClient:
     def _root(self) -> str:
         return self.url.removesuffix("/v1")
 
-    def _ask(self, path: str, body: dict[str, Any], kind: type[M]) -> M:
+    def _ask(self, path: str, body: dict[str, Any], kind: type[M], *, attempts: int | None = None) -> M:
         """Post what belongs to one question, and read the response."""
+        options: Any = {} if attempts is None else {"max_retries": attempts - 1}
         try:
-            answer = self._client.post(path, body=body, cast_to=str)
+            answer = self._client.post(path, body=body, cast_to=str, options=options)
         except self._openai.OpenAIError as error:
             raise self._explain_of_question(error) from None
         try:
@@ -210,8 +218,13 @@ class ServerClient:
         """Translate an error of a request, whatever it asks for."""
         if isinstance(error, self._openai.APIConnectionError):
             return self._unavailable("does not respond", _message(error), error)
-        if not isinstance(error, self._openai.APIStatusError):  # what a server says in the middle of an answer
-            return InferenceError(f"The server at {self.url} broke off its answer: {_message(error)}.")
+        if not isinstance(error, self._openai.APIStatusError):
+            if isinstance(error, self._too_large):
+                message = f"The server at {self.url} sent {error}, which is no answer; check what is in front of it."
+                failed: JobError = ServerFailedError(message)
+            else:  # what a server says in the middle of an answer
+                failed = InferenceError(f"The server at {self.url} broke off its answer: {_message(error)}.")
+            return failed
         status = error.status_code
         if status in _UNAUTHORIZED:
             return ConfigurationError(
@@ -237,7 +250,8 @@ class ServerClient:
 
     def _unavailable(self, what: str, cause: str, error: openai.APIError | None = None) -> ServerUnavailableError:
         unavailable = ServerUnavailableError(f"The server at {self.url} {what} ({cause}).")
-        unavailable.cause, unavailable.status = cause, getattr(error, "status_code", None)
+        unavailable.server, unavailable.cause = self.url, cause
+        unavailable.status = getattr(error, "status_code", None)
         if error is not None:
             unavailable.attempts = 1 + int(error.request.headers.get(_RETRIES_SO_FAR, 0))
         return unavailable

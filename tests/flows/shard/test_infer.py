@@ -41,7 +41,7 @@ from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
 from tests.clips import make_clip
 from tests.stub_server import encoder, serve_stub
-from tests.vllm_server import KEY, gate
+from tests.vllm_server import DROPPED, KEY, gate
 
 __all__ = ["make_clip"]
 
@@ -171,6 +171,7 @@ class RefusingOnce:
         self.told_ms.append(sum(report["wall_ms"].values()))
         if len(self.told_ms) == 1:
             raise ValueError("refused")
+        return {}
 
 
 def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(extractor, make_clip):
@@ -322,6 +323,42 @@ def test_when_a_server_fails_in_the_middle_of_a_shard_only_what_it_has_not_answe
     [failure] = outcome.failures
     assert (failure.job.job_id, failure.code) == ("1", "server_failed")
     assert {text: asked[text] for text in asked if text.startswith("Clip")} == {f"Clip {n}": 1 for n in (0, 2, 3, 4, 5)}
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("killers", [{"1"}, {"1", "4"}], ids=["one", "two"])
+def test_a_question_that_ends_a_lone_server_fails_alone(extractor, make_clip, killers):
+    clips = [make_clip(name=f"{number}.mp4", frames=24) for number in range(6)]
+    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt=f"Clip {clip.stem}?", choices=CHOICES) for clip in clips]
+    views, stream, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    for (view,) in views:
+        stream.add(view, extractor.prepare(view.video_uri))
+    stream.end(None)
+    server, answered = SimpleNamespace(away_for=0), Counter()
+
+    def crashes(_path, body):
+        """End at some questions, and be away for the next requests."""
+        text = body["messages"][-1]["content"][-1]["text"] if body and "messages" in body else ""
+        number = text.removeprefix("Clip ").partition("?")[0]
+        if number in killers:
+            server.away_for = 12
+        if server.away_for:
+            server.away_for -= 1
+            return DROPPED, b""
+        answered[number] += 1
+        return None
+
+    with serve_stub() as stub, gate(stub, crashes) as url:
+        settings = ServerSettings(url=url, api_key=KEY, max_attempts=1, concurrency=4)
+        with ServerBackend(settings, encode=encoder()) as backend:
+            backend.wait_ready()
+            infer_views(stream, views, context_of(extractor, backend), outcome)
+
+    assert {failure.job.job_id: failure.code for failure in outcome.failures} == dict.fromkeys(killers, "server_failed")
+    message = outcome.failures[0].message
+    assert message.startswith(f"The server at {url} failed in 3 attempts to answer this question, but answers others: ")
+    assert {result.job.job_id for result in outcome.results} == {clip.stem for clip in clips} - killers
+    assert {answered[result.job.job_id] for result in outcome.results} == {1}
 
 
 @pytest.mark.usefixtures("no_pauses")

@@ -19,6 +19,7 @@ import pytest
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
 from reelabel.errors import DiskFullError
+from reelabel.waiting import AbandonedError, working_until
 from tasks.model import model_process
 from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
@@ -291,3 +292,23 @@ def test_vllm_for_gpus_starts_its_ranks_anew_and_leaves_cuda_to_them(tmp_path, m
     assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert environment["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert environment["FLASHINFER_CUDA_ARCH_LIST"] == "8.9 9.0"
+
+
+def test_a_batch_that_nobody_waits_for_is_given_up_and_others_are_answered(make_engine):
+    engine, has_left = make_engine(), threading.Event()
+    engine.wait_ready()
+    pid = engine.pid
+
+    def ask(batch):
+        with working_until(has_left.is_set):
+            return engine.answer(batch)
+
+    with ThreadPoolExecutor(2) as threads:
+        abandoned = threads.submit(ask, batch_about(question(f"Is it {Trigger.ENDLESS}?"), question()))
+        waiting = threads.submit(engine.answer, batch_about(question("What shape is it?")))
+        has_left.set()
+
+        with pytest.raises(AbandonedError):
+            abandoned.result(timeout=30)
+        assert waiting.result(timeout=30) == [answer_to(question("What shape is it?"), frame_file(1))]
+    assert engine.pid == pid

@@ -1,5 +1,6 @@
 """How a server is asked, and how its faults are handled; `test_vllm` asks a real one."""
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -15,6 +16,7 @@ import pytest
 from infra.errors import EngineClosedError, ServerUnavailableError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
+from reelabel.wording import pluralize
 from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.protocol import Batch
@@ -183,6 +185,8 @@ NO_ANSWER = [
     ((200, FIREWALL), "server_failed", "answers others: Forbidden Your request was blocked"),
     ((200, b""), "server_failed", "answers others: an empty response"),
     ((200, b"OK"), "server_failed", "answers others: OK"),
+    ((200, b" " * (16 * 1024**2 + 1)), "server_failed", "sent a response of more than 16 MiB, which is no answer"),
+    ((500, b" " * (16 * 1024**2 + 1)), "server_failed", "sent a response of more than 16 MiB, which is no answer"),
     ((200, b'{"choices": [{"logp'), "server_failed", "answers others: "),
     ((200, b'{"choices": null}'), "server_failed", "answers others: "),
     ((200, b'{"choices": []}'), "inference_failed", "no logprobs"),
@@ -194,8 +198,11 @@ NO_ANSWER = [
 
 
 @contextmanager
-def odd_replies(url, replies):
-    """A gate that makes replies itself, by the text of the question; gives its URL, and how often each was asked."""
+def odd_replies(url, replies, *, headers=None):
+    """A gate that makes replies itself, by the text of the question; gives its URL, and how often each was asked.
+
+    `headers` are added to these replies.
+    """
     asked = Counter()
 
     def answer(path, body):
@@ -205,7 +212,7 @@ def odd_replies(url, replies):
         asked[text] += 1
         return replies[text]() if text in replies else None
 
-    with gate(url, answer) as gated:
+    with gate(url, answer, headers=headers) as gated:
         yield gated, asked
 
 
@@ -226,23 +233,28 @@ def test_a_question_without_an_answer_fails_in_the_words_of_the_server_and_the_o
     assert {asked[one.text] for one in FIVE_GOOD} == {1}
     failed, refused = got[: len(NO_REPLY)], got[len(NO_REPLY) : len(odd)]
     for one, failure, (_, cause) in zip(odd, failed, NO_REPLY, strict=False):
-        assert (failure.code, failure.stage, asked[one.text]) == ("server_failed", "inference", 4)
-        words = f"The server at {url} failed 4 times on this question, but answers others: {cause}"
+        assert (failure.code, failure.stage, asked[one.text]) == ("server_failed", "inference", 2)
+        words = f"The server at {url} failed in 2 attempts to answer this question, but answers others: {cause}"
         assert failure.message.startswith(words)
     assert {asked[one.text] for one in odd[len(NO_REPLY) :]} == {1}
     for failure, (_, code, words) in zip(refused, NO_ANSWER, strict=True):
         assert (failure.code, bool(re.search(words, failure.message))) == (code, True), failure.message
 
 
-def test_a_question_that_is_never_answered_in_time_fails_and_the_others_are_asked_once(stub_server, make_backend):
+@pytest.mark.parametrize("attempts", [1, pytest.param(3, marks=pytest.mark.system)])
+def test_a_question_that_is_never_answered_in_time_is_asked_so_often_and_the_others_once(
+    stub_server, make_backend, attempts
+):
     ends = Event()
     with odd_replies(stub_server, {ODD.text: lambda: (503, ends.wait(60) and "Too late.")}) as (url, asked):
-        first, second, odd, *rest = make_backend(url, timeout_s=1, max_attempts=1).answer(SIX)
+        first, second, odd, *rest = make_backend(url, timeout_s=1, max_attempts=attempts).answer(SIX)
         ends.set()
 
     assert probabilities((first, second, *rest)) == EXPECTED_OF_FIVE
     assert {asked[one.text] for one in FIVE_GOOD} == {1}
-    assert (odd.code, "failed 2 times" in odd.message, "timed out" in odd.message) == ("server_failed", True, True)
+    assert (odd.code, asked[ODD.text]) == ("server_failed", attempts)
+    assert "timed out" in odd.message
+    assert f"in {pluralize(attempts, 'attempt')} to answer" in odd.message
 
 
 @pytest.mark.parametrize(
@@ -262,6 +274,15 @@ def test_a_reply_that_is_the_same_for_every_question_is_about_none(stub_server, 
         for use in (lambda: backend.answer(SIX), backend.wait_ready):
             with pytest.raises(error, match=words):
                 use()
+
+
+def test_a_small_response_that_decompresses_to_a_large_one_fails_its_question_alone(stub_server, make_backend):
+    bomb = gzip.compress(b" " * (64 * 1024**2))
+    with odd_replies(stub_server, {ODD.text: lambda: (200, bomb)}, headers={"Content-Encoding": "gzip"}) as (url, _):
+        first, second, odd, *rest = make_backend(url).answer(SIX)
+
+    assert probabilities((first, second, *rest)) == EXPECTED_OF_FIVE
+    assert (odd.code, "16 MiB" in odd.message) == ("server_failed", True)
 
 
 def test_an_unexpected_error_about_one_question_fails_it_alone(stub_server, make_backend, monkeypatch):

@@ -249,6 +249,56 @@ def test_a_request_that_fails_briefly_is_repeated(server, store):
     assert store.read(uri) == BODY
 
 
+@pytest.fixture
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(web, "_LONGEST_WAIT_S", 0.02)
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("wish", [{}, {"Retry-After": "3600"}], ids=["without a time", "for an hour"])
+def test_a_server_that_says_that_it_is_busy_is_waited_for(server, tmp_path, wish):
+    uri = server.add("/later", body=BODY, statuses=(503, 429) * 10, headers=wish)
+
+    assert store_with(max_attempts=2).download(uri, tmp_path / "video") == len(BODY)
+    assert (tmp_path / "video").read_bytes() == BODY
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_parts_that_a_busy_server_sends_in_between_are_put_together(server):
+    uri = server.add("/now-and-then", body=BODY, most_bytes=50_000, busy=3)
+    store = store_with(max_attempts=2)
+    fingerprint = store.stat(uri).fingerprint
+
+    assert store.read(uri, fingerprint=fingerprint) == BODY
+    assert store.read_range(uri, start=7, size=200_000, fingerprint=fingerprint) == BODY[7:200_007]
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_server_that_refuses_everything_is_waited_for_once_and_again_after_it_has_answered():
+    with serving() as server:
+        store = store_with(max_attempts=3, total_timeout_s=1)
+        uris = [server.add(f"/{number}", body=BODY, statuses=(503,) * 1000) for number in range(2)]
+
+        with pytest.raises(
+            StoreUnavailableError, match=r"/0 could not be read within web.total_timeout_s \(HTTP 503\)"
+        ):
+            store.stat(uris[0])
+        with pytest.raises(StoreUnavailableError, match=r"/1 could not be read in 3 attempts \(HTTP 503\)"):
+            store.stat(uris[1])
+        assert 3 <= len(server.requests("/1")) < len(server.requests("/0"))
+        store.stat(server.add("/well", body=BODY))
+        with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
+            store.stat(uris[1])
+
+
+def test_one_attempt_waits_for_nothing(server):
+    uri = server.add("/once", statuses=(503,) * 9)
+
+    with pytest.raises(StoreUnavailableError, match="in 1 attempt "):
+        store_with(max_attempts=1).stat(uri)
+    assert len(server.requests("/once")) == 1
+
+
 @pytest.mark.parametrize(
     "wish",
     [

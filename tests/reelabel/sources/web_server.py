@@ -22,6 +22,7 @@ class Page:
     Attributes:
         etags: One per request, the last one for all that follow; empty sends none.
         statuses: Sent for the first requests, before the page answers well.
+        busy: Refusals with 503 between two answers.
         refuses_ranges: Status of answers to requests for a range; 0 answers them well.
         refuses_whole: Status of answers to requests for the whole; 0 answers them well.
         most_bytes: Most bytes of a range that one answer has.
@@ -39,6 +40,7 @@ class Page:
     chunked: bool = False
     statuses: tuple[int, ...] = ()
     headers: dict[str, str] = field(default_factory=dict)
+    busy: int = 0
     refuses_ranges: int = 0
     refuses_whole: int = 0
     most_bytes: int = 1 << 40
@@ -129,6 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile = _Slow(self.wfile, page.header_pause_s)
         if count <= len(page.statuses):
             self._answer(page.statuses[count - 1], {**page.headers, "Content-Length": "0"})
+            return
+        if page.busy and count % (page.busy + 1):
+            self._answer(503, {"Content-Length": "0"})
             return
         if status := page.refuses_ranges if "Range" in self.headers else page.refuses_whole:
             self._answer(status, {"Content-Length": "0"})

@@ -1,15 +1,21 @@
 """Descriptions over HTTP, with real frames and towers that know colours."""
 
+import json
 import os
-from contextlib import ExitStack
+import socket
+import threading
+import time
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from unittest.mock import patch
 
+import httpx
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
-from flows.serve.requests import analyze
+from flows.serve.requests import admission, analyze
 from flows.serve.requests.analyzer import Analyzer
 from flows.serve.requests.service import open_service
 from infra.errors import EngineLostError
@@ -19,6 +25,7 @@ from infra.settings.serve import ServeSettings
 from tasks.frame_cache.pool import decode_pool
 from tests.description.colours import ColourTowers
 from tests.description.test_describer import film
+from tests.wait import until
 
 
 class Towers(ColourTowers):
@@ -46,7 +53,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def client(folder, towers):
+def app(folder, towers):
     bank = str(folder / "colours.txt")
     settings = Settings(
         home=folder,
@@ -61,8 +68,12 @@ def client(folder, towers):
         pool = stack.enter_context(decode_pool(settings, processes=1))
         analyzer = stack.enter_context(Analyzer(settings, pool=pool, towers=towers))
         analyzer.wait_ready()
-        app = make_app(service, [analyze.analyze_router(partial(analyze.answer, analyzer))])
-        yield TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+        yield make_app(service, [analyze.analyze_router(partial(analyze.answer, analyzer))])
+
+
+@pytest.fixture(scope="module")
+def client(app):
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -149,3 +160,44 @@ def test_lost_towers_are_worth_another_try(client, asked, towers):
 
     assert (answer.status_code, answer.json()["code"]) == (503, "engine_lost")
     assert client.post("/v1/analyze", json=asked | {"num_frames": 3}).status_code == 200
+
+
+@contextmanager
+def on_a_port(app):
+    """Serve on a port of its own, which is yielded: a client of the application alone cannot leave."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, loop="asyncio", log_config=None, timeout_graceful_shutdown=2))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+        thread.start()
+        until(lambda: server.started)
+        yield opened.getsockname()[1]
+        server.should_exit = True
+        thread.join(10)
+
+
+@pytest.mark.system
+def test_the_description_of_a_long_film_ends_with_its_client_and_counts_as_cancelled(app, folder, towers):
+    seconds, before = 3600, towers.images_embedded
+    film(folder / "long.mp4", ("red", seconds / 2), ("blue", seconds / 2))
+    body = json.dumps({"video_uri": str(folder / "long.mp4")}).encode()
+    head = "POST /v1/analyze HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
+
+    with (
+        patch.object(admission, "request_ends", wraps=admission.request_ends) as ended,
+        on_a_port(app) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as others,
+    ):
+        with socket.create_connection(("127.0.0.1", port)) as leaving:
+            leaving.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            until(lambda: towers.images_embedded > before)
+        began_s = time.monotonic()
+        until(lambda: not others.get("/health").json()["requests"])
+        took_s, embedded = time.monotonic() - began_s, towers.images_embedded
+        short = others.post("/v1/analyze", json={"video_uri": str(folder / "film.mp4"), "num_frames": 5})
+
+    assert took_s < 5
+    assert embedded - before < seconds  # of two a second
+    assert short.status_code == 200
+    assert towers.images_embedded - embedded <= short.json()["frames_used"]
+    assert [call.args[:2] for call in ended.call_args_list] == [("analyze", "cancelled"), ("analyze", "answered")]
