@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from reelabel.sampling.fields import (
+    AS_DECODED,
     HOW_CHOSEN,
     HOW_MANY,
     DenseSamplerName,
@@ -91,6 +92,14 @@ class SamplingOptions(BaseModel):
             "pixel is kept.",
             ge=1,
             le=100,
+        ),
+    ] = None
+    hdr: Annotated[
+        Literal["sdr", "as_decoded"] | None,
+        Field(
+            exclude_if=lambda value: value != AS_DECODED,
+            description="How HDR videos (HLG, PQ) are shown: tone-mapped to SDR, which models know (sdr, the default), "
+            "or with unchanged pixel values (as_decoded).",
         ),
     ] = None
     dense_sampler: Annotated[

@@ -23,7 +23,8 @@ from av.audio.frame import AudioFrame
 from PIL import Image
 
 from flows.cli.live.ears import Ears
-from reelabel.decode.render import orientation_of
+from reelabel.containers.cropping import read_crop
+from reelabel.decode.render import cut_margins, orientation_of
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri, scheme_of
 
@@ -82,6 +83,7 @@ class Source:
         self._is_device = scheme == "file" and _is_device(self._path)
         self.is_file = scheme == "file" and not self._is_device
         self._container = self._open(scheme)
+        self._crop = read_crop(self._container, self._container.streams.video[0])
         self.has_audio = bool(self._container.streams.audio)
         self._stopped = threading.Event()
         self._decoder: threading.Thread | None = None  # of a stream
@@ -117,7 +119,7 @@ class Source:
             if frame is not None and time_s >= due_s:
                 due_s = max(due_s + self._step_s, time_s + self._step_s / 2)
                 has_frame = True
-                yield SourceFrame(time_s=time_s, jpeg=_jpeg(frame))
+                yield SourceFrame(time_s=time_s, jpeg=_jpeg(cut_margins(frame, self._crop)))
 
     def _open(self, scheme: str) -> InputContainer:
         kind = "rtsp" if scheme in _RTSP else "http" if scheme in _WEB else "file"
