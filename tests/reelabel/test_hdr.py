@@ -114,7 +114,7 @@ def test_frames_as_decoded_are_those_of_ffmpeg(tmp_path, transfer, decode_linear
     assert got.reason == f"{transfer} shown as decoded"
     assert np.abs(patches_of(got.images[0]) - patches_of(native.images[0])).max() <= 3  # scaled exactly, and not
     assert native.reason == ""
-    np.testing.assert_array_equal(native.images[0], decode_linearly(path)[0][2])
+    np.testing.assert_array_equal(native.images[0], decode_linearly(path)[native.frame_index[0]][2])
 
 
 def test_ranges_a_saved_index_and_a_sandboxed_process_show_the_same(tmp_path):

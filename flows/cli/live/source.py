@@ -24,8 +24,10 @@ from PIL import Image
 
 from flows.cli.live.ears import Ears
 from reelabel.containers.cropping import read_crop
-from reelabel.decode.render import cut_margins, orientation_of
+from reelabel.decode.render import Renderer, cut_margins, orientation_of
+from reelabel.decode.tone_mapping import hdr_transfer
 from reelabel.errors import ConfigurationError
+from reelabel.limits import Limits
 from reelabel.sources.object_info import redact_uri, scheme_of
 
 if TYPE_CHECKING:
@@ -293,8 +295,17 @@ def _note(
 def _jpeg(frame: VideoFrame) -> bytes:
     scale = min(1.0, _LONG_SIDE_PX / max(frame.width, frame.height))
     width, height = (max(2, round(side * scale)) for side in (frame.width, frame.height))
-    pixels = np.asarray(frame.reformat(width=width, height=height, format="rgb24").to_ndarray(), np.uint8)
-    upright = orientation_of(frame).apply(pixels)  # as players show the recordings of phones
+    renderer = Renderer(
+        width_px=width,
+        height_px=height,
+        orientation=orientation_of(frame),
+        native=False,
+        limits=Limits(),
+        hdr=hdr_transfer(frame),
+        tone_maps=True,
+    )
+    pixels = np.empty(renderer.shape, np.uint8)
+    renderer.draw(frame, pixels)
     written = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(upright)).save(written, "JPEG", quality=_QUALITY)
+    Image.fromarray(pixels).save(written, "JPEG", quality=_QUALITY)
     return written.getvalue()
