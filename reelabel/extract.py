@@ -306,7 +306,8 @@ def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
     fast, linear = _strategies(request)
     for strategy in fast:
         try:
-            got = replace(strategy(request), reason="; ".join(reasons))
+            got = strategy(request)
+            got = replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
         except FastPathUnavailableError as error:
             reasons[str(error)] = None
             is_contradicted |= isinstance(error, IndexMismatchError)

@@ -11,6 +11,7 @@ from reelabel.containers.demux import open_video
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties, one_pts_to_ms, pts_to_ms
 from reelabel.coverage import measure_coverage
+from reelabel.decode.tone_mapping import hdr_transfer
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.segment import WHOLE
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
+    from reelabel.decode.tone_mapping import Hdr
     from reelabel.limits import Limits
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import CachedRange
@@ -41,8 +43,9 @@ class IndexFacts:
     Attributes:
         container: Name of its format; empty if unknown.
         codec: Name of the codec; empty if unknown.
-        width_px: Width as stored; 0 if unknown.
-        height_px: Height as stored; 0 if unknown.
+        width_px: Width as stored, without the margins that the container crops; 0 if unknown.
+        height_px: Its height; 0 if unknown.
+        hdr: Transfer function if the header states one of HDR; empty otherwise.
         fps: Average frame rate; 0.0 if unknown.
         duration_s: Duration; 0.0 if unknown.
         frames: Number of frames, estimated from rate and duration if it is not stated; None if unknown.
@@ -57,6 +60,7 @@ class IndexFacts:
     codec: str = ""
     width_px: int = 0
     height_px: int = 0
+    hdr: Hdr = ""
     fps: float = 0.0
     duration_s: float = 0.0
     frames: int | None = None
@@ -86,11 +90,13 @@ class IndexFacts:
 def facts_of_table(table: KeyframeTable) -> IndexFacts:
     """Return the facts that an index file holds."""
     stream = table.stream
+    width_px, height_px = stream.crop.size_left(table.codec.width, table.codec.height)
     return IndexFacts(
         container="mp4",
         codec=table.codec.name,
-        width_px=table.codec.width,
-        height_px=table.codec.height,
+        width_px=width_px,
+        height_px=height_px,
+        hdr=hdr_transfer(table.codec),
         fps=stream.fps,
         duration_s=stream.duration_s,
         frames=table.frames,
@@ -155,11 +161,13 @@ def _by_header(file: VideoFile | SparseFile, limits: Limits, *, note: str) -> In
 
 def _describe(container: InputContainer, stream: VideoStream, *, name: str, frames: int | None = None) -> IndexFacts:
     stated, codec = StreamProperties.of(container, stream), stream.codec_context
+    width_px, height_px = stated.crop.size_left(codec.width, codec.height)
     return IndexFacts(
         container=name,
         codec=codec.name,
-        width_px=codec.width,
-        height_px=codec.height,
+        width_px=width_px,
+        height_px=height_px,
+        hdr=hdr_transfer(codec),
         fps=stated.fps,
         duration_s=max(0.0, stated.duration_s),
         frames=frames or stream.frames or round(stated.fps * stated.duration_s) or None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
     from reelabel.sources.sparse_file import CachedRange
 
+
+_Pixel = TypeVar("_Pixel", np.uint8, np.uint16)
 
 NO_PTS = -(2**63)  # FFmpeg's AV_NOPTS_VALUE; -1 is a valid PTS
 UNKNOWN_POSITION = -1
@@ -36,7 +38,7 @@ class Orientation(NamedTuple):
     is_flipped: bool = False
     rotation_deg: int = 0
 
-    def apply(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    def apply(self, image: npt.NDArray[_Pixel]) -> npt.NDArray[_Pixel]:
         """Orient an image of shape (H, W, ...); return a view."""
         transposed = image.swapaxes(0, 1) if self.is_transposed else image
         return transposed[:: -1 if self.is_flipped else 1, :: -1 if self.is_mirrored else 1]
@@ -64,12 +66,12 @@ class SampledFrames:
         fps: Average frame rate; 0.0 if the container has none.
         duration_s: Duration of the stream as stated, else what its frames fill; 0.0 if unknown.
         pixel_aspect: Sample aspect ratio; reported, not applied.
-        native_width_px: Width as stored, before rotation and scaling.
-        native_height_px: Height as stored, before rotation and scaling.
+        native_width_px: Width as stored, without the margins that the container crops, before rotation and scaling.
+        native_height_px: Its height.
         orientation: Rotation and mirroring for display; applied unless native frames were requested.
         method: How the frames were located: by the container's `index`, by `seek`, or by a `linear` decode.
-        reason: Why a faster method was unavailable, and whether the file is cut short; empty if there is nothing to
-            report.
+        reason: Why a faster method was unavailable, whether the file is cut short, and what was done about HDR; empty
+            if there is nothing to report.
         decode_ms: Milliseconds from opening the file to the last frame, excluding `fetch_ms`.
         frames_decoded: Frames output by decoders, including those of strategies that failed.
         sampler: The sampler that chose the frames.

@@ -96,6 +96,21 @@ def cut_start(path, cut_path, *, frames):
     return cut_path
 
 
+def crop_in_container(path, width, height, *, left, top, size):
+    """Add a `clap` box (ISO/IEC 14496-12, 12.1.4) to an MP4 of H.264 of a size, whose header is at its end."""
+    centre_x, centre_y = 2 * left + width - size[0], 2 * top + height - size[1]
+    box = struct.pack(">I4s4IiIiI", 40, b"clap", width, 1, height, 1, centre_x, 2, centre_y, 2)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"mdat")
+    for kind in (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"stsd", b"avc1"):
+        at = data.index(kind, at)
+        entry_bytes = int.from_bytes(data[at - 4 : at])
+        struct.pack_into(">I", data, at - 4, entry_bytes + len(box))
+    end = at - 4 + entry_bytes
+    data[end:end] = box
+    path.write_bytes(data)
+
+
 def blank_packet(path, number):
     """Overwrite the packet of one frame, counted in decode order, with zeros."""
     with av.open(str(path)) as container:

@@ -110,6 +110,13 @@ def similar(
     report.similar(folder, threshold=threshold, as_json=json)
 
 
+def hdr(folder: ClipFolder = FOLDER, rounds: Rounds = 7, *, json: AsJson = False) -> None:
+    """Time the tone mapping of HDR keyframes in 1080p to SDR at the model's size."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.hdr(folder, rounds=rounds, as_json=json)
+
+
 def cache(
     entries: Annotated[str, typer.Option(help="Numbers of files, ascending, comma-separated.")] = "10000,100000",
     *,
@@ -132,5 +139,6 @@ BENCHES = (
     Bench(survey, "survey --videos 200"),
     Bench(store, "store --json"),
     Bench(similar, "similar --threshold 0.9"),
+    Bench(hdr, "hdr --rounds 3"),
     Bench(cache, "cache --entries 1000,10000"),
 )

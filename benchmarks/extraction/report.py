@@ -25,6 +25,7 @@ from benchmarks.extraction.decode import (
     measure_decode,
 )
 from benchmarks.extraction.fetch import measure_fetch
+from benchmarks.extraction.hdr import FRAMES, measure_hdr
 from benchmarks.extraction.ranges import measure_ranges
 from benchmarks.extraction.similar import measure_similar, overall_factor
 from benchmarks.extraction.store import measure_seal, measure_store
@@ -160,6 +161,20 @@ def similar(folder: Path, *, threshold: float, as_json: bool) -> None:
         return
     OUT.print(_similar_table(rows, threshold))
     OUT.print(f"Static scenes together: {static:.1f} times fewer frames; moving scenes: {moving:.1f}.")
+
+
+def hdr(folder: Path, *, rounds: int, as_json: bool) -> None:
+    """Measure what tone mapping costs; print a table or JSON."""
+    with PROGRESS.status("Measuring; the first run makes the clips"):
+        rows = list(measure_hdr(folder, rounds=rounds))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = figures_table(f"{FRAMES} keyframes of HDR in 1080p, ms", ("", "as decoded", "tone-mapped", "more a frame"))
+    for row in rows:
+        figures = (row.as_decoded_ms, row.tone_mapped_ms, row.per_frame_ms)
+        table.add_row(row.transfer, *(f"{ms:.1f}" for ms in figures))
+    OUT.print(table)
 
 
 def cache(counts: Sequence[int], *, on_store: bool, as_json: bool) -> None:

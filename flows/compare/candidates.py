@@ -117,7 +117,7 @@ def parse_sampler(text: str) -> SamplingOptions:
 def format_sampling(sampling: Sampling) -> str:
     """Format sampling as `parse_sampler` parses it."""
     frames = f":{sampling.num_frames}" if find_sampler(sampling.sampler).takes_num_frames else ""
-    named = sampling.model_dump(include={*SAMPLER_OPTIONS, "frame_recovery", "drop_similar", "jpeg_quality"})
+    named = sampling.model_dump(include={*SAMPLER_OPTIONS, "frame_recovery", "drop_similar", "jpeg_quality", "hdr"})
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
 
 

@@ -12,11 +12,11 @@ import av.error
 from av.stream import Disposition
 
 from reelabel.containers.stream_properties import (
-    StreamProperties,
     check_declared_size,
     check_duration,
     check_frame_size,
     decoder_limit_options,
+    stated_duration_s,
 )
 from reelabel.errors import (
     NoVideoStreamError,
@@ -104,7 +104,7 @@ def open_video(
         if container.format.name == "webp_pipe" and _is_animation(source):
             raise VideoUnreadableError("The file is an animated WebP, which FFmpeg cannot decode; convert it to MP4.")
         check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
-        check_duration(StreamProperties.of(container, stream).duration_s, limits)
+        check_duration(stated_duration_s(container, stream), limits)
         # One thread: videos are decoded by concurrent processes, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1

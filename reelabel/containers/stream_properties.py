@@ -16,6 +16,7 @@ import av.error
 import av.logging
 import numpy as np
 
+from reelabel.containers.cropping import Crop, read_crop
 from reelabel.errors import VideoTooLargeError
 
 if TYPE_CHECKING:
@@ -48,24 +49,31 @@ class StreamProperties:
         fps: Frame rate, as `frame_rate` returns it; 0.0 if unknown.
         duration_s: Duration; 0.0 if unknown.
         pixel_aspect: Sample aspect ratio; 1.0 if unspecified.
+        crop: Margins that its container has players cut off.
     """
 
     time_base: Fraction
     fps: float
     duration_s: float
     pixel_aspect: float
+    crop: Crop
 
     @classmethod
     def of(cls, container: InputContainer, stream: VideoStream) -> StreamProperties:
         """Read the properties. Call it after decoding a frame: some codecs carry the aspect ratio only there."""
-        time_base = stream.time_base or Fraction(0)
         aspect = stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio
         return cls(
-            time_base=time_base,
+            time_base=stream.time_base or Fraction(0),
             fps=frame_rate(stream),
-            duration_s=float((stream.duration or 0) * time_base) or _stated_s(container),
+            duration_s=stated_duration_s(container, stream),
             pixel_aspect=float(aspect or 1),
+            crop=read_crop(container, stream),
         )
+
+
+def stated_duration_s(container: InputContainer, stream: VideoStream) -> float:
+    """Return the duration that a stream states, else its container; 0.0 if unknown."""
+    return float((stream.duration or 0) * (stream.time_base or 0)) or _stated_s(container)
 
 
 def _stated_s(container: InputContainer) -> float:

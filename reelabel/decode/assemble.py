@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from reelabel.containers.cropping import Crop
 from reelabel.containers.stream_properties import one_pts_to_ms, pts_to_ms
-from reelabel.decode.render import Renderer
+from reelabel.decode.render import Renderer, cut_margins, orientation_of
 from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.sampled_frames import NO_PTS, SampledFrames
 from reelabel.sampling.spec import EVERY
@@ -182,17 +183,22 @@ def assemble_frames(
     rows = {info: row for row, info in enumerate(in_order)}
     for info, frame in frames:
         if not infos:
+            crop = Crop() if request.native else describe().crop
+        picture = cut_margins(frame, crop)
+        if not infos:
             renderer = Renderer.from_frame(
-                frame,
+                picture,
                 sampling=request.sampling,
                 limits=request.limits,
                 native=request.native,
-                orientation=orientation,
+                orientation=orientation or orientation_of(frame),
             )
             images = np.empty((len(row_of), *renderer.shape), np.uint8)
-            native_width_px, native_height_px = frame.width, frame.height
-        renderer.draw(frame, images[rows.get(info, len(infos))])
+            native_width_px, native_height_px = picture.width, picture.height
+        renderer.draw(picture, images[rows.get(info, len(infos))])
         infos.append(info)
+        # Damage is concealed with what a released frame's memory held, so none may be held longer for being wanted.
+        del frame, picture
     infos = list(in_order) or infos
     stream = describe()
     return SampledFrames(
@@ -215,7 +221,7 @@ def assemble_frames(
         segment=request.segment,
         starts_s=request.stats.starts_s,
         method=method,
-        reason="",
+        reason=renderer.note,
         decode_ms=0.0,
     )
 

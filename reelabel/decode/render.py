@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from av.filter import Graph
@@ -13,14 +14,17 @@ from av.sidedata.sidedata import Type as KnownSideData
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from reelabel.containers.stream_properties import check_frame_size
+from reelabel.decode.tone_mapping import DEEP_PLANAR, hdr_transfer, tone_map
 from reelabel.errors import VideoUnreadableError
 from reelabel.sampled_frames import Orientation
+from reelabel.sampling.fields import AS_DECODED
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from av.video.frame import VideoFrame
     from av.video.plane import VideoPlane
 
+    from reelabel.containers.cropping import Crop
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
 
@@ -65,14 +69,28 @@ def orientation_of(frame: VideoFrame) -> Orientation:
 
 def _keep_known_side_data(frame: VideoFrame) -> VideoFrame:
     """Return the frame without side data of types that PyAV does not know, such as EXIF."""
+    first = len(KnownSideData)
+    return _filtered(frame, *(("sidedata", f"mode=delete:type={first + k}") for k in range(_NEWER_TYPES)))
+
+
+def cut_margins(frame: VideoFrame, crop: Crop) -> VideoFrame:
+    """Return a frame without the margins that its container crops; as it is if nothing would be left of it.
+
+    As FFmpeg's tools do, margins are rounded to whole samples of chroma.
+    """
+    if not crop.fits(frame.width, frame.height):
+        return frame
+    size = f"w=iw-{crop.left + crop.right}:h=ih-{crop.top + crop.bottom}"
+    return _filtered(frame, ("crop", f"{size}:x={crop.left}:y={crop.top}"))
+
+
+def _filtered(frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
     graph = Graph()
     graph.threads = 1
     source = graph.add_buffer(
         width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base or Fraction(1)
     )
-    first = len(KnownSideData)
-    unknown = [graph.add("sidedata", f"mode=delete:type={first + k}") for k in range(_NEWER_TYPES)]
-    graph.link_nodes(source, *unknown, graph.add("buffersink")).configure()
+    graph.link_nodes(source, *itertools.starmap(graph.add, filters), graph.add("buffersink")).configure()
     graph.push(frame)
     return cast("VideoFrame", graph.pull())
 
@@ -81,6 +99,7 @@ def _keep_known_side_data(frame: VideoFrame) -> VideoFrame:
 _NEWER_TYPES = 16
 # Exact rounding, so that every CPU's SIMD code gives the same pixels.
 _SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
+_Sample = TypeVar("_Sample", np.uint8, np.uint16)
 # FFmpeg scales to planar RGB faster than to packed, and with chroma at full resolution.
 _PLANAR = "gbrp"
 _PLANES_TO_CHANNELS = (1, 2, 0)
@@ -96,6 +115,8 @@ class Renderer:
         orientation: Rotation and mirroring for display.
         native: Leave frames unscaled, unrotated and unmirrored.
         limits: Limits on frame size.
+        hdr: Transfer function of the first frame if it is HDR; empty otherwise.
+        tone_maps: Show HDR frames as SDR.
     """
 
     width_px: int
@@ -103,6 +124,8 @@ class Renderer:
     orientation: Orientation
     native: bool
     limits: Limits
+    hdr: str
+    tone_maps: bool
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
     @classmethod
@@ -113,9 +136,9 @@ class Renderer:
         sampling: Sampling,
         limits: Limits,
         native: bool,
-        orientation: Orientation | None = None,
+        orientation: Orientation,
     ) -> Renderer:
-        """Create a renderer from one frame of a video, which determines the size and, unless given, the orientation."""
+        """Create a renderer from one frame of a video, which determines the size."""
         width, height = frame.width, frame.height
         if not native:
             width, height = fit_size(
@@ -124,10 +147,19 @@ class Renderer:
         return cls(
             width_px=width,
             height_px=height,
-            orientation=orientation or orientation_of(frame),
+            orientation=orientation,
             native=native,
             limits=limits,
+            hdr=hdr_transfer(frame),
+            tone_maps=not native and sampling.hdr != AS_DECODED,
         )
+
+    @property
+    def note(self) -> str:
+        """What was done about HDR; empty for SDR."""
+        if not self.hdr or self.native:
+            return ""
+        return f"{self.hdr} tone-mapped to SDR" if self.tone_maps else f"{self.hdr} shown as decoded"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -149,11 +181,19 @@ class Renderer:
             packed = self._reformatter.reformat(frame, format="rgb24", threads=1)
             image.reshape(self.height_px, -1)[:] = self._lines(packed.planes[0])[:, : 3 * self.width_px]
             return
+        if self.tone_maps and hdr_transfer(frame):
+            tone_map(frame, self._scaled(frame, DEEP_PLANAR, np.uint16), image)
+            return
+        for plane, channel in zip(self._scaled(frame, _PLANAR, np.uint8), _PLANES_TO_CHANNELS, strict=True):
+            image[..., channel] = plane
+
+    def _scaled(self, frame: VideoFrame, pixel_format: str, dtype: type[_Sample]) -> list[npt.NDArray[_Sample]]:
+        """Return the planes of a frame at its size and orientation for display."""
         scaled = self._reformatter.reformat(
-            frame, width=self.width_px, height=self.height_px, format=_PLANAR, interpolation=_SCALING, threads=1
+            frame, width=self.width_px, height=self.height_px, format=pixel_format, interpolation=_SCALING, threads=1
         )
-        for plane, channel in zip(scaled.planes, _PLANES_TO_CHANNELS, strict=True):
-            image[..., channel] = self.orientation.apply(self._lines(plane)[:, : self.width_px])
+        planes = (self._lines(plane).view(dtype)[:, : self.width_px] for plane in scaled.planes)
+        return [self.orientation.apply(plane) for plane in planes]
 
     def _lines(self, plane: VideoPlane) -> npt.NDArray[np.uint8]:
         """Return the lines of a plane, with what FFmpeg appends to each."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reelabel.pool.messages import Frames, Packets, Request
     from reelabel.sources.sparse_file import CachedRange
 
-_PLAIN = ("width_px", "height_px", "fps", "duration_s", "frames", "listed", "first_ms")
+_PLAIN = ("width_px", "height_px", "hdr", "fps", "duration_s", "frames", "listed", "first_ms")
 
 
 def _columns(message: Facts) -> Iterator[Column]:

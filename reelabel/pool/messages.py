@@ -103,6 +103,7 @@ Number = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
 Positive = Annotated[int, Field(ge=1, lt=_INT64)]
 Small = Annotated[int, Field(ge=0, lt=2**31)]  # as a column of a database
 Side = Annotated[int, Field(ge=1, lt=2**31)]
+Margin = Annotated[int, Field(ge=0, lt=2**31)]
 Milliseconds = Annotated[float, Field(ge=0)]
 
 
@@ -179,6 +180,7 @@ class Stream(_Answer):
     fps: float
     duration_s: float
     pixel_aspect: float
+    crop: tuple[Margin, Margin, Margin, Margin]
 
 
 Orienting: TypeAlias = tuple[bool, bool, bool, Literal[0, 90, 180, 270]]
@@ -255,6 +257,7 @@ class Facts(_Answer):
     codec: Text
     width_px: Annotated[int, Field(ge=0, lt=2**31)]
     height_px: Annotated[int, Field(ge=0, lt=2**31)]
+    hdr: Literal["", "PQ", "HLG"]
     fps: Annotated[float, Field(ge=0)]
     duration_s: Annotated[float, Field(ge=0)]
     frames: Count | None

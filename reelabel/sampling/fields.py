@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import core_schema
@@ -96,6 +96,9 @@ MaxPixels = Annotated[int, Field(ge=784, le=16_777_216)]
 def option(description: str, **bounds: Any) -> Any:  # noqa: ANN401 - as of Pydantic's own function
     """Return the field of an option of which a spec says nothing while it is left to the sampler."""
     return Field(exclude_if=lambda value: value is None, description=description, **bounds)
+
+
+AS_DECODED: Literal["as_decoded"] = "as_decoded"
 
 
 def is_not_false(value: object) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from reelabel.sampling.fields import (
+    AS_DECODED,
     HOW_CHOSEN,
     HOW_MANY,
     DenseSamplerName,
@@ -93,6 +94,13 @@ class SamplingOptions(BaseModel):
             le=100,
         ),
     ] = None
+    hdr: Annotated[
+        Literal["sdr", "as_decoded"] | None,
+        option(
+            "How HDR videos (HLG, PQ) are shown: tone-mapped to SDR, which models know (sdr, the default), or with "
+            "unchanged pixel values (as_decoded)."
+        ),
+    ] = None
     dense_sampler: Annotated[
         DenseSamplerName | None, option("Sampler to use where keyframes are not enough; defaults to uniform.")
     ] = None
@@ -143,6 +151,12 @@ class Sampling(SamplingOptions):
             max_length=MAX_FRAMES,
         ),
     ] = None
+
+    @field_validator("hdr")
+    @classmethod
+    def _leave_out_the_default(cls, hdr: str | None) -> str | None:
+        """Let equivalent specs have equal ids; before, the default overrides what is set elsewhere."""
+        return hdr if hdr == AS_DECODED else None
 
     @model_validator(mode="after")
     def _reject_options_without_effect(self) -> Self:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import av
 
+from reelabel.containers.cropping import Crop
 from reelabel.containers.stream_properties import StreamProperties, check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.keyframe_check import keeps_decode_position
@@ -76,7 +77,9 @@ def table_arguments(described: dict[str, Any]) -> dict[str, Any]:
     codec, stream = described["codec"], described["stream"]
     return described | {
         "codec": CodecParameters(**codec | {"extradata": base64.b64decode(codec["extradata"])}),
-        "stream": StreamProperties(**stream | {"time_base": Fraction(stream["time_base"])}),
+        "stream": StreamProperties(
+            **stream | {"time_base": Fraction(stream["time_base"]), "crop": Crop(*stream["crop"])}
+        ),
         "orientation": Orientation(*described["orientation"]),
     }
 

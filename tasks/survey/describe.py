@@ -45,6 +45,10 @@ def headlines(survey: Survey) -> Iterator[str]:
     if unlisted.seen:
         have = _have(unlisted.clips)
         yield f"{of_clips(unlisted.clips, survey)} {have} no index of keyframes: a run reads them whole."
+    if survey.hdr.seen:
+        how = "with unchanged pixel values" if survey.sampling.get("hdr") else "tone-mapped to SDR"
+        are = "is" if _have(survey.hdr.clips) == "has" else "are"
+        yield f"{of_clips(survey.hdr.clips, survey)} {are} HDR, and shown {how}."
     if survey.failed:
         failed = ", ".join(f"{count(share.clips)} {share.name}" for share in survey.failed)
         yield f"Cannot be used, as far as their indexes tell: {failed}."

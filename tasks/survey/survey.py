@@ -120,6 +120,7 @@ class Survey:
         dense: Clips for which a dense sampler is used.
         auto_dense: Clips that the sampler `auto` would send to its dense sampler.
         unlisted: Clips whose files do not list their keyframes, and are read whole.
+        hdr: Clips that are HDR, as far as their headers state.
         codecs: Clips by codec, the commonest first, as are the following.
         containers: Clips by container.
         resolutions: Clips by width and height.
@@ -153,6 +154,7 @@ class Survey:
     dense: Share
     auto_dense: Share
     unlisted: Share
+    hdr: Share
     codecs: tuple[Share, ...]
     containers: tuple[Share, ...]
     resolutions: tuple[Share, ...]
@@ -244,6 +246,7 @@ def compile_survey(
         dense=rows.share("dense", lambda _, cost: cost.is_dense),
         auto_dense=rows.share("auto_dense", lambda _, cost: not cost.coverage.is_good),
         unlisted=rows.share("unlisted", lambda each, _: _facts(each).listed == "not"),
+        hdr=rows.share("hdr", lambda each, _: bool(_facts(each).hdr)),
         codecs=rows.by_name(lambda each: _facts(each).codec or "unknown"),
         containers=rows.by_name(lambda each: _facts(each).container or "unknown"),
         resolutions=rows.by_name(_resolution),

@@ -15,6 +15,7 @@ from tasks.survey.page import render
 from tasks.survey.take import SurveyOptions, take_survey
 from tests.clips import write_clip
 from tests.hostile import HOSTILE, hidden_in
+from tests.reelabel.test_hdr import encode as encode_hdr
 from tests.survey.conftest import write_jobs
 
 AUTO = Sampling(sampler="auto", num_frames=4)
@@ -157,3 +158,19 @@ def test_the_json_has_all_figures(survey):
 
     assert found["one_keyframe"]["clips"] == {"value": 2, "low": 2, "high": 2}
     assert {"frames", "read_bytes", "extract_s", "cache_bytes", "groups", "distributions", "rates"} <= found.keys()
+
+
+def test_a_survey_counts_the_videos_that_are_hdr(tmp_path, settings):
+    paths = [
+        write_clip(tmp_path / "sdr.mp4"),
+        encode_hdr(tmp_path / "pq.mp4", "PQ"),
+        encode_hdr(tmp_path / "hlg.mp4", "HLG"),
+    ]
+    manifest = write_jobs(tmp_path / "jobs.parquet", *({"video_uri": str(path)} for path in paths))
+
+    shown, unchanged = (
+        list(headlines(take_survey(manifest, settings, Sampling(hdr=hdr), QUICK))) for hdr in (None, "as_decoded")
+    )
+
+    assert "2 of 3 clips are HDR, and shown tone-mapped to SDR." in shown
+    assert "2 of 3 clips are HDR, and shown with unchanged pixel values." in unchanged

@@ -23,8 +23,11 @@ from av.audio.frame import AudioFrame
 from PIL import Image
 
 from flows.cli.live.ears import Ears
-from reelabel.decode.render import orientation_of
+from reelabel.containers.cropping import read_crop
+from reelabel.decode.render import Renderer, cut_margins, orientation_of
+from reelabel.decode.tone_mapping import hdr_transfer
 from reelabel.errors import ConfigurationError
+from reelabel.limits import Limits
 from reelabel.sources.object_info import redact_uri, scheme_of
 
 if TYPE_CHECKING:
@@ -82,6 +85,7 @@ class Source:
         self._is_device = scheme == "file" and _is_device(self._path)
         self.is_file = scheme == "file" and not self._is_device
         self._container = self._open(scheme)
+        self._crop = read_crop(self._container, self._container.streams.video[0])
         self.has_audio = bool(self._container.streams.audio)
         self._stopped = threading.Event()
         self._decoder: threading.Thread | None = None  # of a stream
@@ -117,7 +121,7 @@ class Source:
             if frame is not None and time_s >= due_s:
                 due_s = max(due_s + self._step_s, time_s + self._step_s / 2)
                 has_frame = True
-                yield SourceFrame(time_s=time_s, jpeg=_jpeg(frame))
+                yield SourceFrame(time_s=time_s, jpeg=_jpeg(cut_margins(frame, self._crop)))
 
     def _open(self, scheme: str) -> InputContainer:
         kind = "rtsp" if scheme in _RTSP else "http" if scheme in _WEB else "file"
@@ -291,8 +295,17 @@ def _note(
 def _jpeg(frame: VideoFrame) -> bytes:
     scale = min(1.0, _LONG_SIDE_PX / max(frame.width, frame.height))
     width, height = (max(2, round(side * scale)) for side in (frame.width, frame.height))
-    pixels = np.asarray(frame.reformat(width=width, height=height, format="rgb24").to_ndarray(), np.uint8)
-    upright = orientation_of(frame).apply(pixels)  # as players show the recordings of phones
+    renderer = Renderer(
+        width_px=width,
+        height_px=height,
+        orientation=orientation_of(frame),
+        native=False,
+        limits=Limits(),
+        hdr=hdr_transfer(frame),
+        tone_maps=True,
+    )
+    pixels = np.empty(renderer.shape, np.uint8)
+    renderer.draw(frame, pixels)
     written = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(upright)).save(written, "JPEG", quality=_QUALITY)
+    Image.fromarray(pixels).save(written, "JPEG", quality=_QUALITY)
     return written.getvalue()

@@ -42,6 +42,7 @@ VALUES = {
     "frame_recovery": (False, {"sampler": "fps"}),
     "drop_similar": (0.5, {}),
     "jpeg_quality": (70, {}),
+    "hdr": ("as_decoded", {}),
     "dense_sampler": ("fps", {"sampler": "auto"}),
     "min_keyframes": (7, {"sampler": "auto"}),
     "max_gap_s": (7.0, {"sampler": "auto"}),

@@ -217,6 +217,13 @@ def test_frames_that_are_not_to_be_replaced_say_nothing_about_keyframes(card):
     assert make_spec(card, settings, sampled(sampler="keyframes")).sampling.frame_recovery is None
 
 
+def test_hdr_is_shown_as_the_run_says_else_as_the_settings_say(card):
+    settings = Settings(sampling={"hdr": "as_decoded"})
+
+    assert make_spec(card, settings).sampling.hdr == "as_decoded"
+    assert make_spec(card, settings, sampled(hdr="sdr")).spec_id == make_spec(card, Settings()).spec_id
+
+
 def test_tasks_are_named_by_commas():
     assert choose(SamplingOptions, {"motion_tasks": "order, direction,"}).motion_tasks == ("order", "direction")
     assert choose(SamplingOptions, {"still_tasks": "colour"}).still_tasks == ("colour",)

@@ -223,7 +223,7 @@ def test_a_misspelled_sampler_gets_a_suggestion():
 
 
 def test_the_samplers_together_take_exactly_the_options_that_exist():
-    common = {"sampler", "frame_recovery", "drop_similar", "jpeg_quality"}
+    common = {"sampler", "frame_recovery", "drop_similar", "jpeg_quality", "hdr"}
 
     of_a_job = {"times_ms"}  # chosen for each job, so that no command and no setting has it
     assert set(SamplingOptions.model_fields) - common == SAMPLER_OPTIONS - of_a_job

@@ -29,10 +29,11 @@ from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes
 from reelabel.sampling.options import Sampling
 from tasks.live.items import AUDIO_HZ, AudioItem
-from tests.clips import write_clip
+from tests.clips import crop_in_container, write_clip
 from tests.flows.cli.live.rtsp_server import rtsp_camera
 from tests.flows.serve.live.server import live_server
 from tests.live.scripted_model import INFO
+from tests.reelabel.test_hdr import encode as encode_hdr
 
 pytestmark = pytest.mark.system
 FPS, SECONDS = 10, 2
@@ -136,6 +137,29 @@ def test_the_frames_of_a_phone_are_sent_upright(tmp_path, rotation_deg):
 
     assert sent.shape == upright.shape
     assert np.abs(sent - upright).mean() < 10
+
+
+def test_the_frames_of_a_file_are_sent_without_what_its_container_crops(tmp_path):
+    path = write_clip(tmp_path / "clip.mp4", frames=2, size=(112, 56))
+    crop_in_container(path, 56, 28, left=28, top=14, size=(112, 56))
+    [shown] = extract_keyframes(path, sampling=Sampling(num_frames=1)).images
+
+    with Source(str(path), fps=FPS) as source:
+        sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)
+
+    assert sent.shape == shown.shape == (28, 56, 3)
+    assert np.abs(sent - shown).mean() < 10
+
+
+@pytest.mark.parametrize("transfer", ["HLG", "PQ"])
+def test_hdr_frames_are_sent_in_the_colours_of_sdr(tmp_path, transfer):
+    path = encode_hdr(tmp_path / "clip.mp4", transfer)
+    [shown] = extract_keyframes(path, sampling=Sampling(num_frames=1)).images
+
+    with Source(str(path), fps=FPS) as source:
+        sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)
+
+    assert np.abs(sent - shown).mean() < 3
 
 
 def test_questions_with_choices_are_asked_every_so_many_seconds(server, video, capsys):

@@ -1,0 +1,169 @@
+"""What a container crops is cut off, before the picture is turned and scaled."""
+
+import av
+import numpy as np
+import pytest
+
+from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.frames.index_file import decode_index, encode_index
+from reelabel.index_facts import read_index_facts
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.video_file import open_video_file
+from tests.clips import crop_in_container
+
+LEFT, TOP, RIGHT, BOTTOM = 6, 14, 22, 14
+SIZE = 140, 112  # both sizes are multiples of the model's patch, so that nothing is scaled
+CROPPED = 112, 84
+CLIP = {"size": SIZE, "pix_fmt": "yuv444p", "frames": 24}  # chroma of neighbours is not mixed
+LONG = {"frames": 120, "qp": "1", "preset": "ultrafast"}  # of which ranges are worth reading
+SAMPLERS = [Sampling(num_frames=3), Sampling(sampler="uniform", num_frames=5)]
+
+
+def remux(path, target, options):
+    with av.open(str(path)) as source, av.open(str(target), "w", options=options or {}) as written:
+        [stream] = source.streams
+        copy = written.add_stream_from_template(stream)
+        for packet in source.demux(stream):
+            if packet.size:
+                packet.stream = copy
+                written.mux(packet)
+    return target
+
+
+@pytest.fixture
+def make_cropped(make_clip):
+    """Return a function that makes a clip, and the same with margins that its container crops."""
+
+    def make(name="clip.mp4", *, mux_options=None, **clip):
+        whole, path = (make_clip(each, **CLIP | clip) for each in ("whole.mp4", "cropped.mp4"))
+        crop_in_container(path, *CROPPED, left=LEFT, top=TOP, size=SIZE)
+        return whole, (path if name == "clip.mp4" else remux(path, path.with_name(name), mux_options))
+
+    return make
+
+
+def inside(images):
+    return images[:, TOP:-BOTTOM, LEFT:-RIGHT]
+
+
+@pytest.mark.parametrize("sampling", SAMPLERS, ids=lambda sampling: sampling.sampler)
+@pytest.mark.parametrize(
+    ("name", "options", "method"),
+    [
+        ("clip.mp4", {}, "index"),
+        ("clip.mov", {}, "index"),
+        ("clip.mkv", {}, "index"),
+        ("fragmented.mp4", {"movflags": "frag_keyframe+empty_moov"}, "seek"),
+    ],
+    ids=["mp4", "mov", "mkv", "fragmented"],
+)
+def test_margins_are_cut_off_whatever_the_container_and_the_sampler(make_cropped, sampling, name, options, method):
+    whole, cropped = make_cropped(name, mux_options=options)
+
+    got = extract_keyframes(cropped, sampling=sampling)
+
+    assert got.method == (method if sampling.sampler == "keyframes" else "seek")
+    assert (got.native_width_px, got.native_height_px) == CROPPED
+    np.testing.assert_array_equal(got.images, inside(extract_keyframes(whole, sampling=sampling).images))
+
+
+def test_margins_are_cut_off_of_what_is_decoded_from_the_beginning(make_cropped):
+    whole, cropped = make_cropped()
+
+    got = extract_keyframes(cropped, sampling=Sampling(sampler="uniform", num_frames=5), every=True)
+    linear = extract_keyframes(cropped, sampling=Sampling(), every=True)
+
+    assert linear.method == "linear"
+    assert got.images.shape[1:3] == linear.images.shape[1:3] == CROPPED[::-1]
+    np.testing.assert_array_equal(
+        linear.images, inside(extract_keyframes(whole, sampling=Sampling(), every=True).images)
+    )
+
+
+def test_a_picture_is_cropped_before_it_is_turned(make_cropped):
+    whole, cropped = make_cropped(rotation_deg=90)
+
+    got = extract_keyframes(cropped, sampling=Sampling(num_frames=2))
+
+    assert got.rotation_deg == 90
+    upright = np.rot90(extract_keyframes(whole, sampling=Sampling(num_frames=2)).images, -1, axes=(1, 2))
+    np.testing.assert_array_equal(got.images, np.rot90(inside(upright), 1, axes=(1, 2)))
+
+
+def test_a_picture_is_cropped_before_it_is_scaled(make_cropped):
+    _, cropped = make_cropped()
+
+    got = extract_keyframes(cropped, sampling=Sampling(num_frames=1, max_pixels=112 * 84 // 4))
+
+    assert got.images.shape[1:3] == (28, 56)
+    assert (got.native_width_px, got.native_height_px) == CROPPED
+
+
+def test_native_frames_are_as_stored(make_cropped, decode_linearly):
+    _, cropped = make_cropped()
+
+    got = extract_keyframes(cropped, sampling=Sampling(num_frames=2), native=True)
+
+    assert (got.native_width_px, got.native_height_px) == SIZE
+    np.testing.assert_array_equal(got.images[0], decode_linearly(cropped)[0][2])
+
+
+class Held:
+    """The bytes of a file, as of a remote one."""
+
+    max_wait_s = 0.0
+
+    def __init__(self, path):
+        self._data = path.read_bytes()
+        self.size_bytes = len(self._data)
+
+    def read(self, start, size):
+        return self._data[start : start + size]
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
+def test_ranges_of_a_video_suffice_to_crop_it_and_so_does_its_saved_index(make_cropped, name):
+    whole, cropped = make_cropped(name, **LONG)
+    wanted = {"sampling": SAMPLERS[0], "limits": Limits()}
+
+    got, index = extract_keyframes_by_ranges(Held(cropped), **wanted)
+    again, _ = extract_keyframes_by_ranges(Held(cropped), **wanted, known=decode_index(encode_index(index)))
+
+    expected = inside(extract_keyframes(whole, sampling=SAMPLERS[0]).images)
+    for frames in (got, again):
+        assert (frames.native_width_px, frames.native_height_px) == CROPPED
+        np.testing.assert_array_equal(frames.images, expected)
+
+
+def test_a_sandboxed_process_crops_as_well(make_cropped):
+    _, cropped = make_cropped()
+    with DecodePool(processes=1) as pool:
+        sandboxed = [pool.extract(cropped, sampling=sampling, limits=Limits()) for sampling in SAMPLERS]
+
+    for frames, sampling in zip(sandboxed, SAMPLERS, strict=True):
+        assert (frames.native_width_px, frames.native_height_px) == CROPPED
+        np.testing.assert_array_equal(frames.images, extract_keyframes(cropped, sampling=sampling).images)
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
+def test_a_survey_reports_the_size_that_is_shown(make_cropped, name):
+    _, cropped = make_cropped(name)
+
+    with open_video_file(cropped) as file:
+        facts, _ = read_index_facts(file, Limits())
+    remote, _ = read_index_facts(SparseFile(Held(cropped)), Limits())
+
+    assert (facts.width_px, facts.height_px) == (remote.width_px, remote.height_px) == CROPPED
+
+
+def test_margins_that_leave_nothing_are_ignored(make_clip):
+    path = make_clip("clip.mp4", **CLIP)
+    plain = extract_keyframes(path, sampling=Sampling(num_frames=1))
+    crop_in_container(path, 2, 2, left=600, top=600, size=SIZE)
+
+    got = extract_keyframes(path, sampling=Sampling(num_frames=1))
+
+    np.testing.assert_array_equal(got.images, plain.images)
