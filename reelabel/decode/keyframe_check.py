@@ -40,10 +40,10 @@ def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext)
     """
     name = codec.codec.canonical_name
     if name == "h264":
-        return _first_slice_type(packet, h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0) == _H264_IDR
+        return first_slice_type(packet, h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0) == _H264_IDR
     if name == "hevc":
         length_bytes = hevc_length_bytes(codec.extradata)
-        return _first_slice_type(packet, length_bytes, kinds=_HEVC_SLICES, shift=1) == _HEVC_IDR_N_LP
+        return first_slice_type(packet, length_bytes, kinds=_HEVC_SLICES, shift=1) == _HEVC_IDR_N_LP
     return name in {"vp9", "av1"} or codec.codec.intra_only
 
 
@@ -61,27 +61,30 @@ def is_flagged_wrongly(packet: Packet[VideoStream], codec: VideoCodecContext) ->
     """Return whether a packet of H.264 or HEVC, flagged as a keyframe, says itself that it is none."""
     name = codec.codec.canonical_name
     if name == "hevc":
-        kind = _first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=_HEVC_SLICES, shift=1)
+        kind = first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=_HEVC_SLICES, shift=1)
         return kind is not None and kind not in _HEVC_IRAP
     if name != "h264":
         return False
-    unit = _first_slice(packet, h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0)
+    unit = first_slice(packet, h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0)
     return unit is not None and unit[1:2].tobytes() in _H264_INTER
 
 
-def _first_slice_type(packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int) -> int | None:
-    """Return the type of the first NAL unit that is a slice; None if there is none."""
-    unit = _first_slice(packet, length_bytes, kinds=kinds, shift=shift)
+def first_slice_type(packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int) -> int | None:
+    """Return the type of the first NAL unit of some types; None if there is none."""
+    unit = first_slice(packet, length_bytes, kinds=kinds, shift=shift)
     return None if unit is None else (unit[0] >> shift) & (0x3F if shift else 0x1F)
 
 
-def _first_slice(
+def first_slice(
     packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int
 ) -> memoryview | None:
+    """Return the first NAL unit of some types, which stand `shift` bits high in its first byte; None without any."""
     data, start = memoryview(packet), 0
     while length_bytes is not None and start + length_bytes < len(data):
         length = int.from_bytes(data[start : start + length_bytes])
         start += length_bytes
+        if start + length > len(data):
+            return None  # damaged
         if (data[start] >> shift) & (0x3F if shift else 0x1F) in kinds:
             return data[start : start + length]
         start += length

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 4
 # Raised by every change of ours that gives a video other frames, pixels or times, so that files from before are made
 # again: those of frames, and of all that is derived from them.
-_FRAMES_VERSION = "3"
+_FRAMES_VERSION = "4"
 _TABLE_VERSION = 5
 _ARCHIVE_INDEX_VERSION = 1
 _SAMPLINGS = 64  # a run has a few

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import av
+import numpy as np
 
 from reelabel.containers.stream_properties import StreamProperties, check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
@@ -18,7 +19,6 @@ from reelabel.sampled_frames import UNKNOWN_POSITION, Orientation
 from reelabel.sources.sparse_file import ByteRange, CachedRange
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
@@ -95,7 +95,8 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     if request.every or request.native:
         raise FastPathUnavailableError("a keyframe table serves only picks at the model's size")
     check_frame_size(table.codec.width, table.codec.height, request.limits)
-    chosen = request.choose(table.pts, table.stream.time_base)
+    times_s = table.pts.astype(np.float64) * float(table.stream.time_base)
+    chosen = request.choose(len(table.pts), times_s)
     numbers = list(dict.fromkeys(chosen))
     spans = [ByteRange(int(table.pos[number]), int(table.size[number])) for number in numbers]
     file.prefetch(spans)
@@ -110,7 +111,7 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
         chosen=chosen,
         frames=zip(infos, frames, strict=True),
         summary=IndexSummary(
-            keyframes=len(table.pts), frames=table.frames, keyframe_pts=table.pts, first_pts=int(table.pts[0])
+            keyframes=len(table.pts), frames=table.frames, keyframe_s=times_s, first_s=float(times_s[0])
         ),
         method="index",
         orientation=table.orientation,
@@ -120,7 +121,8 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
 def _frame_info(table: KeyframeTable, number: int, packet: Packet[VideoStream], codec: VideoCodecContext) -> FrameInfo:
     is_known = keeps_decode_position(packet, codec)
     position = int(table.frames_before[number]) if is_known else UNKNOWN_POSITION
-    return FrameInfo(packet.pts, position, is_keyframe=True)
+    time_s = int(table.pts[number]) * float(table.stream.time_base)
+    return FrameInfo(packet.pts, time_s, position, is_keyframe=True)
 
 
 def _packet(table: KeyframeTable, number: int, data: bytes) -> Packet[VideoStream]:
