@@ -16,8 +16,12 @@ import av
 import av.error
 from av.stream import Discard
 
-from reelabel.decode.keyframe_check import keeps_decode_position
-from reelabel.decode.reordering import TimesOutOfOrderError, is_decodable_leading, is_shown_early
+from reelabel.containers.reordering import (
+    TimesOutOfOrderError,
+    is_decodable_leading,
+    is_shown_early,
+    keeps_decode_position,
+)
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 
 if TYPE_CHECKING:

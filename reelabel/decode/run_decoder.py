@@ -12,11 +12,11 @@ import av.error
 
 from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import MAX_REORDERED
+from reelabel.containers.reordering import TimesOutOfOrderError, require_shown_in_turn
 from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.decode.leaf_filter import LeafFilter
 from reelabel.decode.parameter_sets import ColoursChangeError, brings_parameters, require_own_parameters
-from reelabel.decode.reordering import TimesOutOfOrderError, require_shown_in_turn
 from reelabel.decode.splices import begins_splice, ends_sequence
 from reelabel.fast_path import FastPathUnavailableError
 

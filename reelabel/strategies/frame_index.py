@@ -12,10 +12,10 @@ import numpy as np
 from reelabel.containers.container_index import demux_only
 from reelabel.containers.demux import open_video
 from reelabel.containers.registry import probe_file
+from reelabel.containers.reordering import states_reordering
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.gops import Timeline, decode_chosen, spans_to_decode
-from reelabel.decode.reordering import states_reordering
 from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError

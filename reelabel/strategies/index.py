@@ -11,12 +11,12 @@ import numpy as np
 from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import require_no_palette
 from reelabel.containers.registry import missing_bytes, probe_file
+from reelabel.containers.reordering import TimesOutOfOrderError, is_shown_early, keeps_decode_position
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.decode.keyframe_check import keeps_decode_position, prime_mpeg4_decoder
+from reelabel.decode.keyframe_check import prime_mpeg4_decoder
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
 from reelabel.decode.parameter_sets import brings_parameters
-from reelabel.decode.reordering import TimesOutOfOrderError, is_shown_early
 from reelabel.decode.splices import begins_splice
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import av
 import numpy as np
 
+from reelabel.containers.reordering import keeps_decode_position
 from reelabel.containers.stream_properties import StreamProperties, check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.decode.keyframe_check import keeps_decode_position
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampled_frames import UNKNOWN_POSITION, Orientation

@@ -10,12 +10,12 @@ import numpy as np
 
 from reelabel.containers.demux import check_frame_count, open_video, read_packets
 from reelabel.containers.packet_info import packet_info, require_no_palette
+from reelabel.containers.reordering import is_shown_early, require_shown_in_turn
 from reelabel.containers.stream_properties import StreamProperties, pts_to_s
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import is_flagged_wrongly, require_keyframe
 from reelabel.decode.parameter_sets import brings_parameters, require_own_parameters
-from reelabel.decode.reordering import is_shown_early, require_shown_in_turn
 from reelabel.decode.splices import begins_splice, ends_sequence
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.output_order import output_order
