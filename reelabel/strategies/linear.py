@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
 from reelabel.containers.stream_properties import StreamProperties, frame_rate
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.output_order import ClockReader, PlayTimes, play_times
+from reelabel.sources.video_file import VideoFile
 from reelabel.strategies.seek import list_frames, list_packets
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sources.sparse_file import SparseFile
-    from reelabel.sources.video_file import VideoFile
 
 
 class LinearVideo:
@@ -101,6 +102,21 @@ class LinearVideo:
             is_retimed=bool(self.times.note),
         )
 
+    @cached_property
+    def note(self) -> str:
+        """How times differ from timestamps, and from when on frames are not shown; empty if there is nothing to say."""
+        return "; ".join(filter(None, [self.times.note, self._note_of_rest()]))
+
+    def _note_of_rest(self) -> str:
+        container, stream = self.opened
+        if container.format.name != mpegts.FORMAT or not isinstance(self._source, VideoFile):
+            return ""
+        later = mpegts.later_stream(self._source, stream.id)
+        if later is None:
+            return ""
+        end_s = replace(self.summary, is_retimed=True).duration_s(StreamProperties.of(container, stream))
+        return f"from {round(end_s, 3):g} s on, the video goes on in another stream (PID {later}), which is not shown"
+
     def describe(self) -> StreamProperties:
         """Return the properties of the stream, as they are after the frames taken last."""
         return StreamProperties.of(*self._decoded)
@@ -141,7 +157,7 @@ def extract_by_linear_decode(request: ExtractionRequest, video: LinearVideo) -> 
     got = assemble_frames(
         request, video.describe, chosen=chosen, frames=video.take(wanted), summary=video.summary, method="linear"
     )
-    return replace(got, reason=video.times.note)
+    return replace(got, reason=video.note)
 
 
 def scan_frames(container: InputContainer, stream: VideoStream, limits: Limits) -> tuple[list[FrameInfo], PlayTimes]:

@@ -53,7 +53,7 @@ def extract_dense_linear(request: ExtractionRequest, video: LinearVideo) -> Samp
     got = assemble_frames(
         request, video.describe, chosen=choice.positions, frames=frames, summary=video.summary, method="linear"
     )
-    return replace(choice.measured(got), reason="; ".join(filter(None, [video.times.note, note])))
+    return replace(choice.measured(got), reason="; ".join(filter(None, [video.note, note])))
 
 
 class SampledPositions(NamedTuple):

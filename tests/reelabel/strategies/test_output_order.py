@@ -2,6 +2,7 @@
 
 import struct
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,7 +12,7 @@ from benchmarks.exactness.conformance import check_file
 from benchmarks.exactness.linear import decode_linearly, digest_pixels
 from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.matrix import Cell
-from benchmarks.media.recipe import read_number
+from benchmarks.media.recipe import make_clip, read_number
 from reelabel import PrepareVideo
 from reelabel.extract import VideoInOrder, extract_keyframes, extract_keyframes_by_ranges
 from reelabel.fast_path import FastPathUnavailableError
@@ -115,6 +116,20 @@ def test_the_note_is_in_the_rows_of_datasets(file_of):
 
     assert SET_BACK in meta["decode_note"]
     assert np.diff(meta["frame_timestamps"]) == pytest.approx([26 / FPS, 26 / FPS, 27 / FPS], abs=0.01)
+
+
+@pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
+def test_a_note_says_from_when_on_the_video_goes_on_in_another_stream(file_of, tmp_path, sampler):
+    path, first = tmp_path / "clip.ts", file_of(Cell("ts", "h264")).read_bytes()
+    others = {"mpegts_start_pid": "512", "mpegts_pmt_start_pid": "4352"}
+    path.write_bytes(first + make_clip(replace(Cell("ts", "h264").recipe, mux_options=others, first_number=40)))
+
+    got = extract_keyframes(path, sampling=Sampling(sampler=sampler, num_frames=8), native=True)
+
+    assert numbers_of(got).max() < 40
+    assert got.reason.endswith("; from 1.6 s on, the video goes on in another stream (PID 512), which is not shown")
+    path.write_bytes(2 * first)
+    assert "another stream" not in extract_keyframes(path, sampling=Sampling(sampler=sampler), native=True).reason
 
 
 def test_pieces_of_joined_recordings_follow_each_other(file_of):
