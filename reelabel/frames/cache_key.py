@@ -24,7 +24,7 @@ SCHEMA_VERSION = 4
 # Raised by every change of ours that gives a video other frames, pixels or times, so that files from before are made
 # again: those of frames, and of all that is derived from them.
 _FRAMES_VERSION = "4"
-_TABLE_VERSION = 5
+_TABLE_VERSION = 6
 _ARCHIVE_INDEX_VERSION = 1
 _SAMPLINGS = 64  # a run has a few
 

@@ -126,6 +126,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
             frames=total,
             missing_bytes=missing_bytes(file, video.size_bytes),
             brings_parameters=brings,
+            is_order_proven=index.is_order_proven or not stream.codec_context.codec.reorder,
         )
     return got, saved
 
@@ -148,11 +149,13 @@ def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:
     """Return whether the packet after a keyframe shows that pictures which are shown before it have earlier times.
 
     Raises:
-        FastPathUnavailableError: It is shown before the keyframe, but has a later time.
+        TimesOutOfOrderError: It is shown before the keyframe, but has a later time; or cannot be read.
     """
     codec = video.stream.codec_context
     if keeps_decode_position(keyframe, codec):
         return False  # no picture is
+    if keyframe.pos is None:  # it was not read by the demuxer, so nor is what follows it
+        raise TimesOutOfOrderError
     following = next(read_packets(video.container, video.stream), None)
     if following is None or following.pts is None or keyframe.pts is None:
         return False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import av
 import numpy as np
 
-from reelabel.containers.reordering import keeps_decode_position
+from reelabel.containers.reordering import TimesOutOfOrderError, keeps_decode_position
 from reelabel.containers.stream_properties import StreamProperties, check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
@@ -45,6 +45,7 @@ class KeyframeTable:
         frames: Number of presented frames in the stream; None if unknown.
         missing_bytes: Bytes missing at the end of the file.
         brings_parameters: Whether the first packet brings parameter sets, so that those of `codec` may not be for all.
+        is_order_proven: Whether timestamps are known to be those of the order in which a decoder outputs frames.
     """
 
     codec: CodecParameters
@@ -57,6 +58,7 @@ class KeyframeTable:
     frames: int | None
     missing_bytes: int
     brings_parameters: bool = False
+    is_order_proven: bool = True
 
 
 def describe_table(table: KeyframeTable) -> dict[str, Any]:
@@ -68,6 +70,7 @@ def describe_table(table: KeyframeTable) -> dict[str, Any]:
         "frames": table.frames,
         "missing_bytes": table.missing_bytes,
         "brings_parameters": table.brings_parameters,
+        "is_order_proven": table.is_order_proven,
     }
 
 
@@ -102,6 +105,8 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     file.prefetch(spans)
     packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
     codecs = [table.codec.open(request.limits) for _ in range(affordable_threads(request.threads, table.codec))]
+    if not table.is_order_proven and not all(keeps_decode_position(packet, codecs[0]) for packet in packets):
+        raise TimesOutOfOrderError
     brings = table.brings_parameters
     frames = request.stats.each(decode_packets_independently(packets, codecs, others_bring_parameters=brings))
     infos = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))

@@ -24,6 +24,7 @@ from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.video_file import open_video_file
+from reelabel.strategies.keyframe_table import KeyframeTable
 
 FPS = 25
 SET_BACK = "timestamps are set back 1 time; later times count on from there"
@@ -67,6 +68,13 @@ def file_of(tmp_path_factory):
         return path
 
     return file_of
+
+
+def padded(mp4, folder):
+    """Copy an MP4 with a box that nobody reads: ranges of a small file would be most of it."""
+    path = folder / "padded.mp4"
+    path.write_bytes(mp4.read_bytes() + struct.pack(">I4s", 1_000_000, b"free") + bytes(1_000_000 - 8))
+    return path
 
 
 def numbers_of(got):
@@ -153,14 +161,20 @@ def test_every_keyframe_of_joined_recordings_is_in_its_place(file_of):
     "sampling", [Sampling(), Sampling(sampler="uniform", num_frames=8)], ids=lambda each: each.sampler
 )
 def test_ranges_are_refused_where_timestamps_do_not_show_the_order(file_of, tmp_path, sampling):
-    padding = struct.pack(">I4s", 1_000_000, b"free") + bytes(
-        1_000_000 - 8
-    )  # ranges of a small file would be most of it
-    path = tmp_path / "clip.mp4"
-    path.write_bytes(file_of(Cell("mp4", "h264", "times-of-decoding-open-gop")).read_bytes() + padding)
+    path = padded(file_of(Cell("mp4", "h264", "times-of-decoding-open-gop")), tmp_path)
 
     with pytest.raises(FastPathUnavailableError, match="timestamps do not show the order of frames"):
         extract_keyframes_by_ranges(FileParts(path), sampling=sampling, limits=Limits())
+
+
+def test_a_saved_index_is_refused_where_timestamps_do_not_show_the_order(file_of, tmp_path):
+    path = padded(file_of(Cell("mp4", "h264", "times-of-decoding-open-gop")), tmp_path)
+    one, four = Sampling(num_frames=1), Sampling(num_frames=4)
+    _, known = extract_keyframes_by_ranges(FileParts(path), sampling=one, limits=Limits(), segment=Segment(None, 0.1))
+
+    assert isinstance(known, KeyframeTable)
+    with pytest.raises(FastPathUnavailableError, match="timestamps do not show the order of frames"):
+        extract_keyframes_by_ranges(FileParts(path), sampling=four, limits=Limits(), known=known)
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
