@@ -171,8 +171,8 @@ class VideoInOrder:
         self._file, self._limits = file, limits
         self._video = LinearVideo(file, limits)
         self._listing = _list_keyframes(file, limits)
-        is_listed = self._listing.times_ms is not None
-        self._known = self._listing if is_listed else keyframe_times_of(*self._video.opened, self._video.shown)
+        is_listed = self._listing.times_ms is not None and not self._video.times.note
+        self._known = self._listing if is_listed else keyframe_times_of(self._video)
         self._counted, self._listed_s = 0, time.perf_counter() - started
 
     def close(self) -> None:
@@ -189,7 +189,8 @@ class VideoInOrder:
         if sampling.sampler == "auto":
             sampling = _resolve_auto(sampling, self._known, segment)
         request = ExtractionRequest(source=self._file, sampling=sampling, limits=self._limits, segment=segment)
-        keyframes = _with_listing(_strategies(request)[1](request, self._video), self._listing)
+        keyframes = _strategies(request)[1](request, self._video)
+        keyframes = keyframes if self._video.times.note else _with_listing(keyframes, self._listing)
         request.stats.frames, self._counted = self._video.frames_decoded - self._counted, self._video.frames_decoded
         return _checked(keyframes, request, self._file, since=started)
 
@@ -289,8 +290,8 @@ def _list_keyframes_by_ranges(file: SparseFile, known: SavedIndex, limits: Limit
 
 
 def _checked(keyframes: SampledFrames, request: ExtractionRequest, file: VideoFile, *, since: float) -> SampledFrames:
-    """Return frames of a file in order of time, with what was found out and spent since a time, within the limits."""
-    keyframes = _without_similar(_check_request(_in_order_of_time(keyframes), request), request.sampling)
+    """Return frames of a file, with what was found out and spent since a time, within the limits."""
+    keyframes = _without_similar(_check_request(keyframes, request), request.sampling)
     keyframes = _check_truncation(keyframes, missing_bytes(file.reopen(), file.size_bytes))
     return replace(
         check_frame_times(keyframes, request.limits),
@@ -323,22 +324,6 @@ def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
         got = linear(request, video)
         request.stats.frames += video.frames_decoded
     return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
-
-
-def _in_order_of_time(keyframes: SampledFrames) -> SampledFrames:
-    """Sort the frames of a file whose timestamps jump back; frames at one time stay in decode order."""
-    if (np.diff(keyframes.time_s) >= 0).all():
-        return keyframes
-    order = np.argsort(keyframes.time_s, kind="stable")
-    rows = np.argsort(order)[keyframes.picks]
-    shown = np.argsort(rows, kind="stable")
-    columns = {name: getattr(keyframes, name)[order] for name in _COLUMNS}
-    return replace(
-        keyframes,
-        **columns,
-        picks=rows[shown],
-        deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[shown],
-    )
 
 
 def _require_reads(file: SparseFile) -> None:

@@ -136,14 +136,13 @@ def _by_index(file: VideoFile | SparseFile, limits: Limits) -> IndexFacts:
     with probed.open(limits) as video:
         index = probed.read_index(video)
         time_base = video.stream.time_base
-        order = np.argsort(index.pts, kind="stable")
         times_ms = pts_to_ms(index.pts, time_base)
         found = times_ms is not None
         return replace(
             _describe(video.container, video.stream, name=probed.container.name, frames=index.frames),
             listed="index" if found else "not",
             times_ms=times_ms,
-            sizes_bytes=index.size[order].astype(np.int64) if found else None,
+            sizes_bytes=index.size.astype(np.int64) if found else None,
             first_ms=one_pts_to_ms(index.earliest_pts, time_base),
         )
 

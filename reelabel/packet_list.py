@@ -15,6 +15,7 @@ from reelabel.containers.stream_properties import StreamProperties, pts_to_ms
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.index_facts import WHOLE_BYTES
+from reelabel.output_order import require_forward
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 
@@ -122,6 +123,7 @@ def _sorted(
     listed: PacketsListed,
 ) -> PacketList:
     stream = StreamProperties.of(*opened)
+    require_forward(columns[0], columns[2])
     order = np.argsort(columns[0], kind="stable")
     pts, sizes, is_keyframe = columns[0][order], columns[1][order], columns[2][order]
     times_ms = pts_to_ms(pts, stream.time_base)

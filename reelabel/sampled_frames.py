@@ -49,9 +49,10 @@ class SampledFrames:
     """Decoded frames, each stored once, and the order in which to show them to the model.
 
     Attributes:
-        images: RGB pixels; shape (N, H, W, 3), uint8, N >= 1, in presentation order.
+        images: RGB pixels; shape (N, H, W, 3), uint8, N >= 1, in the order in which a decoder outputs them.
         pts: Presentation timestamps in the stream's time base, `NO_PTS` if the container has none; shape (N,), int64.
-        time_s: The same in seconds; shape (N,), float64.
+        time_s: When each is shown, in seconds on the clock of the first frame, never falling; shape (N,), float64. The
+            same as `pts`, unless these jump back or contradict the order.
         frame_index: Positions in the full linear decode, `UNKNOWN_POSITION` if unknown; shape (N,), int64.
         is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
         picks: Indices into `images` in the order shown to the model, with repeats; shape (M,), int64.
@@ -70,8 +71,8 @@ class SampledFrames:
         native_height_px: Its height.
         orientation: Rotation and mirroring for display; applied unless native frames were requested.
         method: How the frames were located: by the container's `index`, by `seek`, or by a `linear` decode.
-        reason: Why a faster method was unavailable, whether the file is cut short, and what was done about HDR; empty
-            if there is nothing to report.
+        reason: Why a faster method was unavailable, where times differ from timestamps, whether the file is cut short,
+            and what was done about HDR; empty if there is nothing to report.
         decode_ms: Milliseconds from opening the file to the last frame, excluding `fetch_ms`.
         frames_decoded: Frames output by decoders, including those of strategies that failed.
         sampler: The sampler that chose the frames.

@@ -93,15 +93,13 @@ class SegmentSelection:
 
 
 def select_segment(times_s: npt.NDArray[np.float64], segment: Segment, *, first_s: float) -> SegmentSelection:
-    """Find the frames in a segment by their times, in any order; shape (N,), N >= 1.
+    """Find the frames in a segment by their times, which never fall; shape (N,), N >= 1.
 
     `first_s` is the time of the video's first frame, on the same clock.
     """
     start_s = first_s + (segment.start_s or 0.0) - _TOLERANCE_S
     end_s = np.inf if segment.end_s is None else first_s + segment.end_s + _TOLERANCE_S
-    inside = np.flatnonzero((times_s >= start_s) & (times_s <= end_s))
-    if inside.size:
-        return SegmentSelection(inside, is_empty=False)
-    earlier = np.where(times_s < start_s, times_s, -np.inf)
-    last = earlier.argmax() if np.isfinite(earlier).any() else times_s.argmin()
-    return SegmentSelection(np.array([last], np.int64), is_empty=True)
+    first, stop = np.searchsorted(times_s, start_s), np.searchsorted(times_s, end_s, side="right")
+    if first < stop:
+        return SegmentSelection(np.arange(first, stop), is_empty=False)
+    return SegmentSelection(np.array([max(0, first - 1)], np.int64), is_empty=True)

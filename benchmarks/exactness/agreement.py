@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -33,7 +33,8 @@ class Disagreement(NamedTuple):
 def disagreements(got: SampledFrames, linear: LinearDecode, *, num_frames: int | None) -> list[Disagreement]:
     """Compare native frames with the linear decode of the same file.
 
-    A frame must have the pixels of a frame with its time; its index, if it has one, must be that frame's.
+    A frame must have the pixels and the timestamp of a frame of that; its index, if it has one, must be that frame's.
+    Frames must be in the order of the linear decode, which no timestamp decides, at times that never fall.
 
     Args:
         got: Frames extracted with `native=True`.
@@ -45,7 +46,7 @@ def disagreements(got: SampledFrames, linear: LinearDecode, *, num_frames: int |
     """
     faults = [fault for row in range(len(got.images)) for fault in _row_faults(got, row, linear)]
     chosen = _completeness_faults(got, linear) if num_frames is None else _pick_faults(got, num_frames)
-    faults += [Disagreement("facts", fault) for fault in chosen]
+    faults += [Disagreement("facts", fault) for fault in (*chosen, *_order_faults(got, linear))]
     faults += [Disagreement("counts", fault) for fault in _count_faults(got, linear)]
     return sorted(faults, key=lambda fault: _SEVERITY.index(fault.about))[:_MAX_FAULTS]
 
@@ -72,8 +73,9 @@ def _pixels(where: str, linear: LinearDecode, pts: int) -> Disagreement:
 def _fact_faults(got: SampledFrames, row: int, linear: LinearDecode, positions: list[int]) -> list[str]:
     frame = linear.frames[positions[0]]
     faults = []
-    if frame.pts is not None and not np.isclose(got.time_s[row], frame.pts * linear.time_base_s):
-        faults.append(f"its time is {got.time_s[row]} s, not {frame.pts * linear.time_base_s} s")
+    is_timed = frame.pts is not None and linear.are_times_ordered
+    if is_timed and not np.isclose(got.time_s[row], (frame.pts or 0) * linear.time_base_s):
+        faults.append(f"its time is {got.time_s[row]} s, not {(frame.pts or 0) * linear.time_base_s} s")
     keyframes = set(linear.keyframes)
     if not any(bool(got.is_keyframe[row]) == (position in keyframes) for position in positions):
         faults.append(f"its keyframe flag is {bool(got.is_keyframe[row])}")
@@ -92,12 +94,26 @@ def _count_faults(got: SampledFrames, linear: LinearDecode) -> list[str]:
 
 
 def _completeness_faults(got: SampledFrames, linear: LinearDecode) -> list[str]:
-    """Check that every keyframe is there, in order of time; that each is at its time is checked by row."""
-    expected = Counter(linear.frames[position].digest for position in linear.candidates)
-    is_ordered = bool((np.diff(got.time_s) >= 0).all())
-    if not is_ordered or Counter(digest_pixels(image) for image in got.images) != expected:
-        return [f"{len(got.images)} frames returned, not the {expected.total()} keyframes in order of time"]
+    """Check that every keyframe is there, in the order of the linear decode."""
+    expected = [linear.frames[position].digest for position in linear.candidates]
+    if [digest_pixels(image) for image in got.images] != expected:
+        return [f"{len(got.images)} frames returned, not the {len(expected)} keyframes in their order"]
     return []
+
+
+def _order_faults(got: SampledFrames, linear: LinearDecode) -> list[str]:
+    """Check that frames are in the order of the linear decode, and times never fall."""
+    faults = [] if (np.diff(got.time_s) >= 0).all() else [f"times fall: {got.time_s.tolist()}"]
+    places: dict[bytes, list[int]] = defaultdict(list)
+    for place, frame in enumerate(linear.frames):
+        places[frame.digest].append(place)
+    last = -1
+    for row, index in enumerate(got.frame_index.tolist()):
+        last = next((place for place in places[digest_pixels(got.images[row])] if place > last), -2)
+        if last == -2 or (not last <= index < len(linear.frames) and index >= 0):  # noqa: PLR2004
+            return [*faults, f"row {row} is not in the order of the linear decode"]
+        last = max(last, index)
+    return faults
 
 
 def _pick_faults(got: SampledFrames, num_frames: int) -> list[str]:

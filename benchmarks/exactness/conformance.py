@@ -11,11 +11,12 @@ import av
 import numpy as np
 
 from benchmarks.exactness.agreement import disagreements
-from benchmarks.exactness.linear import LinearDecode, decode_linearly
+from benchmarks.exactness.linear import LinearDecode, decode_linearly, digest_pixels
 from reelabel.errors import VideoError
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.spec import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
 
 _PICKS = (16, 4, 1, None)
+_DENSE_FRAMES = (8, EVERY)
+_BROKEN = "broken frame"
 _METHODS = {"index", "seek", "linear"}
 
 
@@ -68,13 +71,18 @@ def check_cell(cell: Cell, path: Path) -> ConformanceResult:
 
 
 def check_file(path: Path) -> ConformanceResult:
-    """Extract 16, 4 and 1 picks and every keyframe at native size, and compare each with the linear decode."""
+    """Extract 16, 4 and 1 picks, every keyframe and some of all frames, and compare each with the linear decode."""
     linear = decode_linearly(path)
     outcomes = [_extract(path, num_frames) for num_frames in _PICKS]
     faults = [
         f"{num_frames or 'every'}: {fault}"
         for num_frames, outcome in zip(_PICKS, outcomes, strict=True)
         for fault in _faults(outcome, linear, num_frames)
+    ]
+    faults += [
+        f"{'every' if frames == EVERY else frames} of all frames: {fault}"
+        for frames in _DENSE_FRAMES
+        for fault in _dense_faults(path, linear, frames)
     ]
     first = outcomes[0]
     return ConformanceResult(
@@ -102,6 +110,23 @@ def _faults(outcome: SampledFrames | VideoError, linear: LinearDecode, num_frame
             f"extraction fails ({outcome.code}: {outcome.message}), the linear decode shows {len(linear.frames)} frames"
         ]
     return []
+
+
+def _dense_faults(path: Path, linear: LinearDecode, frames: int) -> list[str]:
+    """Check that frames spread over the video are those at even distances among all that the decoder outputs."""
+    sampling = Sampling(sampler="uniform", num_frames=frames)
+    try:
+        got = extract_keyframes(path, sampling=sampling, limits=Limits(), native=True)
+    except VideoError as error:
+        return _faults(error, linear, frames)
+    if got.total_frames != len(linear.frames) or _BROKEN in got.reason:  # chosen among frames that do not decode, too
+        return []
+    count = len(linear.frames) if frames == EVERY else min(frames, len(linear.frames))
+    wanted = np.linspace(0, len(linear.frames) - 1, count, dtype=np.int64).tolist()
+    shown = [digest_pixels(image) for image in got.images[got.picks]]
+    if shown != [linear.frames[position].digest for position in wanted]:
+        return [f"the frames {got.frame_index[got.picks].tolist()} are not those at {wanted}"]
+    return [] if (np.diff(got.time_s) >= 0).all() else [f"times fall: {got.time_s.tolist()}"]
 
 
 def _turn_faults(path: Path, turn: tuple[int, bool, bool]) -> list[str]:

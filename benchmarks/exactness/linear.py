@@ -47,6 +47,12 @@ class LinearDecode:
     time_base_s: float
 
     @property
+    def are_times_ordered(self) -> bool:
+        """Whether the timestamps of frames that have one ascend; else they say nothing of when a frame is shown."""
+        pts = [frame.pts for frame in self.frames if frame.pts is not None]
+        return pts == sorted(pts)
+
+    @property
     def keyframes(self) -> list[int]:
         """Positions of the marked frames, or of the flagged ones where none is marked."""
         marked = [position for position, frame in enumerate(self.frames) if frame.is_marked]

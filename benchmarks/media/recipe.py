@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -49,6 +49,10 @@ class Recipe:
         is_full_range: Luma spans 0 to 255; None leaves it to the encoder.
         sound: Encoder of an audio stream, which comes first in the file; empty for none.
         skipped_packets: Video packets to omit at the start.
+        times_of_decoding: Whether frames are presented when they are decoded, as by muxers that know no B-frames.
+        recordings: Clips that follow each other in the file, each with frames of its own, and a clock that starts anew.
+        cut_head_bytes: Bytes that all recordings but the first leave out at their start.
+        first_number: Number that is drawn into the first frame.
         is_streamed: Whether the output is not seekable, so that the muxer cannot go back to write an index.
         change: Applied to the finished bytes.
     """
@@ -70,6 +74,10 @@ class Recipe:
     is_full_range: bool | None = None
     sound: str = ""
     skipped_packets: int = 0
+    times_of_decoding: bool = False
+    recordings: int = 1
+    cut_head_bytes: int = 0
+    first_number: int = 0
     is_streamed: bool = False
     change: Callable[[bytes], bytes] | None = None
 
@@ -87,6 +95,8 @@ def make_clip(recipe: Recipe) -> bytes:
     Raises:
         ValueError, av.error.FFmpegError: The muxer does not support the codec, or the encoder rejects the parameters.
     """
+    if recipe.recordings > 1:
+        return b"".join(_make_recordings(recipe))
     with TemporaryDirectory(prefix="reelabel-") as folder:
         path = Path(folder) / "clip"
         # A real file, because some muxers reopen it to move the index.
@@ -95,6 +105,12 @@ def make_clip(recipe: Recipe) -> bytes:
             _write(output, recipe)
         data = path.read_bytes()
     return recipe.change(data) if recipe.change else data
+
+
+def _make_recordings(recipe: Recipe) -> Iterator[bytes]:
+    for number in range(recipe.recordings):
+        one = replace(recipe, recordings=1, first_number=recipe.first_number + number * recipe.frames)
+        yield make_clip(one)[recipe.cut_head_bytes if number else 0 :]
 
 
 @contextmanager
@@ -118,6 +134,8 @@ def _write(output: _Pipe | str, recipe: Recipe) -> None:
         sound = _add_sound(container, recipe)
         stream = _add_video(container, recipe)
         for number, packet in enumerate(_video_packets(stream, recipe)):
+            if recipe.times_of_decoding:
+                packet.pts = packet.dts = number
             if number >= recipe.skipped_packets:
                 container.mux(packet)
             if sound:
@@ -148,7 +166,7 @@ def _add_video(container: OutputContainer, recipe: Recipe) -> VideoStream:
 
 def _video_packets(stream: VideoStream, recipe: Recipe) -> Iterator[av.Packet[VideoStream]]:
     for number in range(recipe.frames):
-        picture = _draw_frame(number, width_px=recipe.width_px, height_px=recipe.height_px)
+        picture = _draw_frame(recipe.first_number + number, width_px=recipe.width_px, height_px=recipe.height_px)
         frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
         if recipe.ticks:
             frame.pts, frame.time_base = recipe.ticks(number), Fraction(1, 10 * recipe.rate_fps)
@@ -195,3 +213,11 @@ def _blocks(number: int, width_px: int) -> npt.NDArray[np.uint8]:
     """Return one row of pixels, shape (width_px,): a block per bit of the number, the highest first."""
     bit = np.arange(width_px) * _NUMBER_BITS // width_px
     return (((number >> (_NUMBER_BITS - 1 - bit)) & 1) * 255).astype(np.uint8)
+
+
+def read_number(picture: npt.NDArray[np.uint8]) -> int:
+    """Read the number that is drawn into a frame; RGB pixels of shape (H, W, 3)."""
+    height_px, width_px, _ = picture.shape
+    middles = (2 * np.arange(_NUMBER_BITS) + 1) * width_px // (2 * _NUMBER_BITS)
+    bits = picture[height_px // 8, middles].mean(axis=-1) > 128  # noqa: PLR2004 - halfway between black and white
+    return int(bits @ (1 << np.arange(_NUMBER_BITS)[::-1]))

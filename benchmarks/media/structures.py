@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _TICKS_PER_FRAME = 10
 _TICK_RATE = 250
+_FLV_HEAD_BYTES = 13
 _EVERYWHERE = (
     "mp4/h264 fmp4/h264 mov/h264 mkv/h264 webm/vp9 avi/mpeg4 flv/h264 ts/h264 ps/mpeg2 ogg/vp8 asf/wmv2 mxf/mpeg2"
 )
@@ -245,6 +246,49 @@ STRUCTURES: dict[str, Structure] = {
         title="begins within a GOP",
         files="mp4/h264 mkv/h264 webm/vp9 avi/mpeg4 flv/h264 ts/h264 ps/mpeg2 ts/mpeg2 asf/wmv2 raw/h264",
         changes={"skipped_packets": 3},
+    ),
+    "joined": Structure(
+        title="recordings joined end to end",
+        files="ts/h264 ts/hevc ts/mpeg2 ps/mpeg2 ps/h264 raw/h264",
+        changes={"recordings": 2},
+    ),
+    "joined-b-frames": Structure(
+        title="recordings joined end to end",
+        files="ts/h264 ps/mpeg2 ps/mpeg4 raw/h264",
+        changes={"recordings": 2, "b_frames": 2},
+    ),
+    "joined-tags": Structure(
+        title="recordings joined end to end",
+        files="flv/h264",
+        changes={"recordings": 2, "b_frames": 2, "cut_head_bytes": _FLV_HEAD_BYTES},
+    ),
+    "times-of-decoding": Structure(
+        title="B-frames with the times of decoding",
+        files="mp4/h264 mov/h264 fmp4/h264 mkv/h264 ts/h264 mp4/mpeg2 mkv/mpeg2 mp4/mpeg4 mkv/mpeg4",
+        changes={"b_frames": 2, "times_of_decoding": True},
+    ),
+    "times-of-decoding-open-gop": Structure(
+        title="B-frames with the times of decoding",
+        files="mp4/h264 mkv/h264",
+        changes={"b_frames": 3, "options": _x264("bframes=3:open-gop=1"), "times_of_decoding": True},
+    ),
+    "times-of-decoding-hevc": Structure(
+        title="B-frames with the times of decoding",
+        files="mp4/hevc fmp4/hevc mkv/hevc",
+        changes={"options": _x265("bframes=3:open-gop=1"), "times_of_decoding": True},
+    ),
+    "leading-pictures": Structure(
+        title="begins with leading pictures",
+        files="mp4/hevc fmp4/hevc mkv/hevc ts/hevc raw/hevc",
+        changes={
+            "options": _x265("bframes=2:b-adapt=0:open-gop=0:radl=2:keyint=10:min-keyint=10"),
+            "skipped_packets": 8,
+        },
+    ),
+    "leading-pictures-open-gop": Structure(
+        title="begins with leading pictures",
+        files="mp4/hevc mkv/hevc ts/hevc",
+        changes={"options": _x265("bframes=3:open-gop=1"), "skipped_packets": 8},
     ),
     "truncated": Structure(
         title="truncated tail",

@@ -104,6 +104,7 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
         read_packet=read_packet,
         first_packet=first,
         first_pts=int(pts[0]) if pos[0] == entries[0].pos else None,
+        is_order_proven=True,
         counts_packets=True,
     )
 

@@ -16,6 +16,12 @@ import av
 import av.error
 from av.stream import Discard
 
+from reelabel.containers.reordering import (
+    TimesOutOfOrderError,
+    is_decodable_leading,
+    is_shown_early,
+    keeps_decode_position,
+)
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 
 if TYPE_CHECKING:
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.index import IndexEntries
     from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
     from reelabel.limits import Limits
@@ -94,6 +101,8 @@ class KeyframeIndex:
             unknown.
         is_self_sufficient: Whether all PTS are exact, each packet is exactly `size` bytes at `pos`, and the first
             keyframe is the first frame. Later extractions then need nothing else of the file.
+        is_order_proven: Whether timestamps are known to be those of the order in which a decoder outputs frames, or
+            frames cannot be reordered.
         counts_packets: Whether PTS are numbers of packets, which are wrong if the decoder reorders frames.
     """
 
@@ -106,6 +115,7 @@ class KeyframeIndex:
     frames: int | None = None
     frames_before: npt.NDArray[np.int64] | None = None
     is_self_sufficient: bool = False
+    is_order_proven: bool = False
     counts_packets: bool = False
 
     def __post_init__(self) -> None:
@@ -204,6 +214,29 @@ def read_first_packet(packets: Iterator[Packet[VideoStream]]) -> Packet[VideoStr
         return next(packets)
     except (av.error.FFmpegError, StopIteration):
         raise FastPathUnavailableError("the first packet cannot be read") from None
+
+
+def first_output_pts(
+    keyframe: Packet[VideoStream], following: Iterator[Packet[VideoStream]], codec: VideoCodecContext
+) -> int | None:
+    """Return the PTS of the first frame that a decoder outputs of a video that begins with a keyframe.
+
+    That is the keyframe's, or of HEVC, an earlier picture's that is decoded after it and depends on it alone.
+
+    Raises:
+        FastPathUnavailableError: The timestamps contradict this.
+    """
+    first = keyframe.pts
+    if codec.codec.canonical_name != "hevc" or keeps_decode_position(keyframe, codec):
+        return first
+    for packet in following:
+        if not packet.size or not is_shown_early(packet, codec):
+            break
+        if packet.pts is None or keyframe.pts is None or packet.pts >= keyframe.pts:
+            raise TimesOutOfOrderError
+        if is_decodable_leading(packet, codec) and not packet.is_discard:
+            first = min(first or 0, packet.pts)
+    return first
 
 
 def demux_only(container: InputContainer, stream: VideoStream) -> None:

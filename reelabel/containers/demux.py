@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.limits import Limits
+    from reelabel.output_order import ClockReader
     from reelabel.sources.sparse_file import SparseFile
 
 # FFmpeg's names of the formats that are accepted. Each is one file: playlists, and formats such as MLV or VobSub, would
@@ -134,8 +135,9 @@ def decode_all(
     container: InputContainer,
     stream: VideoStream,
     limits: Limits,
+    clock: ClockReader | None = None,
 ) -> Iterator[tuple[VideoFrame, bool]]:
-    """Decode every frame, continuing after errors as FFmpeg does by default.
+    """Decode every frame, continuing after errors as FFmpeg does by default; `clock` reads the packets.
 
     Yields:
         A frame, and whether the packet whose decoding output it is flagged as a keyframe.
@@ -145,6 +147,8 @@ def decode_all(
     """
     count = 0
     for packet in _packets_and_flush(container, stream):
+        if clock and packet:
+            clock.add(packet.pts, is_keyframe=packet.is_keyframe)
         try:
             frames = stream.codec_context.decode(packet)
         except MemoryError:

@@ -13,6 +13,7 @@ from reelabel.containers.container_index import (
     FrameIndex,
     KeyframeIndex,
     demux_only,
+    first_output_pts,
     list_keyframes,
     read_first_packet,
     read_up_to,
@@ -49,7 +50,9 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 def _read_index(video: OpenVideo) -> KeyframeIndex:
     _require_single_segment(video)
     demux_only(video.container, video.stream)
-    first = read_first_packet(video.container.demux(video.stream))
+    packets = video.container.demux(video.stream)
+    first = read_first_packet(packets)
+    first_pts = first_output_pts(first, packets, video.stream.codec_context) if first.is_keyframe else None
     _load_cues(video)
     _, pts, pos, _ = np.array(list_keyframes(video), np.int64).T
     # The cues list keyframes only.
@@ -66,7 +69,7 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
         size=np.minimum(np.diff(pos, append=pos[-1] + _GUESSED_BYTES), _GUESSED_BYTES),
         read_packet=read_packet,
         first_packet=first,
-        first_pts=int(pts[0]) if first.is_keyframe else None,
+        first_pts=first_pts,
     )
 
 
@@ -107,6 +110,8 @@ def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
         raise FastPathUnavailableError("frames precede the first keyframe in the index")
     start_pts, end_pts = segment.bounds(index.first_pts, video.stream.time_base)
     number, after = max(0, bisect_right(index.pts, start_pts) - 1), bisect_right(index.pts, end_pts)
+    if number == 0 and index.first_pts < index.pts[0]:
+        raise FastPathUnavailableError("frames precede the first keyframe")
     if isinstance(video.file, SparseFile):
         video.file.begin_media()
         end = int(index.pos[after]) if after < len(index.pos) else video.size_bytes

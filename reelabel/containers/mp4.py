@@ -13,6 +13,7 @@ from reelabel.containers.container_index import (
     FrameIndex,
     KeyframeIndex,
     demux_only,
+    first_output_pts,
     list_keyframes,
     read_first_packet,
     require_sought,
@@ -64,7 +65,9 @@ def _prepare(file: BinaryFile, size_bytes: int) -> None:
 
 def _read_index(video: OpenVideo) -> KeyframeIndex:
     demux_only(video.container, video.stream)
-    first = read_first_packet(video.container.demux(video.stream))
+    packets = video.container.demux(video.stream)
+    first = read_first_packet(packets)
+    first_pts = first_output_pts(first, packets, video.stream.codec_context)
     entries = video.stream.index_entries
     keyframes = list_keyframes(video)
     moov = _read_moov(video)
@@ -89,10 +92,14 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
         size=size,
         read_packet=_PacketReader(video, keyframes, shift).read,
         first_packet=first,
-        first_pts=_first_presented_pts(entries, keyframes, pts, times),
+        first_pts=first_pts if keyframes[0].number == 0 else _first_presented_pts(entries, keyframes, times),
         frames=frames,
         frames_before=None if hidden is None else numbers - hidden[0],
-        is_self_sufficient=times is not None and frames is not None and keyframes[0].number == 0,
+        is_self_sufficient=times is not None
+        and frames is not None
+        and keyframes[0].number == 0
+        and first_pts == pts[0],
+        is_order_proven=times is not None and bool((np.diff(times) < 0).any()),
     )
 
 
@@ -141,16 +148,13 @@ def _count_discarded(entries: IndexEntries, start: int, stop: int) -> int:
 def _first_presented_pts(
     entries: IndexEntries,
     keyframes: Sequence[IndexEntry],
-    pts: npt.NDArray[np.int64],
     times: npt.NDArray[np.int64] | None,
 ) -> int | None:
-    """Return the PTS of the first presented frame; None if unknown.
+    """Return the PTS of the first presented frame, if an edit list starts between two keyframes; None if unknown.
 
-    Usually that is a keyframe, but an edit list may start between two. If the file begins within a GOP, the frames
+    If the file begins within a GOP, the frames
     before its first keyframe may or may not be decoded.
     """
-    if keyframes[0].number == 0:
-        return int(pts[0])
     if times is None or not entries[0].is_keyframe:
         return None
     second = keyframes[1].number if len(keyframes) > 1 else len(entries)

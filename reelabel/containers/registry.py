@@ -8,6 +8,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from reelabel.containers.avi import AVI
 from reelabel.containers.container_index import OpenVideo
 from reelabel.containers.demux import open_video
@@ -80,7 +82,10 @@ class ProbedFile:
             FastPathUnavailableError: The index is missing or inconsistent.
         """
         with self.guard():
-            return self.container.read_index(video)
+            index = self.container.read_index(video)
+            if (np.diff(index.pts) <= 0).any():
+                raise FastPathUnavailableError("keyframes are not presented in index order")
+            return index
 
     @contextmanager
     def guard(self) -> Iterator[None]:

@@ -97,14 +97,24 @@ def frame_rate(stream: VideoStream) -> float:
 def pts_to_ms(
     pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
 ) -> npt.NDArray[np.int64] | None:
-    """Convert PTS to milliseconds, sorted ascending; None if the time base or any PTS is unknown.
+    """Convert PTS to milliseconds; None if the time base or any PTS is unknown."""
+    times_s = pts_to_s(pts, time_base)
+    return None if times_s is None else seconds_to_ms(times_s)
 
-    Times past `_LATEST_MS` are cut off there.
-    """
+
+def pts_to_s(
+    pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
+) -> npt.NDArray[np.float64] | None:
+    """Convert PTS to seconds; None if the time base or any PTS is unknown."""
     if not time_base or any(each is None for each in pts):
         return None
-    times_ms = np.rint(np.asarray(pts, np.float64) * float(time_base * 1000))
-    return np.sort(times_ms.clip(-_LATEST_MS, _LATEST_MS).astype(np.int64))
+    return np.asarray(pts, np.float64) * float(time_base)
+
+
+def seconds_to_ms(times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Convert seconds to milliseconds; times past `_LATEST_MS` are cut off there."""
+    times_ms: npt.NDArray[np.int64] = np.rint(times_s * 1e3).clip(-_LATEST_MS, _LATEST_MS).astype(np.int64)
+    return times_ms
 
 
 def one_pts_to_ms(pts: int | None, time_base: Fraction | None) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from reelabel.containers.cropping import Crop
-from reelabel.containers.stream_properties import one_pts_to_ms, pts_to_ms
+from reelabel.containers.stream_properties import seconds_to_ms
 from reelabel.decode.render import Renderer, cut_margins, orientation_of
 from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.sampled_frames import NO_PTS, SampledFrames
@@ -18,7 +18,6 @@ from reelabel.segment import WHOLE, Segment, Windows, select_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from fractions import Fraction
 
     import numpy.typing as npt
     from av.video.frame import VideoFrame
@@ -78,44 +77,38 @@ class ExtractionRequest:
     stats: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(
-        self,
-        pts: Sequence[int | None] | npt.NDArray[np.int64],
-        time_base: Fraction | None,
-        *,
-        first_pts: int | None = None,
+        self, candidates: int, times_s: npt.NDArray[np.float64] | None, *, first_s: float | None = None
     ) -> list[int]:
         """Pick among candidate frames, within the segment.
 
         Args:
-            pts: PTS of the candidates, in the stream's time base.
-            time_base: Unit of `pts`, in seconds.
-            first_pts: PTS of the video's first frame; None uses the first of `pts`.
+            candidates: Number of candidates.
+            times_s: When they are shown, in seconds; None if unknown.
+            first_s: When the video's first frame is shown; None if that is the first candidate.
 
         Returns:
-            Indices into `pts`, ascending, with repeats.
+            Numbers of candidates, ascending, with repeats.
 
         Raises:
             NoFramesError: There are no candidates.
             SamplingRefusedError: A segment was requested, but the frames have no timestamps.
         """
-        if not len(pts):
+        if not candidates:
             raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
-        numbers = self._candidates(pts, time_base, pts[0] if first_pts is None else first_pts)
+        numbers = self._candidates(candidates, times_s, first_s)
         if self.every or self.sampling.num_frames == EVERY:
             return numbers
         return [numbers[pick] for pick in pick_evenly(len(numbers), self.sampling.num_frames)]
 
-    def _candidates(
-        self, pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None, first_pts: int | None
-    ) -> list[int]:
+    def _candidates(self, candidates: int, times_s: npt.NDArray[np.float64] | None, first_s: float | None) -> list[int]:
         if self.segment.is_whole:
-            return list(range(len(pts)))
-        if not time_base or first_pts is None or any(each is None for each in pts):
+            return list(range(candidates))
+        if times_s is None:
             raise SamplingRefusedError(
                 "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
             )
-        first_s = first_pts * float(time_base)
-        found = select_segment(np.asarray(pts, np.float64) * float(time_base), self.segment, first_s=first_s)
+        first_s = float(times_s[0]) if first_s is None else first_s
+        found = select_segment(times_s, self.segment, first_s=first_s)
         self.stats.starts_s = first_s + (self.segment.start_s or 0.0)
         self.stats.is_empty = found.is_empty
         numbers: list[int] = found.numbers.tolist()
@@ -127,11 +120,13 @@ class FrameInfo(NamedTuple):
 
     Attributes:
         pts: Presentation timestamp in the stream's time base; None if it has none.
+        time_s: When it is shown, in seconds on the clock of the video's first frame; None if unknown.
         position: Index in the linear decode; -1 if unknown.
         is_keyframe: Whether it is a keyframe.
     """
 
     pts: int | None
+    time_s: float | None
     position: int
     is_keyframe: bool
 
@@ -143,16 +138,29 @@ class IndexSummary:
     Attributes:
         keyframes: Number of keyframes.
         frames: Number of frames; None if unknown.
-        keyframe_pts: PTS of each keyframe, in the stream's time base; shape (keyframes,).
-        first_pts: PTS of the first frame, or slightly less; None if unknown.
-        last_pts: PTS of the last frame; None if unknown.
+        keyframe_s: When each keyframe is shown, in seconds; shape (keyframes,), never falling; None if unknown.
+        first_s: When the first frame is shown, or slightly earlier; None if unknown.
+        last_s: When the last frame is shown; None if unknown.
+        is_retimed: Whether frames are shown at other times than their timestamps say, so that what the file states of
+            its length is of these.
     """
 
     keyframes: int
     frames: int | None
-    keyframe_pts: Sequence[int | None] | npt.NDArray[np.int64]
-    first_pts: int | None = None
-    last_pts: int | None = None
+    keyframe_s: npt.NDArray[np.float64] | None
+    first_s: float | None = None
+    last_s: float | None = None
+    is_retimed: bool = False
+
+    def duration_s(self, stream: StreamProperties) -> float:
+        """Return the duration that the video states, else what its frames fill; 0.0 if unknown."""
+        return (0.0 if self.is_retimed else stream.duration_s) or self._filled_s(stream.fps)
+
+    def _filled_s(self, fps: float) -> float:
+        frames, first_s, last_s = self.frames or 0, self.first_s, self.last_s
+        if first_s is None or last_s is None:
+            return frames / fps if fps and first_s is None and last_s is None else 0.0
+        return max(0.0, (last_s - first_s) * frames / max(1, frames - 1))
 
 
 def assemble_frames(
@@ -204,16 +212,16 @@ def assemble_frames(
     return SampledFrames(
         images=images[: len(infos)],
         pts=np.array([NO_PTS if info.pts is None else info.pts for info in infos], np.int64),
-        time_s=np.array([_time_s(info, stream, summary.first_pts) for info in infos], np.float64),
+        time_s=np.array([info.time_s or 0.0 for info in infos], np.float64),
         frame_index=np.array([info.position for info in infos], np.int64),
         is_keyframe=np.array([info.is_keyframe for info in infos], np.bool_),
         picks=np.array([row_of[number] for number in chosen], np.int64),
         keyframes_in_file=summary.keyframes,
-        keyframe_ms=pts_to_ms(summary.keyframe_pts, stream.time_base),
-        first_ms=one_pts_to_ms(summary.first_pts, stream.time_base),
+        keyframe_ms=None if summary.keyframe_s is None else seconds_to_ms(summary.keyframe_s),
+        first_ms=None if summary.first_s is None else int(seconds_to_ms(np.array([summary.first_s]))[0]),
         total_frames=summary.frames,
         fps=stream.fps,
-        duration_s=stream.duration_s or _filled_s(summary, stream),
+        duration_s=summary.duration_s(stream),
         pixel_aspect=stream.pixel_aspect,
         native_width_px=native_width_px,
         native_height_px=native_height_px,
@@ -224,19 +232,3 @@ def assemble_frames(
         reason=renderer.note,
         decode_ms=0.0,
     )
-
-
-def _filled_s(summary: IndexSummary, stream: StreamProperties) -> float:
-    """Return the seconds that all frames fill, for a video that does not state its length; 0.0 if unknown."""
-    frames, first, last = summary.frames or 0, summary.first_pts, summary.last_pts
-    if first is None or last is None:
-        return frames / stream.fps if stream.fps and first is None and last is None else 0.0
-    return max(0.0, float((last - first) * stream.time_base) * frames / max(1, frames - 1))
-
-
-def _time_s(info: FrameInfo, stream: StreamProperties, first_pts: int | None) -> float:
-    if info.pts is not None:
-        return info.pts * float(stream.time_base)
-    # Without a timestamp, as in a raw elementary stream, time follows from the frame rate.
-    since_first_s = info.position / stream.fps if stream.fps else 0.0
-    return (first_pts or 0) * float(stream.time_base) + since_first_s

@@ -41,11 +41,13 @@ class Timeline(NamedTuple):
         times: PTS of all frames in the stream's time base, ascending.
         keyframes: Positions of keyframes among them, ascending.
         reopen: Opens the video again as it is open.
+        is_order_proven: Whether the packets show that times are in the order in which a decoder outputs frames.
     """
 
     times: Sequence[int]
     keyframes: Sequence[int]
     reopen: Callable[[], AbstractContextManager[Opened]]
+    is_order_proven: bool = True
 
 
 def spans_to_decode(
@@ -113,6 +115,7 @@ def decode_chosen(
         RunDecoder,
         times=timeline.times,
         keyframes=timeline.keyframes,
+        is_order_proven=timeline.is_order_proven,
         threads=threads // decoders if pixels >= LEAST_THREADED_PIXELS else 1,
         roughly=request.roughly,
         reads_on=isinstance(request.source, VideoFile),  # which costs a request, and more, in a remote video

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.decode.keyframe_check import h264_length_bytes
+from reelabel.containers.reordering import h264_length_bytes
 from reelabel.decode.parameter_sets import Bits, Sps, header_sps, nal_units
 from reelabel.fast_path import FastPathUnavailableError
 

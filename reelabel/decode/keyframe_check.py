@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING
 import av.error
 from av.video.frame import PictureType
 
+from reelabel.containers.reordering import (
+    H264_SLICES,
+    HEVC_SLICES,
+    first_slice,
+    first_slice_type,
+    h264_length_bytes,
+    hevc_length_bytes,
+)
 from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
 
 if TYPE_CHECKING:
@@ -19,73 +27,25 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 
-_H264_SLICES = range(1, 6)
-_H264_IDR = 5
 # First bytes of headers of slices (ITU-T H.264, 7.3.3) that begin a picture, and whose `slice_type` is P or B.
 _H264_INTER = frozenset(
     bytes([0x80 | kind << 7 - bits | rest])
     for kind, bits in ((0b1, 1), (0b010, 3), (0b00110, 5), (0b00111, 5))  # 0, 1, 5 and 6, in Exp-Golomb
     for rest in range(1 << 7 - bits)
 )
-_HEVC_SLICES = range(32)
 _HEVC_IRAP = range(16, 24)
-_HEVC_IDR_N_LP = 20
-
-
-def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether exactly the frames decoded before a keyframe of an MP4 are presented before it.
-
-    True for codecs that do not reorder across keyframes, for H.264 IDR pictures, and for HEVC IDR pictures without
-    leading pictures; false if only decoding could tell.
-    """
-    name = codec.codec.canonical_name
-    if name == "h264":
-        return _first_slice_type(packet, h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0) == _H264_IDR
-    if name == "hevc":
-        length_bytes = hevc_length_bytes(codec.extradata)
-        return _first_slice_type(packet, length_bytes, kinds=_HEVC_SLICES, shift=1) == _HEVC_IDR_N_LP
-    return name in {"vp9", "av1"} or codec.codec.intra_only
-
-
-def h264_length_bytes(extradata: bytes | None) -> int | None:
-    """Return the size of the NAL unit length fields (ISO/IEC 14496-15, avcC)."""
-    return (extradata[4] & 3) + 1 if extradata and len(extradata) > 4 and extradata[0] == 1 else None  # noqa: PLR2004
-
-
-def hevc_length_bytes(extradata: bytes | None) -> int | None:
-    """Return the size of the NAL unit length fields (ISO/IEC 14496-15, hvcC)."""
-    return (extradata[21] & 3) + 1 if extradata and len(extradata) > 21 and extradata[0] == 1 else None  # noqa: PLR2004
 
 
 def is_flagged_wrongly(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
     """Return whether a packet of H.264 or HEVC, flagged as a keyframe, says itself that it is none."""
     name = codec.codec.canonical_name
     if name == "hevc":
-        kind = _first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=_HEVC_SLICES, shift=1)
+        kind = first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=HEVC_SLICES, shift=1)
         return kind is not None and kind not in _HEVC_IRAP
     if name != "h264":
         return False
-    unit = _first_slice(packet, h264_length_bytes(codec.extradata), kinds=_H264_SLICES, shift=0)
+    unit = first_slice(packet, h264_length_bytes(codec.extradata), kinds=H264_SLICES, shift=0)
     return unit is not None and unit[1:2].tobytes() in _H264_INTER
-
-
-def _first_slice_type(packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int) -> int | None:
-    """Return the type of the first NAL unit that is a slice; None if there is none."""
-    unit = _first_slice(packet, length_bytes, kinds=kinds, shift=shift)
-    return None if unit is None else (unit[0] >> shift) & (0x3F if shift else 0x1F)
-
-
-def _first_slice(
-    packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int
-) -> memoryview | None:
-    data, start = memoryview(packet), 0
-    while length_bytes is not None and start + length_bytes < len(data):
-        length = int.from_bytes(data[start : start + length_bytes])
-        start += length_bytes
-        if (data[start] >> shift) & (0x3F if shift else 0x1F) in kinds:
-            return data[start : start + length]
-        start += length
-    return None
 
 
 _START = b"\xff\xd8"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.decode.keyframe_check import h264_length_bytes, hevc_length_bytes
+from reelabel.containers.reordering import h264_length_bytes, hevc_length_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reelabel.decode.keyframe_check import h264_length_bytes
+from reelabel.containers.reordering import h264_length_bytes
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import av.error
 
 from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import MAX_REORDERED
+from reelabel.containers.reordering import TimesOutOfOrderError, require_shown_in_turn
 from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.decode.leaf_filter import LeafFilter
@@ -44,6 +45,7 @@ class RunDecoder:
         times: PTS of all frames of the video, ascending.
         keyframes: Positions of keyframes among them, ascending.
         stats: Counts the decoded frames.
+        is_order_proven: Whether `times` are known to be in the order in which the decoder outputs frames.
         threads: Threads that decode successive frames.
         roughly: Leave out the loop filter.
         reads_on: Read packets after the last wanted frame, to see whether a splice leaves it out.
@@ -55,6 +57,7 @@ class RunDecoder:
     times: Sequence[int]
     keyframes: Sequence[int]
     stats: DecodeStats
+    is_order_proven: bool = True
     threads: int = 1
     roughly: bool = False
     reads_on: bool = False
@@ -178,12 +181,24 @@ class RunDecoder:
                 is_shown = has_landed and not (leaves and leaves.is_skipping)
                 given |= self._listed(packet.pts, since=start_pts) if is_shown else set()
                 yield from self._counted(codec.decode(packet))
+            self._require_in_turn(packet)
             left.discard(packet.pts)
             if not left or self.stopped.is_set():
                 break
-        if self.reads_on and codec.has_b_frames:
-            self._require_shown(latest, read, has_ended=has_ended)
+        if codec.has_b_frames:
+            self._look_ahead(latest, read, has_ended=has_ended)
         yield from self._counted(codec.decode(None))
+
+    def _look_ahead(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
+        """Check that what follows the last wanted frame is shown after it, and does not make a decoder leave it out."""
+        if not self.is_order_proven:
+            require_shown_in_turn(next(rest, None), self.stream.codec_context)
+        if self.reads_on:
+            self._require_shown(latest, rest, has_ended=has_ended)
+
+    def _require_in_turn(self, packet: Packet[VideoStream] | None) -> None:
+        if not self.is_order_proven:
+            require_shown_in_turn(packet, self.stream.codec_context)
 
     def _require_shown(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
         """Check that no splice follows so closely that a linear decode leaves out the last wanted frame.
@@ -223,8 +238,8 @@ def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame 
         for position, frame in gop:
             if position >= wanted:
                 return frame if position == wanted else None
-    except ColoursChangeError:
-        raise  # what is decoded next, wherever it is, may have wrong colours
+    except (ColoursChangeError, TimesOutOfOrderError):
+        raise  # which concerns what is decoded next, too, wherever it is
     except FastPathUnavailableError:
         pass
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.decode.keyframe_check import hevc_length_bytes
+from reelabel.containers.reordering import hevc_length_bytes
 from reelabel.decode.parameter_sets import nal_units
 
 if TYPE_CHECKING:

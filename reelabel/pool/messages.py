@@ -200,6 +200,7 @@ class Table(_Answer):
     frames: Count | None
     missing_bytes: Count
     brings_parameters: bool
+    is_order_proven: bool
 
 
 class Frames(_Answer):

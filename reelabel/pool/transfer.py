@@ -140,6 +140,7 @@ def _describe(table: KeyframeTable) -> Table:
         frames=table.frames,
         missing_bytes=table.missing_bytes,
         brings_parameters=table.brings_parameters,
+        is_order_proven=table.is_order_proven,
     )
 
 
@@ -200,7 +201,7 @@ def _require_sound(arrays: Arrays, request: Request) -> None:
     count, picks = len(arrays["images"]), arrays["picks"]
     faults = {
         "picks": picks.min() < 0 or picks.max() != count - 1,
-        "time_s": not np.isfinite(arrays["time_s"]).all(),
+        "time_s": not np.isfinite(arrays["time_s"]).all() or (np.diff(arrays["time_s"]) < 0).any(),
         "frame_index": arrays["frame_index"].min() < -1,
         "is_keyframe": arrays["is_keyframe"].max() > 1,
         "deviation_s": "deviation_s" in arrays and not np.isfinite(arrays["deviation_s"]).all(),

@@ -27,8 +27,8 @@ class VideoProperties:
         duration_s: Duration in seconds; 0.0 if unknown.
         width_px: Width as stored; 0 if unknown.
         height_px: Height as stored; 0 if unknown.
-        times_s: Presentation time of each frame in seconds; shape (total_frames,), float64; None if frames are evenly
-            spaced or their times are unknown.
+        times_s: Presentation time of each frame in seconds, never falling; shape (total_frames,), float64; None if
+            frames are evenly spaced or their times are unknown.
     """
 
     total_frames: int
@@ -50,6 +50,8 @@ class VideoProperties:
             return
         if self.times_s.shape != (self.total_frames,) or not np.isfinite(self.times_s).all():
             raise ValueError(f"times_s must be {self.total_frames} finite numbers, got shape {self.times_s.shape}")
+        if (np.diff(self.times_s) < 0).any():
+            raise ValueError("times_s must never fall")
 
     def require_rate(self, sampler: str, *, instead: str) -> None:
         """Refuse a video without a frame rate, by the names of the sampler and of one that needs none.

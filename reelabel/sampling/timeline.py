@@ -65,7 +65,7 @@ def sample_middles(sampling: Sampling, facts: VideoProperties) -> Indices:
 
 def _every_frame(facts: VideoProperties) -> Indices:
     # Not by time: of frames that share one, only the first would be nearest to it.
-    return np.arange(facts.total_frames) if facts.times_s is None else np.argsort(facts.times_s, kind="stable")
+    return np.arange(facts.total_frames)
 
 
 def _most(sampling: Sampling) -> int:
@@ -86,25 +86,24 @@ def _without_rate(sampling: Sampling) -> Sampling:
 
 
 def _instants_of_rate_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    first_s, last_s = float(times_s.min()), float(times_s.max())
+    first_s, last_s = float(times_s[0]), float(times_s[-1])
     fps, most = sampling.fps or _FPS, _most(sampling)
     if fps == EVERY:
-        return np.sort(times_s) if len(times_s) <= most else np.linspace(first_s, last_s, most)
+        return times_s if len(times_s) <= most else np.linspace(first_s, last_s, most)
     count = math.floor((last_s - first_s) * fps + _TOLERANCE) + 1
     return first_s + np.arange(count) / fps if count <= most else np.linspace(first_s, last_s, most)
 
 
 def _spread_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     if sampling.num_frames == EVERY:
-        return np.sort(times_s)
-    return np.linspace(float(times_s.min()), float(times_s.max()), sampling.num_frames)
+        return times_s
+    return np.linspace(float(times_s[0]), float(times_s[-1]), sampling.num_frames)
 
 
 def _middle_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    ordered_s = np.sort(times_s)
-    last_s = float(np.median(np.diff(ordered_s))) if len(ordered_s) > 1 else 0.0
-    part_s = (float(ordered_s[-1] - ordered_s[0]) + last_s) / sampling.num_frames
-    return np.asarray(ordered_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s, np.float64)
+    last_s = float(np.median(np.diff(times_s))) if len(times_s) > 1 else 0.0
+    part_s = (float(times_s[-1] - times_s[0]) + last_s) / sampling.num_frames
+    return np.asarray(times_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s, np.float64)
 
 
 def presentation_times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | None:
@@ -116,12 +115,10 @@ def presentation_times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | No
 
 def nearest_frames(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.float64]) -> Indices:
     """Find the frame nearest to each instant; ties go to the earlier frame."""
-    order = np.argsort(times_s, kind="stable")  # frames of damaged files may be out of order
-    ordered_s = times_s[order]
-    after = np.searchsorted(ordered_s, targets_s).clip(max=len(order) - 1)
+    after = np.searchsorted(times_s, targets_s).clip(max=len(times_s) - 1)
     before = (after - 1).clip(min=0)
-    is_before = targets_s - ordered_s[before] <= ordered_s[after] - targets_s + _TIE_S
-    nearest: Indices = order[np.where(is_before, before, after)]
+    is_before = targets_s - times_s[before] <= times_s[after] - targets_s + _TIE_S
+    nearest: Indices = np.where(is_before, before, after)
     return nearest
 
 

@@ -12,15 +12,17 @@ import numpy as np
 from reelabel.containers.container_index import demux_only
 from reelabel.containers.demux import open_video
 from reelabel.containers.registry import probe_file
+from reelabel.containers.reordering import states_reordering
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.gops import Timeline, decode_chosen, spans_to_decode
 from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
+from reelabel.output_order import output_order
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange, SparseFile
-from reelabel.strategies.seek import require_forward
+from reelabel.strategies.seek import times_of
 from reelabel.strategies.timeline import choose_positions
 
 if TYPE_CHECKING:
@@ -99,9 +101,14 @@ def _extract(
     request: ExtractionRequest, probed: ProbedFile, video: OpenVideo, index: FrameIndex
 ) -> tuple[SampledFrames, SavedIndex]:
     opened = video.container, video.stream
-    numbers, keyframes = presentation_order(index)
-    choice = choose_positions(request, index.pts[numbers], video.stream, first_pts=index.first_pts)
-    times = index.pts[numbers].tolist()
+    numbers, keyframes = list_frames(index)
+    is_proven = len(index.pts) == 1 or bool((np.diff(index.pts) < 0).any())
+    if not index.is_whole and not is_proven and states_reordering(video.stream.codec_context):
+        raise NoFrameIndexError("the frames around the segment do not show whether timestamps are in order")
+    pts = index.pts[numbers]
+    times, times_s = pts.tolist(), times_of(pts, video.stream)
+    first_s = float(times_of(np.array([index.first_pts]), video.stream)[0])
+    choice = choose_positions(request, len(pts), times_s, video.stream, first_s=first_s)
     unique = list(dict.fromkeys(choice.positions))
     if unique[0] < keyframes[0]:  # an edit list hides the keyframe they depend on
         raise NoFrameIndexError("frames precede the first presented keyframe")
@@ -110,14 +117,16 @@ def _extract(
         video.file.begin_media()
         saved = video.file.index
         video.file.prefetch(_needed_ranges(index, numbers, unique, keyframes))
-    infos = [FrameInfo(times[at], at, is_keyframe=bool(index.is_keyframe[numbers[at]])) for at in unique]
-    timeline = Timeline(times, keyframes, partial(_reopen, probed, request.limits))
+    infos = [
+        FrameInfo(times[at], float(times_s[at]), at, is_keyframe=bool(index.is_keyframe[numbers[at]])) for at in unique
+    ]
+    timeline = Timeline(times, keyframes, partial(_reopen, probed, request.limits), is_proven)
     summary = IndexSummary(
         keyframes=len(index.keyframe_pts),
         frames=len(times) if index.is_whole else None,
-        keyframe_pts=index.keyframe_pts,
-        first_pts=index.first_pts,
-        last_pts=times[-1] if index.is_whole else None,
+        keyframe_s=times_of(index.keyframe_pts, video.stream),
+        first_s=first_s,
+        last_s=float(times_s[-1]) if index.is_whole else None,
     )
     size = (video.stream.codec_context.width, video.stream.codec_context.height)
     with closing(decode_chosen(opened, infos, timeline, request)) as frames:
@@ -146,28 +155,19 @@ def _read_frames(probed: ProbedFile, video: OpenVideo, segment: Segment) -> Fram
         raise NoFrameIndexError(str(error)) from None
 
 
-def presentation_order(index: FrameIndex) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """Sort frames into presentation order, as `reelabel.strategies.seek.presentation_order` does.
-
-    Returns:
-        The numbers of the presented frames in the index, by position; and the positions of keyframes among them.
+def list_frames(index: FrameIndex) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Return the numbers of the shown frames in the index, by position, and the positions of keyframes among them.
 
     Raises:
-        NoFrameIndexError: The index does not determine the order.
-        FastPathUnavailableError: Timestamps jump back.
+        NoFrameIndexError: The index does not determine the order, or there is no keyframe.
     """
-    shown = np.flatnonzero(index.is_shown)
-    numbers = shown[np.argsort(index.pts[shown], kind="stable")]
-    pts = index.pts[numbers]
-    if (np.diff(pts) == 0).any():
-        raise NoFrameIndexError("packets share a PTS")
-    if not index.is_keyframe[0] or pts[0] < (index.pts[0] if index.is_whole else index.first_pts):
-        raise NoFrameIndexError("frames precede the first keyframe")
-    positions = np.empty(len(index.pts), np.int64)
-    positions[numbers] = np.arange(len(numbers))
-    require_forward(positions[shown], index.is_keyframe[shown])
+    try:
+        first_pts = None if index.is_whole else index.first_pts
+        numbers = output_order(index.pts, index.is_keyframe, index.is_shown, first_pts=first_pts)
+    except FastPathUnavailableError as error:
+        raise NoFrameIndexError(str(error)) from None
     if not index.is_whole:  # the leading frames of its first keyframe are those of an earlier GOP
-        numbers = numbers[pts >= index.pts[0]]
+        numbers = numbers[index.pts[numbers] >= index.pts[0]]
     keyframes = np.flatnonzero(index.is_keyframe[numbers]).tolist()
     if not keyframes:
         raise NoFrameIndexError("no presented frame is a keyframe")

@@ -16,7 +16,7 @@ from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.gops import Timeline, decode_chosen
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.strategies.frame_index import NoFrameIndexError, extract_by_frame_index
-from reelabel.strategies.seek import list_packets, presentation_order
+from reelabel.strategies.seek import list_frames, list_packets, times_of
 from reelabel.strategies.timeline import choose_positions
 
 if TYPE_CHECKING:
@@ -39,21 +39,28 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
 
 def _extract_by_packets(request: ExtractionRequest) -> SampledFrames:
     with open_video(request.source, request.limits) as (container, stream):
-        times, keyframes = presentation_order(list_packets(container, stream, request.limits, all_shown=True))
-        choice = choose_positions(request, times, stream)
+        pts, keyframes = list_frames(list_packets(container, stream, request.limits, all_shown=True))
+        times_s = times_of(pts, stream)
+        choice = choose_positions(request, len(pts), times_s, stream)
     if choice.positions[0] < keyframes[0]:  # an edit list hides the keyframe they depend on
         raise FastPathUnavailableError("frames precede the first presented keyframe")
-    are_key = set(keyframes)
-    unique = dict.fromkeys(choice.positions)
-    infos = [FrameInfo(times[position], position, is_keyframe=position in are_key) for position in unique]
-    pts = [times[position] for position in keyframes]
+    times, starts = pts.tolist(), keyframes.tolist()
+    are_key = set(starts)
+    infos = [
+        FrameInfo(times[position], float(times_s[position]), position, is_keyframe=position in are_key)
+        for position in dict.fromkeys(choice.positions)
+    ]
     summary = IndexSummary(
-        keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0], last_pts=times[-1]
+        keyframes=len(keyframes),
+        frames=len(pts),
+        keyframe_s=times_s[keyframes],
+        first_s=float(times_s[0]),
+        last_s=float(times_s[-1]),
     )
     reopen = partial(open_video, request.source, request.limits, strictly=True)
     with (
         reopen() as opened,
-        closing(decode_chosen(opened, infos, Timeline(times, keyframes, reopen), request)) as frames,
+        closing(decode_chosen(opened, infos, Timeline(times, starts, reopen), request)) as frames,
     ):
         got = assemble_frames(
             request,

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import require_no_palette
 from reelabel.containers.registry import missing_bytes, probe_file
+from reelabel.containers.reordering import TimesOutOfOrderError, is_shown_early, keeps_decode_position
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.decode.keyframe_check import keeps_decode_position, prime_mpeg4_decoder
+from reelabel.decode.keyframe_check import prime_mpeg4_decoder
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
 from reelabel.decode.parameter_sets import brings_parameters
 from reelabel.decode.splices import begins_splice
@@ -21,6 +23,7 @@ from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.strategies.keyframe_table import KeyframeTable
+from reelabel.strategies.seek import times_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,21 +78,27 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
     require_no_palette(index.first_packet)
     if index.first_pts is None and not request.segment.is_whole:
         raise FastPathUnavailableError("frames precede the first keyframe in the index")
-    chosen = request.choose(index.pts, stream.time_base, first_pts=index.first_pts)
+    times_s = times_of(index.pts, stream)
+    first_s, earliest_s = (
+        None if pts is None else float(times_of(np.array([pts]), stream)[0])
+        for pts in (index.first_pts, index.earliest_pts)
+    )
+    chosen = request.choose(len(index.pts), times_s, first_s=first_s)
     numbers = list(dict.fromkeys(chosen))
     saved: SavedIndex = ()
     if isinstance(file, SparseFile):
         saved = file.extents
         file.prefetch(ByteRange(int(index.pos[number]), int(index.size[number])) for number in numbers)
     prime_mpeg4_decoder(stream.codec_context, index.first_packet)
-    packets = _read_packets(index, numbers, probed)
+    packets = _read_packets(index, numbers, probed, video)
+    packets_s = times_of(np.array([packet.pts for packet in packets]), stream)
     is_spliced = any(begins_splice(packet, stream.codec_context) for packet in packets)
     total = None if is_spliced else index.frames
     unknown = np.full(len(index.pts), UNKNOWN_POSITION)
     frames_before = unknown if is_spliced else _frames_before(index, stream.codec_context)
     infos = [
-        FrameInfo(packet.pts, _position(frames_before[number], packet, stream.codec_context), is_keyframe=True)
-        for number, packet in zip(numbers, packets, strict=True)
+        FrameInfo(packet.pts, shown_s, _position(before, packet, stream.codec_context), is_keyframe=True)
+        for packet, shown_s, before in zip(packets, packets_s.tolist(), frames_before[numbers], strict=True)
     ]
     brings = brings_parameters(index.first_packet, stream.codec_context)
     decoded = _decode(index, packets, _decoders(request, video, codec, packets), others_bring_parameters=brings)
@@ -99,9 +108,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
         describe,
         chosen=chosen,
         frames=zip(infos, request.stats.each(decoded), strict=True),
-        summary=IndexSummary(
-            keyframes=len(index.pts), frames=total, keyframe_pts=index.pts, first_pts=index.earliest_pts
-        ),
+        summary=IndexSummary(keyframes=len(index.pts), frames=total, keyframe_s=times_s, first_s=earliest_s),
         method="index",
     )
     are_times_right = index.pts[numbers].tolist() == [packet.pts for packet in packets]
@@ -119,17 +126,42 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
             frames=total,
             missing_bytes=missing_bytes(file, video.size_bytes),
             brings_parameters=brings,
+            is_order_proven=index.is_order_proven or not stream.codec_context.codec.reorder,
         )
     return got, saved
 
 
-def _read_packets(index: KeyframeIndex, numbers: Sequence[int], probed: ProbedFile) -> list[Packet[VideoStream]]:
+def _read_packets(
+    index: KeyframeIndex, numbers: Sequence[int], probed: ProbedFile, video: OpenVideo
+) -> list[Packet[VideoStream]]:
+    packets, is_proven = [], index.is_order_proven or not video.stream.codec_context.codec.reorder
     with probed.guard():
-        packets = [index.read_packet(number) for number in numbers]
+        for number in numbers:
+            packets.append(index.read_packet(number))
+            is_proven = is_proven or _shows_order(packets[-1], video)
     pts = [packet.pts for packet in packets if packet.pts is not None]
     if len(pts) < len(packets) or any(after <= before for before, after in pairwise(pts)):
         raise FastPathUnavailableError("keyframes are not presented in index order")
     return packets
+
+
+def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:
+    """Return whether the packet after a keyframe shows that pictures which are shown before it have earlier times.
+
+    Raises:
+        TimesOutOfOrderError: It is shown before the keyframe, but has a later time; or cannot be read.
+    """
+    codec = video.stream.codec_context
+    if keeps_decode_position(keyframe, codec):
+        return False  # no picture is
+    if keyframe.pos is None:  # it was not read by the demuxer, so nor is what follows it
+        raise TimesOutOfOrderError
+    following = next(read_packets(video.container, video.stream), None)
+    if following is None or following.pts is None or keyframe.pts is None:
+        return False
+    if following.pts >= keyframe.pts and is_shown_early(following, codec):
+        raise TimesOutOfOrderError
+    return following.pts < keyframe.pts
 
 
 def _decoders(

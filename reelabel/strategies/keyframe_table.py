@@ -8,18 +8,18 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import av
+import numpy as np
 
 from reelabel.containers.cropping import Crop
+from reelabel.containers.reordering import TimesOutOfOrderError, keeps_decode_position
 from reelabel.containers.stream_properties import StreamProperties, check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.decode.keyframe_check import keeps_decode_position
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampled_frames import UNKNOWN_POSITION, Orientation
 from reelabel.sources.sparse_file import ByteRange, CachedRange
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
@@ -46,6 +46,7 @@ class KeyframeTable:
         frames: Number of presented frames in the stream; None if unknown.
         missing_bytes: Bytes missing at the end of the file.
         brings_parameters: Whether the first packet brings parameter sets, so that those of `codec` may not be for all.
+        is_order_proven: Whether timestamps are known to be those of the order in which a decoder outputs frames.
     """
 
     codec: CodecParameters
@@ -58,6 +59,7 @@ class KeyframeTable:
     frames: int | None
     missing_bytes: int
     brings_parameters: bool = False
+    is_order_proven: bool = True
 
 
 def describe_table(table: KeyframeTable) -> dict[str, Any]:
@@ -69,6 +71,7 @@ def describe_table(table: KeyframeTable) -> dict[str, Any]:
         "frames": table.frames,
         "missing_bytes": table.missing_bytes,
         "brings_parameters": table.brings_parameters,
+        "is_order_proven": table.is_order_proven,
     }
 
 
@@ -98,12 +101,15 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     if request.every or request.native:
         raise FastPathUnavailableError("a keyframe table serves only picks at the model's size")
     check_frame_size(table.codec.width, table.codec.height, request.limits)
-    chosen = request.choose(table.pts, table.stream.time_base)
+    times_s = table.pts.astype(np.float64) * float(table.stream.time_base)
+    chosen = request.choose(len(table.pts), times_s)
     numbers = list(dict.fromkeys(chosen))
     spans = [ByteRange(int(table.pos[number]), int(table.size[number])) for number in numbers]
     file.prefetch(spans)
     packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
     codecs = [table.codec.open(request.limits) for _ in range(affordable_threads(request.threads, table.codec))]
+    if not table.is_order_proven and not all(keeps_decode_position(packet, codecs[0]) for packet in packets):
+        raise TimesOutOfOrderError
     brings = table.brings_parameters
     frames = request.stats.each(decode_packets_independently(packets, codecs, others_bring_parameters=brings))
     infos = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
@@ -113,7 +119,7 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
         chosen=chosen,
         frames=zip(infos, frames, strict=True),
         summary=IndexSummary(
-            keyframes=len(table.pts), frames=table.frames, keyframe_pts=table.pts, first_pts=int(table.pts[0])
+            keyframes=len(table.pts), frames=table.frames, keyframe_s=times_s, first_s=float(times_s[0])
         ),
         method="index",
         orientation=table.orientation,
@@ -123,7 +129,8 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
 def _frame_info(table: KeyframeTable, number: int, packet: Packet[VideoStream], codec: VideoCodecContext) -> FrameInfo:
     is_known = keeps_decode_position(packet, codec)
     position = int(table.frames_before[number]) if is_known else UNKNOWN_POSITION
-    return FrameInfo(packet.pts, position, is_keyframe=True)
+    time_s = int(table.pts[number]) * float(table.stream.time_base)
+    return FrameInfo(packet.pts, time_s, position, is_keyframe=True)
 
 
 def _packet(table: KeyframeTable, number: int, data: bytes) -> Packet[VideoStream]:

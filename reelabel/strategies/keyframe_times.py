@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from reelabel.containers.demux import open_video
 from reelabel.containers.registry import probe_file
-from reelabel.containers.stream_properties import StreamProperties, one_pts_to_ms, pts_to_ms
+from reelabel.containers.stream_properties import StreamProperties, one_pts_to_ms, pts_to_ms, seconds_to_ms
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
-from reelabel.strategies.linear import scan_frames
-from reelabel.strategies.seek import list_packets, presentation_order
+from reelabel.strategies.linear import LinearVideo
+from reelabel.strategies.seek import list_frames, list_packets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
     import numpy.typing as npt
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-    from reelabel.decode.assemble import DecodeStats, FrameInfo
+    from reelabel.decode.assemble import DecodeStats
     from reelabel.limits import Limits
     from reelabel.sources.sparse_file import SparseFile
     from reelabel.sources.video_file import VideoFile
@@ -58,28 +58,33 @@ def keyframe_times_by_packets(file: VideoFile, limits: Limits) -> KeyframeTimes 
     """List keyframes by demuxing all packets, as `reelabel.strategies.seek` does; None if they are not sufficient."""
     try:
         with open_video(file, limits) as (container, stream):
-            times, keyframes = presentation_order(list_packets(container, stream, limits))
-            return _listing(container, stream, [times[position] for position in keyframes], times[0])
+            pts, keyframes = list_frames(list_packets(container, stream, limits))
+            return _listing(container, stream, pts[keyframes], int(pts[0]))
     except FastPathUnavailableError:
         return None
 
 
 def keyframe_times_by_decoding(file: VideoFile, limits: Limits, stats: DecodeStats) -> KeyframeTimes:
     """List keyframes by decoding the whole video: exact in any container, where packets may be flagged wrongly."""
-    with open_video(file, limits) as (container, stream):
-        return keyframe_times_of(container, stream, list(stats.each(scan_frames(container, stream, limits))))
+    with closing(LinearVideo(file, limits)) as video:
+        stats.frames += video.frames_decoded
+        return keyframe_times_of(video)
 
 
-def keyframe_times_of(container: InputContainer, stream: VideoStream, frames: Sequence[FrameInfo]) -> KeyframeTimes:
-    """List the keyframes among all frames of a video, in the order of the decode."""
-    pts = [frame.pts for frame in frames if frame.is_keyframe]
-    return _listing(container, stream, pts, frames[0].pts if frames else None)
+def keyframe_times_of(video: LinearVideo) -> KeyframeTimes:
+    """List the keyframes of a video that is decoded from its beginning."""
+    summary = video.summary
+    return KeyframeTimes(
+        None if summary.keyframe_s is None else seconds_to_ms(summary.keyframe_s),
+        summary.duration_s(StreamProperties.of(*video.opened)),
+        None if summary.first_s is None else int(seconds_to_ms(np.array([summary.first_s]))[0]),
+    )
 
 
 def _listing(
     container: InputContainer,
     stream: VideoStream,
-    pts: Sequence[int | None] | npt.NDArray[np.int64],
+    pts: npt.NDArray[np.int64],
     first_pts: int | None,
 ) -> KeyframeTimes:
     facts = StreamProperties.of(container, stream)

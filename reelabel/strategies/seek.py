@@ -9,14 +9,16 @@ import av.error
 import numpy as np
 
 from reelabel.containers.demux import check_frame_count, open_video, read_packets
-from reelabel.containers.packet_info import MAX_REORDERED, packet_info, require_no_palette
-from reelabel.containers.stream_properties import StreamProperties
+from reelabel.containers.packet_info import packet_info, require_no_palette
+from reelabel.containers.reordering import is_shown_early, require_shown_in_turn
+from reelabel.containers.stream_properties import StreamProperties, pts_to_s
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import is_flagged_wrongly, require_keyframe
 from reelabel.decode.parameter_sets import brings_parameters, require_own_parameters
 from reelabel.decode.splices import begins_splice, ends_sequence
 from reelabel.fast_path import FastPathUnavailableError
+from reelabel.output_order import output_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,15 +48,19 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
     if request.every:
         raise FastPathUnavailableError("all keyframes were requested")
     with open_video(request.source, request.limits) as opened:
-        listed, time_base = list_packets(*opened, request.limits, all_shown=True), opened[1].time_base
-    times, keyframes = presentation_order(listed)
-    pts = [times[position] for position in keyframes]
-    chosen = request.choose(pts, time_base, first_pts=times[0])
+        pts, keyframes = list_frames(list_packets(*opened, request.limits, all_shown=True))
+        times_s = times_of(pts, opened[1])
+    chosen = request.choose(len(keyframes), times_s[keyframes], first_s=float(times_s[0]))
     infos = [
-        FrameInfo(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)
+        FrameInfo(int(pts[at]), float(times_s[at]), int(at), is_keyframe=True)
+        for at in keyframes[list(dict.fromkeys(chosen))]
     ]
     summary = IndexSummary(
-        keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0], last_pts=times[-1]
+        keyframes=len(keyframes),
+        frames=len(pts),
+        keyframe_s=times_s[keyframes],
+        first_s=float(times_s[0]),
+        last_s=float(times_s[-1]),
     )
     # Reopened: demuxing to the end may have left state behind that a fresh demuxer would not have.
     with open_video(request.source, request.limits, strictly=True) as opened:
@@ -79,19 +85,23 @@ def list_packets(
 
     Raises:
         FastPathUnavailableError: Seeks in the container are inexact, the demuxer fails, there is a palette or a splice,
-            or a packet is truncated, has no PTS or is flagged wrongly.
+            a packet is truncated, has no PTS or is flagged wrongly, or timestamps do not show the order of frames.
         VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
         raise FastPathUnavailableError(f"seeking in {container.format.name} is inexact")
     try:
         listed: list[PacketInfo] = []
-        has_ended = False
+        has_ended = has_fallen = False
+        early = None
         for packet in read_packets(container, stream):
             if not listed:
                 require_no_palette(packet)
             listed.append(packet_info(packet, stream))
             check_frame_count(len(listed), limits)
+            has_fallen = has_fallen or listed[-1].pts < listed[-2:][0].pts
+            if not has_fallen and early is None and is_shown_early(packet, stream.codec_context):
+                early = packet
             if packet.is_keyframe and is_flagged_wrongly(packet, stream.codec_context):
                 raise FastPathUnavailableError("a packet is flagged as a keyframe, but its frame is not")
             if all_shown and packet.is_keyframe and begins_splice(packet, stream.codec_context, has_ended=has_ended):
@@ -99,48 +109,36 @@ def list_packets(
             has_ended = all_shown and ends_sequence(packet, stream.codec_context)
     except av.error.FFmpegError:
         raise FastPathUnavailableError("the demuxer failed") from None
+    if len(listed) > 1 and not has_fallen:
+        require_shown_in_turn(early, stream.codec_context)
     return listed
 
 
-def presentation_order(listed: list[PacketInfo]) -> tuple[list[int], list[int]]:
-    """Sort frames into presentation order.
-
-    Returns:
-        The PTS of all presented frames, ascending, and the positions of keyframes among them.
+def list_frames(listed: list[PacketInfo]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the PTS of all shown frames, ascending, and the positions of keyframes among them; both int64.
 
     Raises:
-        FastPathUnavailableError: The packets do not determine the order.
+        FastPathUnavailableError: The packets do not determine the order, or there is no keyframe.
     """
-    times = sorted(packet.pts for packet in listed if packet.is_shown)
-    position_of = {pts: position for position, pts in enumerate(times)}
-    keyframes = sorted(position_of[packet.pts] for packet in listed if packet.is_keyframe and packet.is_shown)
-    if len(position_of) != len(times):
-        raise FastPathUnavailableError("packets share a PTS")
-    if not keyframes:
+    pts = np.array([packet.pts for packet in listed], np.int64)
+    is_keyframe = np.array([packet.is_keyframe for packet in listed], np.bool_)
+    order = output_order(pts, is_keyframe, np.array([packet.is_shown for packet in listed], np.bool_))
+    keyframes = np.flatnonzero(is_keyframe[order])
+    if not keyframes.size:
         raise FastPathUnavailableError("no packet is flagged as a keyframe")
-    # A decoder does not output frames it cannot decode, so positions would be wrong.
-    if not listed[0].is_keyframe or times[0] < listed[0].pts:
-        raise FastPathUnavailableError("frames precede the first keyframe")
-    shown = [packet for packet in listed if packet.is_shown]
-    require_forward(
-        np.array([position_of[packet.pts] for packet in shown]), np.array([packet.is_keyframe for packet in shown])
-    )
-    return times, keyframes
+    return pts[order], keyframes
 
 
-def require_forward(positions: npt.NDArray[np.int64], is_keyframe: npt.NDArray[np.bool_]) -> None:
-    """Check that time runs forward, as a decoder shows frames in their own order whatever their timestamps say.
-
-    Args:
-        positions: Position of each frame in order of time, in decode order; shape (N,).
-        is_keyframe: Whether each is a keyframe, before which all frames that are decoded earlier are shown; shape (N,).
+def times_of(pts: npt.NDArray[np.int64], stream: VideoStream) -> npt.NDArray[np.float64]:
+    """Return the times of PTS in seconds.
 
     Raises:
-        FastPathUnavailableError: It does not.
+        FastPathUnavailableError: The stream has no time base.
     """
-    latest = np.maximum.accumulate(positions)
-    if (positions < latest)[is_keyframe].any() or (np.arange(len(positions)) - positions > MAX_REORDERED).any():
-        raise FastPathUnavailableError("timestamps jump back")
+    times_s = pts_to_s(pts, stream.time_base)
+    if times_s is None:
+        raise FastPathUnavailableError("the stream has no time base")
+    return times_s
 
 
 def _frame_at(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.containers.stream_properties import frame_rate
+from reelabel.containers.stream_properties import frame_rate, pts_to_s
 from reelabel.decode.assemble import assemble_frames
 from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.sampling.properties import VideoProperties
@@ -23,8 +23,6 @@ from reelabel.segment import lie_in_windows, select_segment
 from reelabel.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
     from av.video.stream import VideoStream
 
@@ -44,16 +42,18 @@ def extract_dense_linear(request: ExtractionRequest, video: LinearVideo) -> Samp
     """
     stream = video.opened[1]
     if video.announced is None:
-        choice, note = choose_positions(request, video.pts, stream), ""
+        choice, note = choose_positions(request, len(video.pts), video.times.times_s, stream), ""
     else:
-        wanted, decoded = choose_positions(request, video.announced, stream), [pts or 0 for pts in video.pts]
+        announced_s = pts_to_s(video.announced, stream.time_base)
+        wanted = choose_positions(request, len(video.announced), announced_s, stream)
+        decoded = [pts or 0 for pts in video.pts]
         recovers = request.sampling.frame_recovery is not False
         choice, note = _map_to_decoded(wanted, video.announced, decoded, recovers=recovers)
     frames = video.take({position: video.shown[position] for position in choice.positions})
     got = assemble_frames(
         request, video.describe, chosen=choice.positions, frames=frames, summary=video.summary, method="linear"
     )
-    return replace(choice.measured(got), reason="; ".join(filter(None, [note, got.reason])))
+    return replace(choice.measured(got), reason="; ".join(filter(None, [video.note, note, got.reason])))
 
 
 class SampledPositions(NamedTuple):
@@ -76,23 +76,25 @@ class SampledPositions(NamedTuple):
 
 def choose_positions(
     request: ExtractionRequest,
-    times: Sequence[int | None] | npt.NDArray[np.int64],
+    frames: int,
+    times_s: npt.NDArray[np.float64] | None,
     stream: VideoStream,
     *,
-    first_pts: int | None = None,
+    first_s: float | None = None,
 ) -> SampledPositions:
     """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do.
 
-    `times` are the ascending PTS of the video's frames, or of those that determine which ones lie in the segment; the
-    first frame's is the first of them, unless it is given.
+    Args:
+        request: The request.
+        frames: Number of the video's frames, or of those that determine which ones lie in the segment.
+        times_s: When they are shown, in seconds, never falling; None if unknown.
+        stream: The video's stream.
+        first_s: When the video's first frame is shown; None if that is the first of them.
     """
-    if not len(times):
+    if not frames:
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
     fps = frame_rate(stream)
-    known = times if isinstance(times, np.ndarray) else [pts for pts in times if pts is not None]
-    times_s = np.asarray(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
-    first_s = None if first_pts is None else first_pts * float(stream.time_base or 0)
-    numbers = _segment_positions(request, times_s, len(times), fps, first_s=first_s)
+    numbers = _segment_positions(request, times_s, frames, first_s=first_s)
     facts = VideoProperties(
         total_frames=len(numbers),
         fps=fps,
@@ -106,32 +108,31 @@ def choose_positions(
     positions = numbers[indices[order]].tolist()
     if deviations is None:
         return SampledPositions(positions, None)
-    shown_s = facts.times_s if facts.times_s is not None else numbers / fps
-    return SampledPositions(positions, (shown_s[indices] - deviations)[order].tolist())
+    assert facts.times_s is not None
+    return SampledPositions(positions, (facts.times_s[indices] - deviations)[order].tolist())
 
 
 def _segment_positions(
     request: ExtractionRequest,
     times_s: npt.NDArray[np.float64] | None,
     frames: int,
-    fps: float,
     *,
     first_s: float | None = None,
 ) -> npt.NDArray[np.int64]:
     """Return the frames in the segment, as if the video had been trimmed to it."""
     if request.segment.is_whole and not request.windows:
         return np.arange(frames)
-    if times_s is None and not fps:
+    if times_s is None:
         raise SamplingRefusedError(
             "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
         )
-    shown_s = np.arange(frames) / fps if times_s is None else times_s
-    found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]) if first_s is None else first_s)
-    request.stats.starts_s = float(shown_s[found.numbers].min())
+    first_s = float(times_s[0]) if first_s is None else first_s
+    found = select_segment(times_s, request.segment, first_s=first_s)
+    request.stats.starts_s = float(times_s[found.numbers].min())
     request.stats.is_empty = found.is_empty
     if not request.windows:
         return found.numbers
-    since_s = shown_s[found.numbers] - (float(shown_s[0]) if first_s is None else first_s)
+    since_s = times_s[found.numbers] - first_s
     numbers = found.numbers[lie_in_windows(since_s, request.windows)]
     if not numbers.size:
         raise SamplingRefusedError("No frame of the video lies in the wanted windows.")
