@@ -137,13 +137,15 @@ def prefect_services(services: Settings) -> Settings:
 
 @pytest.fixture(scope="session")
 def separate_services(
-    prefect_services: Settings, _template: str, tmp_path_factory: pytest.TempPathFactory
+    prefect_services: Settings,
+    _new_database: Callable[[], AbstractContextManager[str]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[], AbstractContextManager[Settings]]:
     """`prefect_services` with a separate database, S3 prefix and home for each call."""
 
     @contextmanager
     def separate() -> Iterator[Settings]:
-        with _new_database(prefect_services, _template) as name:
+        with _new_database() as name:
             yield prefect_services.model_copy(
                 update={
                     "home": tmp_path_factory.mktemp("home"),
@@ -183,6 +185,15 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def stub_server() -> Iterator[str]:
+    """API URL of a server without a model, in this process: see `tests.stub_server`."""
+    from tests.stub_server import serve_stub  # noqa: PLC0415
+
+    with serve_stub() as url:
+        yield url
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[DecodePool]:
     """One decoding process for each module."""
@@ -211,9 +222,9 @@ def store_gate(store_settings: StoreSettings) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def database_url(services: Settings, _template: str) -> Iterator[str]:
+def database_url(services: Settings, _new_database: Callable[[], AbstractContextManager[str]]) -> Iterator[str]:
     """Administrator URL of a migrated, empty database for each test."""
-    with _new_database(services, _template) as name:
+    with _new_database() as name:
         yield _url_of(services, name)
 
 
@@ -244,13 +255,20 @@ def database(services: Settings, database_url: str) -> DatabaseSettings:
     return _logins(services, make_url(database_url).database)
 
 
-@contextmanager
-def _new_database(services: Settings, template: str) -> Iterator[str]:
-    name = f"test_{secrets.token_hex(6)}"
-    with locked(services.home / "template.use"):  # Postgres refuses concurrent copies of a template
-        _execute(services, f'CREATE DATABASE "{name}" TEMPLATE "{template}" OWNER "{OWNER}"')
-    yield name
-    _execute(services, f'DROP DATABASE "{name}" WITH (FORCE)')
+@pytest.fixture(scope="session")
+def _new_database(services: Settings, _template: str) -> Iterator[Callable[[], AbstractContextManager[str]]]:
+    """A function that makes a database for as long as its context; all are made over one connection."""
+    with psycopg.connect(_url_of(services), autocommit=True) as administrator:
+
+        @contextmanager
+        def new() -> Iterator[str]:
+            name = f"test_{secrets.token_hex(6)}"
+            with locked(services.home / "template.use"):  # Postgres refuses concurrent copies of a template
+                administrator.execute(f'CREATE DATABASE "{name}" TEMPLATE "{_template}" OWNER "{OWNER}"')
+            yield name
+            administrator.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+        yield new
 
 
 def _logins(services: Settings, database: str | None) -> DatabaseSettings:

@@ -11,12 +11,13 @@ import threading
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from string import ascii_uppercase
 
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.prompts.prompt import choice_tokens, score_choices
+from tests.http_server import HttpServer
 from tests.vllm_server import KEY, NAME
 
 MAX_TOKENS = 2048
@@ -52,7 +53,7 @@ def speech_of(word, voice):
 @contextmanager
 def serve_stub(root=str(TINY_MODEL)):
     """Yield the URL of its API, which requires `KEY` and serves model `NAME`, loaded from `root`."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+    with HttpServer(("127.0.0.1", 0), _Handler) as server:
         server.root = root
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterable
 
 
 class UnfinishedSession:
-    """Prints each failure when it happens, and the tests that run when the session is interrupted.
+    """Prints each failure when it happens, and what an interrupted session has not finished and not begun.
 
     pytest prints failures at the end, which a hanging session never reaches.
     """
@@ -18,10 +21,21 @@ class UnfinishedSession:
     def __init__(self, terminal: pytest.TerminalReporter) -> None:
         self._terminal = terminal
         self._started: dict[str, float] = {}
+        self._waiting: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Remember all tests as waiting."""
+        self._waiting.update(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Iterable[str]) -> None:  # noqa: ARG002 - a hook's
+        """Remember all tests as waiting; each worker of pytest-xdist collects all of them."""
+        self._waiting.update(ids)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Remember the test as running."""
         self._started[nodeid] = time.monotonic()
+        self._waiting.discard(nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Forget the test."""
@@ -34,7 +48,10 @@ class UnfinishedSession:
             self._terminal.section(f"{report.nodeid} failed ({report.when}, {report.duration:.0f} s)")
             self._terminal.line(report.longreprtext)
 
-    def pytest_terminal_summary(self) -> None:
-        """List the tests that never finished."""
+    def pytest_terminal_summary(self, exitstatus: int) -> None:
+        """List the tests that never finished; of an interrupted session, also the files of those that never began."""
         for nodeid, started in self._started.items():
             self._terminal.line(f"not finished after {time.monotonic() - started:.0f} s: {nodeid}")
+        if exitstatus == pytest.ExitCode.INTERRUPTED:
+            for file, count in sorted(Counter(nodeid.partition("::")[0] for nodeid in self._waiting).items()):
+                self._terminal.line(f"not begun: {count} of {file}")

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
@@ -19,6 +19,7 @@ from infra.embedded.processes import free_port
 from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL
 from tasks.model.protocol import EngineConfig
+from tests.http_server import HttpServer
 from tests.shared import shared
 from tests.wait import until
 
@@ -153,7 +154,7 @@ def gate(url, answer=lambda _path, _body: None, *, headers=None):
             pass
 
     root = url.removesuffix("/v1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with HttpServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from prefect.utilities.callables import parameter_schema
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from prefect import Flow
 
 
+@cache  # several deployments of one flow
 def form_of(flow: Flow[..., Any]) -> dict[str, Any]:
     """Return a flow's parameters as a JSON schema, with titles in one style, in the order of the signature.
 

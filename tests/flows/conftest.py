@@ -15,13 +15,19 @@ def own_environment(own_services):
 
 
 @pytest.fixture(scope="module")
-def served(own_environment, vllm_server):
-    return served_by(vllm_server, own_environment)
+def server(stub_server):
+    """The model server of runs; modules that need a model's answers replace it by `vllm_server`."""
+    return stub_server
+
+
+@pytest.fixture(scope="module")
+def served(own_environment, server):
+    return served_by(server, own_environment)
 
 
 @pytest.fixture(scope="module")
 def reelabel(served):
-    """Run a command on these services, with a real model server; returns how it ended."""
+    """Run a command on these services, with a model server; returns how it ended."""
     return lambda *arguments, **environment: run_command(served | {"COLUMNS": "200"} | environment, *arguments)
 
 

@@ -35,6 +35,11 @@ def scene(colour, rng):
 
 
 @pytest.fixture(scope="module")
+def server(vllm_server):
+    return vllm_server
+
+
+@pytest.fixture(scope="module")
 def write_manifest(tmp_path_factory, own_services):
     """Return a function that stores a manifest of questions about films; each object is there for one scene alone."""
     folder, objects = tmp_path_factory.mktemp("films"), ObjectStore(own_services.store)

@@ -11,9 +11,8 @@ from reelabel.frames.extractor import FrameExtractor
 from tasks.database.tables import RUN
 from tests.clips import make_clip
 from tests.command_line import reelabel as run_command
-from tests.flows.runs import logged, served_by
+from tests.flows.runs import logged
 from tests.reelabel.sources.archives.test_hostile_headers import renamed, wild_tar, zipped
-from tests.stub_server import serve_stub
 
 __all__ = ["make_clip"]
 
@@ -21,17 +20,11 @@ pytestmark = pytest.mark.xdist_group("test_dry_run")
 _NOBODY = "http://127.0.0.1:1/v1"
 
 
-@pytest.fixture(scope="module")
-def server():
-    with serve_stub() as url:
-        yield url
-
-
 @pytest.fixture
-def classify(own_environment, server, tmp_path, monkeypatch):
+def classify(served, tmp_path, monkeypatch):
     """Run `classify`, with a server that answers unless another is named."""
     monkeypatch.chdir(tmp_path)  # where lists of rejected rows are written
-    environment = served_by(server, own_environment) | {"COLUMNS": "200"}
+    environment = served | {"COLUMNS": "200"}
     return lambda *arguments, **settings: run_command(environment | settings, "classify", *arguments)
 
 
@@ -59,12 +52,6 @@ def both(classify, *arguments, **settings):
     return dry, classify(*arguments, **settings)
 
 
-def test_a_run_that_will_be_well(classify, write):
-    dry, real = both(classify, write("well.parquet", None))
-
-    assert (dry.returncode, real.returncode) == (0, 0), dry.stderr + real.stderr
-
-
 def test_a_run_that_leaves_rows_out(classify, write):
     manifest = write("blemished.parquet", None, "")
 
@@ -74,6 +61,7 @@ def test_a_run_that_leaves_rows_out(classify, write):
     assert "Leaving out 1 invalid row, so that the run ends with exit code 1." in dry.stdout
 
 
+@pytest.mark.system
 def test_a_run_that_has_nothing_to_do_but_failures_to_tell_of(classify, write):
     manifest = write("failed.parquet", None, "/no/video.mp4")
     classify(manifest)
@@ -85,6 +73,7 @@ def test_a_run_that_has_nothing_to_do_but_failures_to_tell_of(classify, write):
     assert "1 of these failed, so that the run ends with exit code 1." in dry.stdout
 
 
+@pytest.mark.system
 def test_a_run_with_archives_that_claim_anything(classify, write, tmp_path):
     (tmp_path / "wild.tar").write_bytes(wild_tar())
     (tmp_path / "nameless.zip").write_bytes(renamed(zipped("a.mp4"), b"\0.mp4"))
@@ -98,6 +87,7 @@ def test_a_run_with_archives_that_claim_anything(classify, write, tmp_path):
     assert "archive_unreadable" in real.stdout
 
 
+@pytest.mark.system
 def test_a_run_goes_on_after_an_error_that_nobody_has_foreseen(classify, write, make_clip, monkeypatch, own_services):
     odd, prepare = str(make_clip(name="odd.mp4", frames=24)), FrameExtractor.prepare
 
@@ -139,6 +129,7 @@ def test_a_run_that_is_refused(classify, write, options, settings, said):
     assert dry.stderr.strip() == real.stderr.strip()  # the first leaves a line for its progress
 
 
+@pytest.mark.system
 def test_a_run_that_would_replace_the_labels_of_another_manifest(classify, write):
     assert classify(write("one/same.parquet", None)).returncode == 0
 

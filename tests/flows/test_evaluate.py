@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 
 from infra.database.connect import connected
 from reelabel.sources.object_store import ObjectStore
-from tasks.database.tables import RUN
+from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import make_demo
 from tasks.evaluation.scores import Evaluation
 from tasks.results.evaluation.evaluations import last_evaluation
@@ -43,17 +43,27 @@ def evaluated(environment, manifest, tmp_path_factory):
     return run, Evaluation.from_json(path.read_text())
 
 
-def test_specs_are_compared_on_known_answers(evaluated):
+def test_specs_are_compared_on_known_answers(evaluated, manifest, own_services):
     run, evaluation = evaluated
 
     keyframes, faithful = evaluation.specs
     assert (evaluation.jobs, evaluation.known, evaluation.baseline) == (36, 35, "uniform:16")
     assert [keyframes.name, faithful.name] == ["keyframes:16", "uniform:16"]
     assert (faithful.labels, faithful.failures) == (34, 1)
-    assert faithful.accuracy.value > 0.9
+    for spec in evaluation.specs:
+        assert spec.correct == correct_labels(own_services, spec.spec_id, manifest)
+        assert spec.accuracy.value == spec.correct / spec.labels
     assert keyframes.difference.jobs == 34
     assert {group.task for group in evaluation.tasks} == {"colour", "direction", "shape"}
     assert run.returncode == 1  # finished, with a failure
+
+
+def correct_labels(settings, spec_id, manifest):
+    """How many labels of a spec equal the manifest's answers."""
+    answers = dict(pl.read_parquet(manifest).select("job_id", "answer").iter_rows())
+    of_spec = select(RESULT.c.job_id, RESULT.c.label).where(RESULT.c.dataset == "known", RESULT.c.spec_id == spec_id)
+    with connected(settings.database) as engine, engine.connect() as connection:
+        return sum(answers[row.job_id] == row.label for row in connection.execute(of_spec))
 
 
 def test_every_candidate_reports_its_cost(evaluated):

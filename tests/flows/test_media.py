@@ -27,6 +27,11 @@ MIXED = ["both", "swapped", "pictured", "around", "alone", "gone"]
 
 
 @pytest.fixture(scope="module")
+def server(vllm_server):
+    return vllm_server
+
+
+@pytest.fixture(scope="module")
 def root(tmp_path_factory, own_services):
     """Two clips and two pictures on S3."""
     folder, objects, rng = tmp_path_factory.mktemp("media"), ObjectStore(own_services.store), np.random.default_rng(3)

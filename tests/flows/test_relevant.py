@@ -23,6 +23,11 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_relevant")]
 
 
 @pytest.fixture(scope="module")
+def server(vllm_server):
+    return vllm_server
+
+
+@pytest.fixture(scope="module")
 def manifest(tmp_path_factory, own_services):
     """Store clips that are empty but for two seconds, and questions about what is there then, two on each clip."""
     folder, objects, rng = tmp_path_factory.mktemp("clips"), ObjectStore(own_services.store), np.random.default_rng(7)

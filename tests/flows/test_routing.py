@@ -19,6 +19,11 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_routing")]
 
 
 @pytest.fixture(scope="module")
+def server(vllm_server):
+    return vllm_server
+
+
+@pytest.fixture(scope="module")
 def manifests(tmp_path_factory, own_services):
     """A manifest of forty clips, four of which hold one keyframe; and one of two of each kind."""
     folder = tmp_path_factory.mktemp("routes")

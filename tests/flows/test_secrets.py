@@ -46,6 +46,7 @@ def environment(served, prefect_api, tmp_path):
     return variables | elsewhere
 
 
+@pytest.mark.system
 def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(
     environment, secrets, own_services, services, tmp_path
 ):

@@ -285,6 +285,7 @@ def pods(client):
     client.delete_work_pool(name)
 
 
+@pytest.mark.system
 def test_the_limit_of_simultaneous_runs_holds_on_one_machine_and_not_in_remote_pools(client, pods, prefect_services):
     def limit(*, pool=prefect_services.prefect.work_pool, **run):
         prefect = prefect_services.prefect.model_copy(update={"work_pool": pool})

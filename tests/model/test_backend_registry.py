@@ -106,6 +106,7 @@ def manifest(tmp_path_factory, own_services):
     return f"{root}/manifest.parquet"
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("colour")
 def test_a_third_party_backend_labels_a_manifest(own_services, manifest):
     environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": "colour", "COLUMNS": "160"}

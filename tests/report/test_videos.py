@@ -167,6 +167,7 @@ def test_a_page_loads_nothing_from_elsewhere_and_texts_stay_texts():
     assert HOSTILE in json.dumps(data_of(page)["texts"]).encode().decode("unicode_escape")
 
 
+@pytest.mark.system
 def test_a_page_stays_small_by_leaving_out_frames_then_chunks_then_videos():
     big = [shown(f"film-{at}", image=PIXEL + "A" * 40_000) for at in range(60)]
     long = [replace(shown(f"film-{at}", frames=0, parts=3_000)) for at in range(40)]

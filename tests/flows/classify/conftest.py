@@ -36,10 +36,16 @@ def environment(own_services):
 
 
 @pytest.fixture(scope="package")
-def by_server(environment, vllm_server, first_run):
-    """Runs by the server come after the first one, whose frames they find."""
+def by_server(environment, stub_server, first_run):
+    """Runs by a server come after the first one, whose frames they find."""
     assert first_run.stdout, first_run.stderr
-    return served_by(vllm_server, environment)
+    return served_by(stub_server, environment)
+
+
+@pytest.fixture(scope="package")
+def by_vllm(by_server, vllm_server):
+    """The same, where the model's own answers matter."""
+    return served_by(vllm_server, by_server)
 
 
 @pytest.fixture(scope="package")

@@ -61,29 +61,29 @@ def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(
     assert csv.splitlines()[0].endswith("stage,code,message,attempts,calibrated_probabilities,confidence")
 
 
-@pytest.mark.usefixtures("first_run")
-def test_choices_in_every_order_are_averaged_and_their_bias_told(by_server, manifest, own_services, tmp_path):
+@pytest.mark.system
+def test_choices_in_every_order_are_averaged_and_their_bias_told(by_vllm, manifest, own_services, tmp_path):
     objects = ObjectStore(own_services.store)
     few = pl.read_parquet(objects.read(manifest)).head(9)
     few.write_parquet(tmp_path / "few.parquet")
 
-    run = reelabel(by_server, "classify", str(tmp_path / "few.parquet"), "--permutations", "4")
+    run = reelabel(by_vllm, "classify", str(tmp_path / "few.parquet"), "--permutations", "4")
 
     assert "Reconciled: 9 jobs = 9 labels + 0 failures." in run.stdout, run.stderr
     assert re.search(r"of 9 jobs, content decided [\d.]+%, position [\d.]+%", run.stdout)
-    rows = json.loads(reelabel(by_server, "results", "last", "--format", "json").stdout)
+    rows = json.loads(reelabel(by_vllm, "results", "last", "--format", "json").stdout)
     assert {row["permutations"] for row in rows} == {4}
     assert all(row["cached_tokens"] >= 3 * 32 for row in rows)  # a block of the video in all orders but the first
     # The demo's model was trained with its choices in one order: it knows letters, and is found out.
     assert any(row["same_position"] for row in rows)
 
 
-@pytest.mark.usefixtures("first_run")
-def test_a_server_gives_the_labels_of_an_engine_of_our_own(by_server, manifest, own_services, engine, tmp_path):
+@pytest.mark.system
+def test_a_server_gives_the_labels_of_an_engine_of_our_own(by_vllm, manifest, own_services, engine, tmp_path):
     few = pl.read_parquet(ObjectStore(own_services.store).read(manifest)).head(9)
     few.write_parquet(tmp_path / "few.parquet")
 
-    run = reelabel(by_server, "classify", str(tmp_path / "few.parquet"), "--dataset", "served")
+    run = reelabel(by_vllm, "classify", str(tmp_path / "few.parquet"), "--dataset", "served")
 
     assert "Reconciled: 9 jobs = 9 labels + 0 failures." in run.stdout, run.stderr
     columns = select(RESULT.c.job_id, RESULT.c.spec_id, RESULT.c.label, RESULT.c.probabilities)
@@ -139,6 +139,7 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout
 
 
+@pytest.mark.system
 def test_the_fewest_connections_that_may_be_set_are_enough(by_server, manifest):
     (fewest,) = (each.ge for each in DatabaseSettings.model_fields["pool_size"].metadata if isinstance(each, Ge))
     few = by_server | {"REELABEL_DATABASE_POOL_SIZE": str(fewest), "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "1"}

@@ -1,7 +1,7 @@
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from uuid import uuid4
 
 import pytest
@@ -15,6 +15,7 @@ from flows.schedule import automations
 from flows.schedule.automations import apply_automations
 from infra.database.connect import connected
 from infra.settings.retention import NotifySettings
+from tests.http_server import HttpServer
 from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -34,7 +35,7 @@ def told():
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with HttpServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/hook?token=secret-token", posted
         server.shutdown()

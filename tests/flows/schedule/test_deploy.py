@@ -73,6 +73,7 @@ def next_at(hour, zone):
     return today if today > now else today + timedelta(days=1)
 
 
+@pytest.mark.system
 def test_a_dated_manifest_has_a_dataset_for_each_date(deploy, client):
     dated = "dt={scheduled_date}/*.parquet"
 
@@ -88,6 +89,7 @@ def test_a_dated_manifest_has_a_dataset_for_each_date(deploy, client):
     assert client.read_deployment_by_name(NIGHTLY).parameters["dataset"] == "all"
 
 
+@pytest.mark.system
 def test_descriptions_have_a_manifest_a_dataset_and_a_time_of_their_own(deploy, client):
     dated = "dt={scheduled_date}/*.parquet"
     common = {"NIGHTLY_TIMEZONE": "Pacific/Kiritimati", "NIGHTLY_CRON": "0 1 * * *"}
@@ -116,6 +118,7 @@ def test_descriptions_have_a_manifest_a_dataset_and_a_time_of_their_own(deploy, 
     )
 
 
+@pytest.mark.system
 def test_the_watch_starts_the_flow_that_the_settings_name_until_they_name_another(deploy, client):
     created = deploy(WATCH, WATCH_MANIFESTS="s3://b/in/*.parquet", WATCH_STARTS="describe")
     again = deploy(WATCH)
@@ -157,6 +160,7 @@ def test_a_dry_run_offers_no_deploy_that_would_change_nothing(environment, deplo
     assert changed.endswith(" reelabel deploy\n")
 
 
+@pytest.mark.system
 def test_an_operators_changes_survive_a_deploy_until_unpaused(deploy, client):
     deploy(NIGHTLY, "--manifest", "s3://b/{scheduled_date}.parquet")
     nightly = client.read_deployment_by_name(NIGHTLY)
@@ -182,6 +186,7 @@ def test_an_operators_changes_survive_a_deploy_until_unpaused(deploy, client):
     assert {each.schedule.cron for each in unpaused.schedules} == {"0 1 * * *", "0 12 * * 0"}
 
 
+@pytest.mark.system
 def test_a_schedule_that_was_turned_off_or_removed_in_prefect_stays_so(deploy, client):
     deploy(NIGHTLY, "--manifest", "s3://b/{scheduled_date}.parquet")
     nightly = client.read_deployment_by_name(NIGHTLY)

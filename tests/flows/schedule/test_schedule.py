@@ -132,6 +132,7 @@ def night(client, deploy, folder, prefect_services, monkeypatch):
     client.delete_work_pool("nobody")
 
 
+@pytest.mark.system
 def test_the_third_night_without_a_manifest_fails_and_says_since_when(night):
     empty = [night(9), night(8)]
     other = night(7, there=True)

@@ -5,15 +5,8 @@ import pytest
 from infra.settings.server import ServerSettings
 from tasks.domain import ONE_VIDEO
 from tasks.model.server.backend import ServerBackend
-from tests.stub_server import encoder, serve_stub
+from tests.stub_server import encoder
 from tests.vllm_server import KEY
-
-
-@pytest.fixture(scope="session")
-def stub_server():
-    """URL of a server without a model."""
-    with serve_stub() as url:
-        yield url
 
 
 @pytest.fixture

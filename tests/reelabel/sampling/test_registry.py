@@ -133,6 +133,7 @@ def test_options_that_the_sampler_does_not_take_are_refused():
         Sampling(sampler="every_nth", fps=2)
 
 
+@pytest.mark.system
 def test_an_installed_sampler_is_found_by_its_entry_point(distribution, make_clip):
     clip, environment = make_clip(frames=48, gop=12), distribution()
 

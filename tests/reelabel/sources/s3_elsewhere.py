@@ -8,12 +8,13 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from infra.settings import StoreSettings
+from tests.http_server import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ class Elsewhere:
 
 @contextmanager
 def serving_elsewhere(**behaviour) -> Iterator[Elsewhere]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = HttpServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # a reader that had enough
     url = f"http://127.0.0.1:{server.server_port}"

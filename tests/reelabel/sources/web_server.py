@@ -7,8 +7,10 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
+
+from tests.http_server import HttpServer
 
 if TYPE_CHECKING:
     import ssl
@@ -86,7 +88,7 @@ def serving(context: ssl.SSLContext | None = None) -> Iterator[WebServer]:
     thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(HttpServer):
     daemon_threads = True
 
     def handle_error(self, *_args):  # a reader that had enough, or that distrusts the certificate

@@ -105,6 +105,18 @@ def test_an_unused_label_is_refused_with_a_list_of_those_that_exist(backfill, ow
     assert "No job of animals has the label 'yse'; the labels are: no (1)." in refused.stderr
 
 
+@pytest.fixture
+def faults(folder):
+    """Options of a backfill of jobs whose videos fail, but for b1, before they are decoded."""
+    (folder / "empty.mp4").touch()
+    videos = {"b1": folder / "text.mp4", "gone": "/no/gone.mp4", "empty": folder / "empty.mp4"}
+    videos |= {"bucket": "s3://nobody/x.mp4", "host": "file://host/x.mp4"}
+    rows = {"job_id": [*videos], "video_uri": [*map(str, videos.values())]}
+    asked = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
+    pl.DataFrame(rows | asked).write_parquet(folder / "faults.parquet")
+    return ("--manifest", str(folder / "faults.parquet"), "--dataset", "birds")
+
+
 @pytest.mark.parametrize(
     ("job_id", "said"),
     [
@@ -116,22 +128,23 @@ def test_an_unused_label_is_refused_with_a_list_of_those_that_exist(backfill, ow
         pytest.param("b1,gone,empty", "exit code 1: 1 video_", id="several"),
     ],
 )
-def test_a_dry_run_ends_as_the_run_does_where_a_look_at_the_videos_tells(backfill, folder, job_id, said):
-    (folder / "empty.mp4").touch()
-    videos = {"b1": folder / "text.mp4", "gone": "/no/gone.mp4", "empty": folder / "empty.mp4"}
-    videos |= {"bucket": "s3://nobody/x.mp4", "host": "file://host/x.mp4"}
-    rows = {"job_id": [*videos], "video_uri": [*map(str, videos.values())]}
-    asked = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
-    pl.DataFrame(rows | asked).write_parquet(folder / "faults.parquet")
-    asked = ("--ids", job_id, "--manifest", str(folder / "faults.parquet"), "--dataset", "birds")
-
-    dry = backfill(*asked, "--dry-run")
+def test_a_dry_run_foresees_the_failures_that_a_look_at_the_videos_tells(backfill, faults, job_id, said):
+    dry = backfill("--ids", job_id, *faults, "--dry-run")
 
     assert said in dry.stdout
-    if "exit code 1: " in said:
-        assert (dry.returncode, backfill(*asked).returncode) == (1, 1)
-    else:
-        assert dry.returncode == 0
+    assert dry.returncode == ("exit code 1: " in said)
+
+
+def test_a_run_ends_as_its_dry_run_foresaw(backfill, faults):
+    chosen = ("--ids", "gone,empty,bucket,host", *faults)
+
+    dry, real = backfill(*chosen, "--dry-run"), backfill(*chosen)
+
+    assert (dry.returncode, real.returncode) == (1, 1)
+    foreseen = dry.stdout.partition("exit code 1: ")[2].partition(".")[0].split(", ")
+    failed = re.findall(r"failed: (video_\w+) *│ (\d),", real.stdout)
+    assert sorted(foreseen) == sorted(f"{count} {code}" for code, count in failed)
+    assert dict(failed) == {"video_missing": "1", "video_empty": "1", "video_refused": "2"}
 
 
 @pytest.mark.usefixtures("backfill")
@@ -169,6 +182,7 @@ def test_jobs_whose_video_has_changed_are_selected(backfill, folder):
     assert "Selected: 1 video_unreadable." in changed.stdout
 
 
+@pytest.mark.system
 def test_a_trial_is_not_the_spec_of_later_backfills_unless_it_is_marked(backfill, run_command, own_services):
     animals = ("--dataset", "animals")
     main = "reelabel-tiny, keyframes, 16 frames)"

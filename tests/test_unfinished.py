@@ -1,0 +1,61 @@
+"""An interrupted session lists what it has not run, with and without workers."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.wait import until
+
+_ROOT = Path(__file__).parents[1]
+_CONFTEST = """
+import pytest
+from tests.unfinished import UnfinishedSession
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(UnfinishedSession(config.pluginmanager.get_plugin("terminalreporter")))
+"""
+_TESTS = """
+import threading
+from pathlib import Path
+
+def test_first():
+    pass
+
+def test_second():
+    Path(__file__).with_name("begun").touch()
+    threading.Event().wait(60)
+
+def test_third():
+    pass
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_an_interrupted_session_lists_what_was_not_finished_and_not_begun(tmp_path, workers):
+    (tmp_path / "conftest.py").write_text(_CONFTEST)
+    (tmp_path / "test_it.py").write_text(_TESTS)
+    (tmp_path / "test_late.py").write_text("def test_one(): pass\n\ndef test_other(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-n", workers, "--rootdir", tmp_path, "-p", "no:cacheprovider"]
+    run = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until((tmp_path / "begun").exists)
+    os.killpg(run.pid, signal.SIGINT)
+
+    shown, _ = run.communicate(timeout=60)
+
+    assert run.returncode == pytest.ExitCode.INTERRUPTED
+    assert "s: test_it.py::test_second" in shown
+    assert "not begun: 1 of test_it.py" in shown
+    assert "not begun: 2 of test_late.py" in shown
