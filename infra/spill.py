@@ -23,6 +23,7 @@ class Spill:
     Attributes:
         parts: Number of partitions.
         rows: Number of rows by partition.
+        size_bytes: Their size in memory, about.
     """
 
     def __init__(self, folder: Path, *, parts: int) -> None:
@@ -32,6 +33,7 @@ class Spill:
         """
         self.parts = parts
         self.rows = Counter[int]()
+        self.size_bytes = Counter[int]()
         self._folder = folder
         self._files: dict[int, pa.RecordBatchStreamWriter] = {}
         self._open = ExitStack()
@@ -68,10 +70,11 @@ class Spill:
     def remove(self, part: int) -> None:
         """Remove a partition, to free its disk space."""
         self._path(part).unlink(missing_ok=True)
-        del self.rows[part]
+        del self.rows[part], self.size_bytes[part]
 
     def _write(self, part: int, frame: pl.DataFrame) -> None:
         self.rows[part] += len(frame)
+        self.size_bytes[part] += int(frame.estimated_size())
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
         if part not in self._files:
             writer = pa.ipc.new_stream(self._path(part), table.schema, options=_LZ4)

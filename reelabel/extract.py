@@ -356,7 +356,7 @@ def _resolve_auto(sampling: Sampling, listing: KeyframeTimes, segment: Segment) 
 
 
 def _check_request(keyframes: SampledFrames, request: ExtractionRequest) -> SampledFrames:
-    """Note in `reason` if no frame lies in the segment, and if a rate was asked for that `max_frames` does not allow.
+    """Note in `reason` if no frame lies in the segment, and if `max_frames` does not allow the rate.
 
     Raises:
         SamplingRefusedError: The segment starts after the end of the video.
@@ -374,9 +374,11 @@ def _check_request(keyframes: SampledFrames, request: ExtractionRequest) -> Samp
 
 
 def _thinned_note(keyframes: SampledFrames, sampling: Sampling) -> str:
-    """Say that a video shows fewer frames than the rate that was asked for; empty if it does not."""
-    asked_fps, shown = sampling.fps or EVERY, len(keyframes.picks)
-    if asked_fps == EVERY or "max_frames" not in find_sampler(sampling.sampler).options:
+    """Say that a video shows fewer frames than at its sampler's rate, because of `max_frames`; empty if it does not."""
+    sampler, shown = find_sampler(sampling.sampler), len(keyframes.picks)
+    asked_fps = sampling.fps or sampler.default_fps
+    asked_fps = keyframes.fps if asked_fps == EVERY else asked_fps
+    if not asked_fps or "max_frames" not in sampler.options:
         return ""
     wanted = math.floor(float(np.ptp(keyframes.time_s)) * min(asked_fps, keyframes.fps or asked_fps)) + 1
     if wanted <= shown + _ROUNDED_AWAY:
@@ -398,11 +400,16 @@ def _strategies(request: ExtractionRequest) -> tuple[tuple[_Strategy, ...], _Lin
 
 
 def _check_truncation(keyframes: SampledFrames, missing: int) -> SampledFrames:
-    """Note in `reason` if the file is truncated."""
+    """Note in `reason` if the file is truncated; it is then as long as the frames that were counted, if they were."""
     if not missing:
         return keyframes
     note = f"the file is cut short: its last {missing:,} bytes are missing"
-    return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
+    counted_s = keyframes.total_frames / keyframes.fps if keyframes.total_frames and keyframes.fps else math.inf
+    return replace(
+        keyframes,
+        duration_s=min(keyframes.duration_s, counted_s),
+        reason="; ".join(filter(None, [note, keyframes.reason])),
+    )
 
 
 def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFrames:

@@ -74,12 +74,14 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
 
 
 def _require_single_segment(video: OpenVideo) -> None:
-    """Check that no other file has been appended, whose frames FFmpeg also shows, but whose cues it does not read.
+    """Check that it is whole, and that no other file has been appended: FFmpeg shows its frames, but reads no cues.
 
     Where the first file has been streamed, it does not say where it ends; one appended to it goes unnoticed.
     """
     video.file.seek(0)
     end = _segment_end(read_up_to(video.file, _HEAD_BYTES))
+    if end > video.size_bytes:
+        raise FastPathUnavailableError("the file is cut short, so what is left of it must be counted")
     if not 0 < end < video.size_bytes:
         return
     video.file.seek(end)

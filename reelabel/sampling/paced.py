@@ -93,6 +93,7 @@ EMBEDDING_GEMMA2 = SamplerSpec(
     choose=sample_embedding_gemma2,
     options=frozenset({"fps", "max_frames"}),
     takes_num_frames=False,
+    default_fps=_GEMMA_FPS,
     at_most=(("fps", 60), ("max_frames", 128)),
     processors=("EmbeddingGemma2VideoProcessor",),
     model_types=("embedding_gemma2",),

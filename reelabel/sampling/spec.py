@@ -52,6 +52,7 @@ class SamplerSpec:
         options: Names of the options that `choose` reads, besides `num_frames`; other options are refused.
         takes_num_frames: Whether `choose` reads `num_frames`.
         unlimited: Which of `num_frames` and `fps` may be `EVERY`.
+        default_fps: The rate at which it samples unless another is asked for; None if it needs no rate.
         at_most: The largest value of an option, where the sampler allows less than others.
         instants_s: Return the instants that the sampler targets, given the frames' presentation times, in the order
             of the chosen frames; both in seconds, float64. Frames then come with their deviations from it.
@@ -71,6 +72,7 @@ class SamplerSpec:
     options: frozenset[DenseOption | RoutingOption] = frozenset()
     takes_num_frames: bool = True
     unlimited: frozenset[Unlimited] = frozenset()
+    default_fps: float | None = None
     at_most: tuple[tuple[DenseOption, float], ...] = ()
     instants_s: TargetInstants | None = None
     processors: tuple[str, ...] = ()

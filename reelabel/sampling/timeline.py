@@ -128,6 +128,7 @@ FPS = SamplerSpec(
     choose=sample_at_rate,
     options=frozenset({"fps", "max_frames"}),
     takes_num_frames=False,
+    default_fps=_FPS,
     unlimited=frozenset({"fps"}),
     instants_s=_instants_of_rate_s,
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.errors import ManifestError
 from reelabel import arrow as pa
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize, printable, unprintable, why_unreadable
@@ -77,6 +77,8 @@ def read_bank(path: Path) -> Bank:
         found = list(_READERS.get(path.suffix.lower(), _read_text)(path))
     except UnicodeDecodeError:
         raise ConfigurationError(f"The bank {path} is not UTF-8 text; save it as UTF-8, CSV or Parquet.") from None
+    except ManifestError as error:
+        raise ConfigurationError(str(error)) from None
     except (OSError, csv.Error, pa.ArrowException) as error:
         raise ConfigurationError(f"Cannot read the bank {path}: {why_unreadable(error)}.") from None
     if not found:
@@ -147,25 +149,21 @@ def _read_csv(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, str]]:
-    from pyarrow import compute as pc  # noqa: PLC0415 - slow to import
-    from pyarrow import parquet  # noqa: PLC0415
+    from tasks.manifest.row_batches import ParquetTable, shorten_texts  # noqa: PLC0415 - pyarrow is slow to import
 
-    with parquet.ParquetFile(path) as file:
-        schema, count = file.schema_arrow, file.metadata.num_rows
-    column = _choose_column(path, schema.names)
-    kind = schema.field(column).type
-    if (kind.value_type if pa.types.is_dictionary(kind) else kind) not in (pa.string(), pa.large_string()):
-        raise ConfigurationError(f"The column {printable(column)} of the bank {path} is {kind}; it must hold strings.")
-    if count > _MAX_TEXTS:
-        raise ConfigurationError(_too_many(path, count))
-    # As a dictionary, and without the ends of long texts: a small file may stand for terabytes.
-    with parquet.ParquetFile(path, read_dictionary=[column]) as file:
-        chunks = file.read([column])[column].chunks
-    numbers = itertools.count(1)
-    for chunk in chunks:
-        texts = pc.utf8_slice_codeunits(chunk.dictionary, 0, _MAX_CHARACTERS + 1).to_pylist()
-        for at, number in zip(chunk.indices.to_pylist(), numbers, strict=False):
-            yield number, "" if at is None else (texts[at] or "").strip()
+    with ParquetTable(path, uri=f"The bank {path}") as table:
+        schema, count = table.file.schema_arrow, table.file.metadata.num_rows
+        column = _choose_column(path, schema.names)
+        kind = schema.field(column).type
+        if (kind.value_type if pa.types.is_dictionary(kind) else kind) not in (pa.string(), pa.large_string()):
+            raise ConfigurationError(
+                f"The column {printable(column)} of the bank {path} is {kind}; it must hold strings."
+            )
+        if count > _MAX_TEXTS:
+            raise ConfigurationError(_too_many(path, count))
+        batches = table.batches([column], most_rows=_MAX_TEXTS, max_characters={column: _MAX_CHARACTERS})
+        texts = (text for batch in batches for text in shorten_texts(batch[column], _MAX_CHARACTERS).to_pylist())
+        yield from enumerate(((text or "").strip() for text in texts), 1)
 
 
 def _choose_column(path: Path, names: Sequence[str]) -> str:

@@ -16,18 +16,17 @@ from infra.prefetch import prefetch
 from reelabel.errors import ObjectMissingError
 from reelabel.sources.object_info import absolute_uri, path_advice
 from reelabel.temporary import temporary_folder
+from reelabel.texts import MAX_TEXT
 from reelabel.wording import on_one_line, shorten, why_unreadable
 from tasks.manifest.cells import parse_list
 from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.row_batches import (
     BATCH_BYTES,
-    open_dictionaries,
+    ParquetTable,
     plain_schema,
-    read_batches,
     shorten_texts,
-    stated_bytes,
 )
-from tasks.manifest.schema import COLUMNS, REQUIRED
+from tasks.manifest.schema import COLUMNS, MAX_CHARACTERS, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
-    from pyarrow import parquet
 
     from reelabel.sources.object_store import ObjectStore
 
@@ -73,8 +71,8 @@ class ManifestFiles:
         """
         gathered, start = [self.empty], 0
         for uri, path in self.paths.items():
-            with _opened(uri, path) as file, _reading(uri, path):
-                for batch in prefetch(read_batches(file, _columns(file), uri=uri, most_rows=_BATCH_ROWS)):
+            with _opened(uri, path) as table, _reading(uri, path):
+                for batch in prefetch(table.batches(_columns(table), most_rows=_BATCH_ROWS)):
                     if start + len(batch) > self.rows:
                         raise _replaced(self.uri)
                     # Filter before converting; gather the wanted rows of several batches.
@@ -95,8 +93,8 @@ class ManifestFiles:
             ManifestError: A file is damaged.
         """
         for uri, path in self.paths.items():
-            with _opened(uri, path) as file, _reading(uri, path):
-                for batch in prefetch(read_batches(file, ["job_id"], uri=uri, most_rows=_IDS_AT_ONCE)):
+            with _opened(uri, path) as table, _reading(uri, path):
+                for batch in prefetch(table.batches(["job_id"], most_rows=_IDS_AT_ONCE)):
                     nulls = pl.repeat(None, len(batch), dtype=pl.String, eager=True)
                     found = _frame(uri, batch)
                     yield found.select("job_id") if "job_id" in found.columns else nulls.to_frame("job_id")
@@ -119,10 +117,10 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
         rows, size_bytes, columns = 0, 0, []
         for number, part in enumerate(resolve_manifest_files(uri, objects)):
             paths[part] = _local(part, objects, folder / f"{number}.parquet")
-            with _opened(part, paths[part]) as file:
-                rows += file.metadata.num_rows
-                size_bytes += stated_bytes(file, _columns(file))
-                columns.append(_empty(part, file))
+            with _opened(part, paths[part]) as table:
+                rows += table.file.metadata.num_rows
+                size_bytes += table.stated_bytes(_columns(table))
+                columns.append(_empty(part, table))
         try:
             empty = pl.concat(columns, how="diagonal_relaxed")
         except pl.exceptions.PolarsError as error:
@@ -146,11 +144,11 @@ def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
 
 
 @contextmanager
-def _opened(uri: str, path: Path) -> Iterator[parquet.ParquetFile]:
+def _opened(uri: str, path: Path) -> Iterator[ParquetTable]:
     with ExitStack() as stack:
         with _reading(uri, path):
-            file = stack.enter_context(open_dictionaries(path))
-        yield file
+            table = stack.enter_context(ParquetTable(path, uri=uri))
+        yield table
 
 
 @contextmanager
@@ -180,15 +178,15 @@ def _why_unreadable(path: Path, error: Exception) -> str:
     return f"is damaged ({shorten(on_one_line(str(error)).strip())}); copy or write it again"
 
 
-def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
-    names = _columns(file)
+def _empty(uri: str, table: ParquetTable) -> pl.DataFrame:
+    names = _columns(table)
     if not names:
-        found = ", ".join(file.schema_arrow.names) or "no columns"
+        found = ", ".join(table.names) or "no columns"
         raise ManifestError(f"{uri} has no manifest columns; it needs {', '.join(REQUIRED)}, and has {found}.")
     for name in names:
         if names.count(name) > 1:
             raise ManifestError(f"{uri} has duplicate columns {name}; remove all but one.")
-    rows = plain_schema(file.schema_arrow).empty_table().select(names)
+    rows = plain_schema(table.file.schema_arrow).empty_table().select(names)
     try:
         return _frame(uri, rows)
     except (pl.exceptions.PanicException, pl.exceptions.ComputeError):  # for example, of an unknown time zone
@@ -196,9 +194,9 @@ def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
         raise ManifestError(f"{uri} has a column whose type cannot be read, one of: {types}.") from None
 
 
-def _columns(file: parquet.ParquetFile) -> list[str]:
+def _columns(table: ParquetTable) -> list[str]:
     """List a file's manifest columns; others are never read."""
-    return [name for name in file.schema_arrow.names if name in COLUMNS]
+    return [name for name in table.names if name in COLUMNS]
 
 
 def _frame(uri: str, rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
@@ -213,7 +211,8 @@ def _frame(uri: str, rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=True)
-            columns[name] = shorten_texts(name, _as_text(name, column))
+            text, most = _as_text(name, column), MAX_CHARACTERS.get(name, MAX_TEXT)
+            columns[name] = text if name == "choices" else shorten_texts(text, most)  # a text of choices has several
         except pa.ArrowInvalid:
             raise ManifestError(
                 f"{uri} has a text that is not UTF-8 in its column {name}; write the file again with texts in UTF-8."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+from contextlib import ExitStack
 from os import SEEK_END
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,92 +12,168 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from infra.errors import ManifestError
-from reelabel.texts import MAX_INLINE
+from reelabel.texts import MAX_INLINE, MAX_TEXT
+from tasks.manifest.parquet_pages import read_pages
 from tasks.manifest.schema import MAX_CHARACTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Self
+
+    from tasks.manifest.parquet_pages import ByteFile
 
 # Of the footer of a file with encrypted columns; and of its length and the mark that follow it.
 _SIGNATURE_BYTES, _TAIL_BYTES = 28, 8
-BATCH_BYTES = 64 * 1024**2
+BATCH_BYTES = 16 * 1024**2
 _BYTES_PER_CHARACTER = 4
-# Of a column in one row group, beside its characters: headers of pages, lengths and levels.
-_OVERHEAD_BYTES, _OVERHEAD_BYTES_PER_TEXT = 1024**2, 16
-# Of a column of short texts in one row group: one page may have all of it, and is held in memory as a whole.
-_MOST_CHUNK_BYTES = 1024**3
-_GIB = 1024**3
+# A page is held in memory as a whole. PyArrow makes one of 1,024 texts, however long; others make them of about 1 MiB.
+_MOST_PAGE_BYTES, _MOST_INLINE_PAGE_BYTES = 128 * 1024**2, 256 * 1024**2
+# Of it, each text may be as long as all of its page.
+_PREFIXES = "DELTA_BYTE_ARRAY"
+_TEXTS = {"STRING", "NONE", "ENUM", "JSON"}
+_BUFFER_BYTES = 1024**2
+_MIB = 1024**2
 
 
-def open_dictionaries(path: Path) -> parquet.ParquetFile:
-    """Open a file for `read_batches`: a text that many rows share is not repeated until they are taken apart.
+class ParquetTable:
+    """A Parquet file whose rows are read in batches of bounded size. Close it.
 
-    Raises:
-        pyarrow.ArrowException: It is no Parquet file, or encrypted.
+    Attributes:
+        file: It, as pyarrow opens it; a text that many rows share is not repeated.
+        names: Its columns.
     """
-    with parquet.ParquetFile(path) as file:
+
+    def __init__(self, source: Path | ByteFile, *, uri: str) -> None:
+        """Open a file, or take one that is seekable.
+
+        Args:
+            source: The file.
+            uri: Its URI, for messages.
+
+        Raises:
+            pyarrow.ArrowException: It is no Parquet file, or encrypted.
+        """
+        self._uri = uri
+        self._closing = ExitStack()
+        # pyarrow reads a file by itself faster than through Python.
+        self._bytes = self._closing.enter_context(source.open("rb")) if isinstance(source, Path) else source
+        try:
+            self.file = self._closing.enter_context(_open(source, self._bytes))
+        except BaseException:
+            self._closing.close()
+            raise
+        self.names: list[str] = self.file.schema_arrow.names
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the file."""
+        self._closing.close()
+
+    def batches(
+        self, columns: Sequence[str], *, most_rows: int, max_characters: Mapping[str, int] = MAX_CHARACTERS
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order, in batches of at most `most_rows`, and about 16 MiB unless one row has more.
+
+        Args:
+            columns: What to read.
+            most_rows: Rows of a batch.
+            max_characters: How long texts may be, by column; else 100,000. Those that rows share are cut to one more.
+
+        Raises:
+            ManifestError: A page is so large that it is not read, by its header.
+            pyarrow.ArrowException: The file is damaged.
+        """
+        for number in range(self.file.num_row_groups):
+            group = self.file.metadata.row_group(number)
+            wanted = [chunk for chunk in _chunks(group) if _column_of(chunk, columns)]
+            names = (_column_of(chunk, columns) for chunk in wanted)
+            limits = [max_characters.get(name, MAX_TEXT) for name in names]
+            row_bytes = sum(map(self._most_bytes, wanted, limits)) / max(1, group.num_rows)
+            rows = max(1, min(most_rows, int(BATCH_BYTES / max(1.0, row_bytes))))
+            for batch in self.file.iter_batches(rows, row_groups=[number], columns=columns):
+                yield from self._taken_apart(batch, max_characters)
+
+    def stated_bytes(self, columns: Sequence[str]) -> int:
+        """Return the size of columns, uncompressed, as the file states it."""
+        groups = map(self.file.metadata.row_group, range(self.file.num_row_groups))
+        chunks = (chunk for group in groups for chunk in _chunks(group) if _column_of(chunk, columns))
+        return sum(chunk.total_uncompressed_size for chunk in chunks)
+
+    @staticmethod
+    def _taken_apart(batch: pa.RecordBatch, max_characters: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+        if not batch.num_columns:
+            yield batch
+            return
+        limits = [max_characters.get(name, MAX_TEXT) for name in batch.schema.names]
+        columns = map(_shortened, batch.columns, limits)
+        shared = pa.RecordBatch.from_arrays([*columns], schema=batch.schema)
+        step = max(1, int(len(batch) / max(1, sum(map(_plain_bytes, shared.columns)) / BATCH_BYTES)))
+        for start in range(0, len(batch), step):
+            # A slice would keep all of a list's values, on which Polars fails.
+            rows = pa.array(range(start, min(start + step, len(batch))))
+            piece = shared if step >= len(batch) else shared.take(rows)
+            yield piece.cast(plain_schema(piece.schema))
+
+    def _most_bytes(self, chunk: parquet.ColumnChunkMetaData, max_characters: int) -> float:
+        """Return the size of a column in one row group if all of its pages were as dense as the densest."""
+        most = _MOST_INLINE_PAGE_BYTES if max_characters == MAX_INLINE else _MOST_PAGE_BYTES
+        densest = 0.0
+        for page in read_pages(self._bytes, chunk):
+            if page.size_bytes > most:
+                raise ManifestError(
+                    f"{self._uri} has a page of {page.size_bytes / _MIB:,.0f} MiB in its column {_root(chunk)}, more "
+                    f"than {most // _MIB}; shorten its texts, or write it again with smaller pages."
+                )
+            if page.is_data:
+                repeats = 1 if _PREFIXES in chunk.encodings else max(1, page.values)
+                densest = max(densest, page.size_bytes / repeats)
+        return densest * int(chunk.num_values)
+
+
+def _open(source: Path | ByteFile, data: ByteFile) -> parquet.ParquetFile:
+    with parquet.ParquetFile(source, pre_buffer=False) as file:
         metadata, schema = file.metadata, file.schema
-    if _footer_bytes(path) - metadata.serialized_size == _SIGNATURE_BYTES:
+    if _footer_bytes(data) - metadata.serialized_size == _SIGNATURE_BYTES:
         raise pa.ArrowInvalid("Its columns must be decrypted.")  # pyarrow would end the process
-    texts = [column.path for column in map(schema.column, range(len(schema))) if column.logical_type.type == "STRING"]
+    leaves = map(schema.column, range(len(schema)))
+    texts = {leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type in _TEXTS}
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     shared = {chunk.path_in_schema for group in groups for chunk in _chunks(group) if chunk.has_dictionary_page}
-    return parquet.ParquetFile(path, metadata=metadata, read_dictionary=[*shared.intersection(texts)])
+    return parquet.ParquetFile(
+        source, metadata=metadata, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=[*shared & texts]
+    )
 
 
-def read_batches(
-    file: parquet.ParquetFile, columns: Sequence[str], *, uri: str, most_rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows in order, in batches of at most `most_rows`, and about 64 MiB unless one row has more.
-
-    Args:
-        file: The file.
-        columns: Columns to read.
-        uri: Its URI, for messages.
-        most_rows: Rows of a batch.
-
-    Raises:
-        ManifestError: By the sizes in the footer, which are looked at first, a text has too many characters.
-    """
-    for number in range(file.num_row_groups):
-        group = file.metadata.row_group(number)
-        size_bytes = 0
-        for chunk in _chunks(group):
-            if _name(chunk) not in columns:
-                continue
-            _require_short(chunk, uri=uri)
-            size_bytes += chunk.total_uncompressed_size
-        row_bytes = size_bytes / max(1, group.num_rows)
-        rows = max(1, min(most_rows, int(BATCH_BYTES / max(1.0, row_bytes))))
-        for batch in file.iter_batches(rows, row_groups=[number], columns=columns):
-            pieces = max(1, math.ceil(sum(map(_plain_bytes, batch.columns)) / BATCH_BYTES))
-            step = max(1, len(batch) // pieces)
-            for start in range(0, len(batch), step):
-                piece = batch.slice(start, step)
-                yield piece.cast(plain_schema(batch.schema)) if piece.num_columns else piece
-
-
-def shorten_texts(name: str, texts: Any) -> Any:  # noqa: ANN401 - of a batch, or of a table
-    """Cut valid texts that have more characters than they may to one more, for which the rules refuse them, too."""
+def shorten_texts(texts: Any, most: int) -> Any:  # noqa: ANN401 - of a batch, or of a table
+    """Cut texts of more than `most` characters to one more, for which the rules refuse them, too."""
+    most_bytes = _BYTES_PER_CHARACTER * (most + 1)
     is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
-    if not is_text or name == "choices":  # a text of choices has several
+    if not (is_text or pa.types.is_binary(texts.type)) or (pc.max(pc.binary_length(texts)).as_py() or 0) <= most_bytes:
         return texts
-    most = MAX_CHARACTERS[name]
-    longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    return pc.utf8_slice_codeunits(texts, 0, most + 1) if longest > _BYTES_PER_CHARACTER * most else texts
+    return pc.utf8_slice_codeunits(texts, 0, most + 1) if is_text else pc.binary_slice(texts, 0, most_bytes)
 
 
-def _footer_bytes(path: Path) -> int:
-    with path.open("rb") as file:
-        file.seek(-_TAIL_BYTES, SEEK_END)
-        return int.from_bytes(file.read(_TAIL_BYTES // 2), "little")
+def _shortened(array: pa.Array, most: int) -> pa.Array:
+    """Cut the texts that rows share."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(array.indices, shorten_texts(array.dictionary, most))
+    if pa.types.is_struct(kind):
+        own, parts = 1, [array.field(number) for number in range(kind.num_fields)]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        own, parts = 2, [array.values]
+    else:
+        return array
+    children = [_shortened(part, most) for part in parts]
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:own], children=children)
 
 
-def stated_bytes(file: parquet.ParquetFile, columns: Sequence[str]) -> int:
-    """Return the size of columns of a file, uncompressed, as it states it."""
-    groups = map(file.metadata.row_group, range(file.num_row_groups))
-    return sum(chunk.total_uncompressed_size for group in groups for chunk in _chunks(group) if _name(chunk) in columns)
+def _footer_bytes(file: ByteFile) -> int:
+    file.seek(-_TAIL_BYTES, SEEK_END)
+    return int.from_bytes(file.read(_TAIL_BYTES // 2), "little")
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -130,20 +207,11 @@ def _chunks(group: parquet.RowGroupMetaData) -> Iterator[parquet.ColumnChunkMeta
     return map(group.column, range(group.num_columns))
 
 
-def _name(chunk: parquet.ColumnChunkMetaData) -> str:
+def _root(chunk: parquet.ColumnChunkMetaData) -> str:
     return str(chunk.path_in_schema.partition(".")[0])
 
 
-def _require_short(chunk: parquet.ColumnChunkMetaData, *, uri: str) -> None:
-    name, size_bytes = _name(chunk), chunk.total_uncompressed_size
-    most = MAX_CHARACTERS.get(name, MAX_INLINE)
-    text_bytes = _BYTES_PER_CHARACTER * most + _OVERHEAD_BYTES_PER_TEXT
-    if size_bytes > chunk.num_values * text_bytes + _OVERHEAD_BYTES:
-        raise ManifestError(
-            f"{uri} has a text of more than {most:,} characters in its column {name}, which is not read; shorten it."
-        )
-    if most < MAX_INLINE and size_bytes > _MOST_CHUNK_BYTES:
-        raise ManifestError(
-            f"{uri} has {size_bytes / _GIB:.1f} GiB of its column {name} in one row group; write it again with smaller "
-            "row groups."
-        )
+def _column_of(chunk: parquet.ColumnChunkMetaData, columns: Sequence[str]) -> str:
+    """Return which of `columns` it is, or is a part of; empty if none."""
+    path = chunk.path_in_schema
+    return next((name for name in columns if path == name or path.startswith(f"{name}.")), "")

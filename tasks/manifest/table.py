@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tasks.manifest.parquet import ManifestFiles
 
 
-_ROWS_PER_PART, _BYTES_PER_PART = 200_000, 1024**3
-# A part may have this many times as many rows before it is split.
+_ROWS_PER_PART, _BYTES_PER_PART = 200_000, 128 * 1024**2
+# A part may have this many times as much before it is split.
 _LARGEST_PARTS = 2
 _HASH_BYTES = 8
 # The last three characters of a file name before its extension: a thousand numbered names share the rest.
@@ -74,9 +74,9 @@ class JobTable:
     def parts(self) -> Iterator[pl.DataFrame]:
         """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
 
-        Only a video with 200,000 jobs or more is in several. Each frame has the columns of jobs, `row` (the job's
-        row in the manifest, from 0), `job_digest`, and `neighbourhood`: a hash shared by videos with nearly the same
-        URI, which does not decrease from part to part.
+        Only a video with 200,000 jobs, or 128 MiB of them, is in several. Each frame has the columns of jobs, `row`
+        (the job's row in the manifest, from 0), `job_digest`, and `neighbourhood`: a hash shared by videos with nearly
+        the same URI, which does not decrease from part to part.
         """
         for read in self._parts:
             frame = read()
@@ -260,25 +260,25 @@ def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame, r
 def _readers(spill: Spill, folder: Path) -> Iterator[Callable[[], pl.DataFrame | None]]:
     """Yield functions that read the partitions in order, each of a size that fits into memory."""
     for part in range(spill.parts):
-        if spill.rows[part] <= _LARGEST_PARTS * _ROWS_PER_PART:
+        shares = max(spill.rows[part] / _ROWS_PER_PART, spill.size_bytes[part] / _BYTES_PER_PART)
+        if shares <= _LARGEST_PARTS:
             yield partial(spill.read, part)
             continue
-        split = _split_by_video(spill, part, folder / f"{part}")
+        rows = max(1, int(spill.rows[part] / shares))
+        split = _split_by_video(spill, part, folder / f"{part}", rows_per_part=rows)
         spill.remove(part)
         yield from (partial(split.read, each) for each in range(split.parts))
 
 
-def _split_by_video(spill: Spill, part: int, folder: Path) -> Spill:
-    """Split a partition that many jobs share with few videos; only a video with too many jobs is itself split."""
+def _split_by_video(spill: Spill, part: int, folder: Path, *, rows_per_part: int) -> Spill:
+    """Split a partition that much shares with few videos; only a video with too many jobs is itself split."""
     counts = [batch.group_by("neighbourhood", "video_uri").len() for batch in spill.batches(part)]
     videos = pl.concat(counts).group_by("neighbourhood", "video_uri").agg(pl.col("len").cast(pl.UInt64).sum())
     jobs = pl.col("len")
-    first = (jobs.cum_sum() - jobs) // _ROWS_PER_PART
-    spans = videos.sort("neighbourhood", "video_uri").select(
-        "video_uri", first=first, spread=1 + jobs // _ROWS_PER_PART
-    )
+    first = (jobs.cum_sum() - jobs) // rows_per_part
+    spans = videos.sort("neighbourhood", "video_uri").select("video_uri", first=first, spread=1 + jobs // rows_per_part)
     folder.mkdir()
-    split = Spill(folder, parts=1 + spill.rows[part] // _ROWS_PER_PART)
+    split = Spill(folder, parts=1 + spill.rows[part] // rows_per_part)
     with split:
         for batch in spill.batches(part):
             span = batch.select("video_uri", "job_id").join(spans, on="video_uri", how="left", maintain_order="left")

@@ -113,7 +113,6 @@ def _render(report: Report) -> str:
         sections=[section for section in _SECTIONS if section[0] != "trade" or report.trade],
         parts_label=f"Seconds by part: {parts}.",
         labels_label=f"Jobs by label: {labels}.",
-        short_id=str(glance.run_id)[:8],
         shown_note=_shown_note(report),
         job_link=_job_link({job.job_id for job in report.shown.jobs}),
         read_more=DOCS_PAGE,

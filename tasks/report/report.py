@@ -23,9 +23,11 @@ from tasks.report.timeline import read_timeline
 from tasks.report.trade import select_trade_off
 from tasks.results.evaluation.evaluations import last_evaluation
 from tasks.results.evaluation.routing import read_routing
+from tasks.results.runs import short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from sqlalchemy import Engine, RowMapping
 
@@ -54,6 +56,7 @@ class Report:
         sampling: Sampling options by name.
         native_sampler: Name of the sampler that the model was trained with; empty if unknown.
         runs: Latest runs of the manifest, this one first.
+        names: The shortest prefixes of their ids that name no other run.
         changes: Comparison with an earlier run with another spec; None if there is none.
         routing: The routes of this run's labels; None if its spec has only one.
         other_ways: Number of other specs and datasets under which the manifest was answered, at any time.
@@ -75,6 +78,7 @@ class Report:
     slowest: tuple[SlowJob, ...]
     timeline: Timeline | None
     runs: tuple[RunFigures, ...]
+    names: Mapping[UUID, str]
     changes: Changes | None
     other_ways: int
     trade: TradeOff | None
@@ -124,6 +128,7 @@ def gather(
     routing = read_routing(engine, scope, run_id=run["run_id"])
     with database_errors(), engine.connect() as connection:
         runs = earlier_runs(connection, run)
+        names = short_ids(engine, [each.run_id for each in runs])
         changes = find_changes(connection, scope, runs)
         before = dict(changes.job_ids) if changes else {}
         shown = read_shown(
@@ -158,6 +163,7 @@ def gather(
             slowest=find_slowest(connection, scope, run["run_id"]),
             timeline=read_timeline(connection, scope, run),
             runs=runs,
+            names=names,
             changes=changes,
             other_ways=count_other_ways(connection, run),
             trade=select_trade_off(evaluation, scope.spec_id) if evaluation else None,

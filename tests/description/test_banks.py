@@ -99,6 +99,14 @@ def test_a_small_file_of_endless_texts_is_refused_without_reading_them(tmp_path)
         read_bank(path)
 
 
+def test_a_text_of_a_bank_that_needs_much_memory_is_refused_by_its_size(tmp_path):
+    path = tmp_path / "bank.parquet"
+    parquet.write_table(pa.table({"text": ["a cat", "x" * 150_000_000]}), path, compression="zstd")
+
+    with pytest.raises(ConfigurationError, match=r"The bank .*bank\.parquet has a page of 143 MiB in its column text"):
+        read_bank(path)
+
+
 def test_a_bank_of_unknown_size_is_not_read_without_end():
     with pytest.raises(ConfigurationError, match="is larger than 64 MiB"):
         read_bank(Path("/dev/zero"))

@@ -133,6 +133,7 @@ def report(jobs=None, strips=None, **changed):
         ),
         timeline=Timeline(drawn=(span,), shards=1, extract_s=2, infer_s=4, both_s=1),
         runs=(figures,),
+        names={RUN_ID: str(RUN_ID)[:8]},
         changes=None,
         other_ways=0,
         trade=None,

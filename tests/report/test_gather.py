@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import numpy as np
 import polars as pl
@@ -55,8 +55,8 @@ def manifest(tmp_path):
 def started(engine, manifest):
     """Start and end a run of the manifest under a spec; its rows are then as given."""
 
-    def start(spec, results=(), failures=(), chunks=()):
-        run = RunKey(run_id=uuid4(), dataset="d", spec_id=spec.spec_id, model="tiny", versions={}, host="h")
+    def start(spec, results=(), failures=(), chunks=(), run_id=None):
+        run = RunKey(run_id=run_id or uuid4(), dataset="d", spec_id=spec.spec_id, model="tiny", versions={}, host="h")
         facts = {"dataset": "d", "manifest_uri": str(manifest), "kind": "classify", "host": "h", "versions": {}}
         open_run(engine, run_id=run.run_id, spec=spec, facts=facts | {"jobs_total": 4, "jobs_skipped": 0})
         ShardWriter(engine, run).write(results=results, failures=failures, chunks=chunks)
@@ -213,6 +213,17 @@ def test_labels_are_compared_with_those_of_another_spec(engine, started, manifes
     assert [(change.before, change.after, change.jobs) for change in changes.label_changes] == [("yes", "no", 1)]
     assert changes.differences == (("sampling.num_frames", 4, 16),)
     assert changes.job_ids == (("a", "yes"),)
+
+
+def test_runs_whose_ids_begin_alike_have_longer_names(engine, started, manifest, tmp_path):
+    first, second = (UUID(f"019a7c00-1111-7000-8000-00000000000{number}") for number in (1, 2))
+    started(SPEC, [of(manifest, "a")], run_id=first)
+    started(OTHER, [of(manifest, "a")], run_id=second)
+
+    page = render(page_of(engine, tmp_path))
+
+    assert f"<code>{second}</code>" in page
+    assert f"Labels that changed since run {first}" in page
 
 
 def test_a_job_without_a_row_cannot_be_requested(engine, started, manifest, tmp_path):

@@ -8,13 +8,11 @@ from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectMissingError
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import quoted
-from tasks.manifest.layouts.source import require_columns
+from tasks.manifest.layouts.source import read_columns
 from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:
@@ -98,13 +96,8 @@ def _episodes(source: VideoFiles, cameras: Sequence[str]) -> list[dict[str, Any]
     columns += [name for name in source.wanted if name not in columns]
     episodes: list[dict[str, Any]] = []
     for info in infos:
-        try:
-            table = pl.read_parquet(BytesIO(source.objects.read(info.uri, fingerprint=info.fingerprint)))
-        except (OSError, pl.exceptions.PolarsError) as error:
-            why = str(error).partition("\n")[0]
-            raise ManifestError(f"Cannot read {redact_uri(info.uri)} as Parquet: {why}.") from None
-        require_columns(redact_uri(info.uri), table.columns, columns, layout="LeRobot 3")
-        episodes += table.select(columns).rows(named=True)
+        data = BytesIO(source.objects.read(info.uri, fingerprint=info.fingerprint))
+        episodes += read_columns(data, columns, uri=redact_uri(info.uri), layout="LeRobot 3").rows(named=True)
     if not all(isinstance(each["episode_index"], int) for each in episodes):
         raise ManifestError(f"The episodes below {redact_uri(folder)} have no numbers in episode_index.")
     return sorted(episodes, key=lambda each: each["episode_index"])

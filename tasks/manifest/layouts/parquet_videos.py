@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
@@ -17,7 +16,7 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.manifest.layouts.source import require_columns
 from tasks.manifest.rejects import ImportedRows
-from tasks.manifest.row_batches import read_batches
+from tasks.manifest.row_batches import ParquetTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,10 +56,9 @@ def read_parquet_videos(source: VideoFiles) -> ImportedRows:
     for info in source.files("parquet"):
         name = source.name_of(info.uri)
         try:
-            with parquet.ParquetFile(
-                RangedFile(RemoteArchive(source.objects, info), block_bytes=_BLOCK_BYTES), pre_buffer=False
-            ) as file:
-                _add(found, source, info, file)
+            archive = RangedFile(RemoteArchive(source.objects, info), block_bytes=_BLOCK_BYTES)
+            with ParquetTable(archive, uri=redact_uri(info.uri)) as table:
+                _add(found, source, info, table)
         except (pa.ArrowException, OSError) as error:
             reason = str(error).partition("\n")[0].rstrip(".")
             raise ManifestError(f"Cannot read {redact_uri(info.uri)} as Parquet: {reason}.") from None
@@ -69,13 +67,13 @@ def read_parquet_videos(source: VideoFiles) -> ImportedRows:
     return found
 
 
-def _add(found: ImportedRows, source: VideoFiles, info: ObjectInfo, file: Any) -> None:  # noqa: ANN401
+def _add(found: ImportedRows, source: VideoFiles, info: ObjectInfo, table: ParquetTable) -> None:
     name = source.name_of(info.uri)
-    column = _find_column(source, info, file)
-    require_columns(redact_uri(info.uri), file.schema_arrow.names, source.wanted, layout="this mapping")
+    column = _find_column(source, info, table.file)
+    require_columns(redact_uri(info.uri), table.names, source.wanted, layout="this mapping")
     if column.empty:
         found.notes.append(f"{pluralize(column.empty, 'row')} of {name} have no video in column {column.name}.")
-    for number, fields in enumerate(_rows(file, column, source, info.uri)):
+    for number, fields in enumerate(_rows(table, column, source)):
         job_id = f"{name.removesuffix('.parquet')}/{number}"
         job = partial(_job, source, info, column, number, job_id, fields)
         found.add(f"{name}, row {number}", job, job_id=job_id, given=fields)
@@ -100,12 +98,12 @@ def _path_uri(source: VideoFiles, info: ObjectInfo, path: object) -> str:
     return source.uri_of(f"{folder}/{path}" if folder else path)
 
 
-def _rows(file: Any, column: _Column, source: VideoFiles, uri: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+def _rows(table: ParquetTable, column: _Column, source: VideoFiles) -> Iterator[dict[str, Any]]:
     wanted = [*source.wanted, *([column.paths] if column.paths else [])]
     if not wanted:  # nothing but numbers
-        yield from ({} for _ in range(file.metadata.num_rows))
+        yield from ({} for _ in range(table.file.metadata.num_rows))
         return
-    for batch in read_batches(file, wanted, uri=redact_uri(uri), most_rows=_BATCH_ROWS):
+    for batch in table.batches(wanted, most_rows=_BATCH_ROWS):
         yield from batch.to_pylist()
 
 

@@ -10,18 +10,23 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
 from reelabel.wording import named, pluralize, quoted, shorten, why_unreadable
+from tasks.manifest.row_batches import ParquetTable, plain_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tasks.manifest.parquet_pages import ByteFile
     from tasks.manifest.rejects import ImportedRows
 
 _SHOWN = 3
+# Of a benchmark's Parquet file, uncompressed: the largest has 2 MiB.
+_MOST_BYTES, _BATCH_ROWS = 256 * 1024**2, 10_000
 _LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
 
@@ -83,16 +88,33 @@ def read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) -
     Raises:
         ManifestError: The file cannot be read, or has a different layout.
     """
-    try:
-        table = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ManifestError(f"Cannot read {path} as Parquet: {error}") from None
-    require_columns(path, table.columns, types, layout=layout)
+    table = read_columns(path, list(types), uri=str(path), layout=layout)
     try:
         return table.select(pl.col(name).cast(dtype) for name, dtype in types.items())
     except pl.exceptions.PolarsError as error:
         why = str(error).splitlines()[0]
         raise ManifestError(f"{path} has columns whose types differ from {layout}'s: {why}.") from None
+
+
+def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, layout: str) -> pl.DataFrame:
+    """Read columns of a Parquet file, of bounded size.
+
+    Raises:
+        ManifestError: The file cannot be read, lacks a column, or is too large.
+    """
+    read, left_bytes = [], _MOST_BYTES
+    try:
+        with ParquetTable(source, uri=uri) as table:
+            require_columns(uri, table.names, columns, layout=layout)
+            read.append(pl.from_arrow(plain_schema(table.file.schema_arrow).empty_table().select(columns)))
+            for batch in table.batches(columns, most_rows=_BATCH_ROWS):
+                left_bytes -= batch.nbytes
+                if left_bytes < 0:
+                    raise ManifestError(f"{uri} has more than {_MOST_BYTES >> 20} MiB of {layout}'s columns; split it.")
+                read.append(pl.from_arrow(batch))
+    except (pa.ArrowException, OSError) as error:
+        raise ManifestError(f"Cannot read {uri} as Parquet: {why_unreadable(error)}.") from None
+    return pl.concat(map(pl.DataFrame, read))
 
 
 def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str], *, layout: str) -> None:

@@ -61,7 +61,6 @@ def _render(report: VideosReport) -> str:
         data=page_value(_data(report)),
         sections=_SECTIONS,
         job_link=str,  # of every job, as text
-        short_id=str(report.glance.run_id)[:8],
         shown_note=_shown_note(report),
     )
 

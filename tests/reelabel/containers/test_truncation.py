@@ -1,7 +1,9 @@
+import av
 import pytest
 
 from reelabel.containers.registry import missing_bytes
 from reelabel.extract import extract_keyframes
+from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
@@ -38,6 +40,22 @@ def test_frames_of_a_truncated_file_say_so(make_clip):
     got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
 
     assert f"its last {len(whole) - len(whole) // 2:,} bytes are missing" in got.reason
+
+
+@pytest.mark.parametrize("name", ["clip.mkv", "clip.webm"])
+def test_a_cut_video_is_as_long_as_what_can_be_decoded(make_clip, name):
+    codec = {"clip.mkv": "libx264", "clip.webm": "libvpx-vp9"}[name]
+    path = make_clip(name, frames=96, fps=12, size=(160, 120), codec=codec)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with av.open(str(path)) as container:
+        left = sum(1 for _ in container.decode(video=0))
+
+    got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
+
+    assert left < 80
+    assert (got.total_frames, got.duration_s) == (left, left / 12)
+    assert video_input(got)[1]["total_num_frames"] == left
 
 
 def test_a_format_that_states_no_length_is_not_judged(make_clip):

@@ -1,5 +1,7 @@
 """Frames between keyframes equal those of a linear decode and cost only the GOPs that contain them."""
 
+import re
+
 import av
 import numpy as np
 import pytest
@@ -157,6 +159,19 @@ def test_the_rate_of_the_video_itself_is_thinned_out_to_the_most_frames(make_cli
     got = extract_keyframes(make_clip(frames=31, gop=10), sampling=sampling, limits=LIMITS)
 
     assert got.frame_index[got.picks].tolist() == [0, 10, 20, 30]
+    assert got.reason.startswith("12 frames per second would be 31 frames; 4 are shown, spread over the video")
+
+
+@pytest.mark.parametrize("sampler", ["fps", "qwen2_vl", "qwen3_vl", "glmga"])
+def test_a_samplers_own_rate_that_is_thinned_out_to_the_most_frames_is_told(make_clip, sampler):
+    path = make_clip(frames=97, fps=12, gop=12)
+
+    thinned, whole = (
+        extract_keyframes(path, sampling=Sampling(sampler=sampler, max_frames=most), limits=LIMITS) for most in (8, 64)
+    )
+
+    assert re.search("2 frames per second would be 1[5-7] frames; 8 are shown, spread over the video", thinned.reason)
+    assert "frames per second" not in whole.reason
 
 
 def test_a_sampler_that_refuses_a_video_says_so(make_clip):

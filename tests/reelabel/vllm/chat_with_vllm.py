@@ -27,6 +27,7 @@ def main(asked_path, answers_path):
     answers = {
         "answers": [ask(llm, messages, asked["allowed"]) for messages in asked["chats"]],
         "metadata": load(data, **asked["options"])[1],
+        "by its other name": VIDEO_LOADER_REGISTRY.load("pyav_keyframes_v2").load_bytes(data, **asked["options"])[1],
         "each once": load(data, repeat_frames=False, **asked["options"])[1],
         "modules": sorted({name.partition(".")[0] for name in sys.modules}),
     }

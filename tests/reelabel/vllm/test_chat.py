@@ -65,6 +65,7 @@ def test_repeated_picks_carry_their_true_positions_in_the_video(answered):
         "do_sample_frames": False,
     }
     assert answered["each once"]["frames_indices"] == [0, 12, 24, 36]
+    assert answered["by its other name"] == answered["metadata"]
 
 
 @pytest.mark.parametrize(
