@@ -517,7 +517,11 @@ def test_a_column_is_a_list_with_a_value_for_every_row(preparing, batch, message
         preparing()(batch)
 
 
-@pytest.mark.parametrize("wrong", [pytest.param(object(), id="an object"), [1], {"unknown": 1}, -1.5, float("nan"), b"x"], ids=repr)
+@pytest.mark.parametrize(
+    "wrong",
+    [object(), [1], {"unknown": 1}, -1.5, float("nan"), b"x"],
+    ids=["an object", "a list", "a dict", "-1.5", "nan", "bytes"],
+)
 @pytest.mark.parametrize("option", inspect.signature(PrepareVideo).parameters)
 def test_an_option_that_is_not_valid_is_named(option, wrong):
     with pytest.raises(ConfigurationError, match=rf"^Invalid arguments of PrepareVideo: {option}\b"):

@@ -118,7 +118,7 @@ def test_the_note_is_in_the_rows_of_datasets(file_of):
     path = file_of(Cell("ts", "h264", "joined-b-frames"))
     prepare = PrepareVideo(sampling={"sampler": "uniform", "num_frames": 4})
     try:
-        [meta] = prepare({"video_uri": [str(path)]})["video_meta"]
+        [[meta]] = prepare({"video_uri": [str(path)]})["video_meta"]
     finally:
         prepare.close()
 
