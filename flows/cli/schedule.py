@@ -13,7 +13,7 @@ from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import prefect_ready, running_services
 from flows.cli.repeat import settings_inline
 from infra.database.connect import Login, connected
-from infra.embedded import ServiceName
+from infra.embedded import ServiceName, missing_services
 from infra.program import command
 from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
@@ -43,15 +43,19 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
     only with `unpause`.
     """
     inline = settings_inline(*_READ)
-    manifest = with_nightly(load_settings(), nightly).nightly.manifest
+    given = load_settings()
+    own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))
+    manifest = with_nightly(given, nightly).nightly.manifest
     looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()
     with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
-        from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
+        from flows.schedule.deploy import deploy_flows, unnamed_models  # noqa: PLC0415 - see prefect_ready
 
         settings = with_nightly(started, nightly)
-        plans = deploy_flows(settings, insisted=nightly, unpause=unpause, dry_run=dry_run)
+        plans = deploy_flows(settings, insisted=nightly, unpause=unpause, dry_run=dry_run, own_worker=own_worker)
         for line in (line for plan in plans for line in plan.lines()):
             print_line(line)
+        for name, error in unnamed_models(plans, settings).items():
+            print_line(f"{name} will fail each time unless its worker names a model: {error.message}")
         automations = _foreseen_automations(settings) if dry_run else []
         for line in automations:
             print_line(line)

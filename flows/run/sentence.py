@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from prefect import State, get_run_logger
 from prefect.context import FlowRunContext
-from prefect.exceptions import CancelledRun
+from prefect.exceptions import CancelledRun, TerminationSignal
 from prefect.states import Cancelled, Failed
 from pydantic import ValidationError, validate_call
 
@@ -21,16 +22,26 @@ from reelabel.wording import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+TERMINATED = "Ended by SIGTERM."
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+def _has_no_sentence(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], ReelabelError))
+
+
+# Prefect's engine logs the traceback of whatever fails a flow that a worker has started, after the sentence.
+logging.getLogger("prefect.flow_runs").addFilter(_has_no_sentence)
 
 
 def failing_in_a_sentence(
     function: Callable[Parameters, Result],
 ) -> Callable[Parameters, Result | State[Any]]:
-    """Have a flow's function end as Failed with the sentence of its error as the message, or as Cancelled by Ctrl-C.
+    """Have a flow's function end as Failed with the sentence of its error as the message, or as Cancelled by its user.
 
-    Prefect would take Ctrl-C for a crash, which notifies people. It raises `CancelledRun` instead.
+    Prefect would take Ctrl-C, and SIGTERM to a command, for a crash, which notifies people. It raises `CancelledRun`
+    instead. A deployed run that gets SIGTERM has lost its node: it crashes, and is started again.
 
     It also validates the parameters, because Prefect's own validation reports pydantic's words: the flow has
     `validate_parameters=False`. Where the flow is called from code, the error is raised as it was.
@@ -51,6 +62,10 @@ def failing_in_a_sentence(
             if FlowRunContext.get() is None:
                 raise
             return Cancelled(message="Stopped by the user.")
+        except TerminationSignal:
+            if not _is_of_a_command():
+                raise
+            return Cancelled(message=TERMINATED)
         if FlowRunContext.get() is None:
             raise error
         message = as_started(error.message)
@@ -58,6 +73,12 @@ def failing_in_a_sentence(
         return Failed(message=printable(message, keep="\n"), data=error)
 
     return run
+
+
+def _is_of_a_command() -> bool:
+    context = FlowRunContext.get()
+    flow_run = context.flow_run if context else None
+    return flow_run is not None and flow_run.deployment_id is None and flow_run.parent_task_run_id is None
 
 
 def _sentence(fault: ValidationError, parameters: Sequence[str]) -> str:

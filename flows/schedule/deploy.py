@@ -9,6 +9,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.exceptions import ObjectAlreadyExists
 
+from flows.run.named_model import require_model
 from flows.schedule.automations import apply_automations
 from flows.schedule.lookup import find_deployment
 from flows.schedule.plan import plan_deployment
@@ -19,30 +20,38 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.location import is_one_file, stat_manifest_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from flows.schedule.plan import DeploymentPlan
     from infra.settings import Settings
+    from reelabel.errors import ReelabelError
 
 
 def deploy_flows(
-    settings: Settings, *, insisted: Collection[str] = (), unpause: bool = False, dry_run: bool = False
+    settings: Settings,
+    *,
+    insisted: Collection[str] = (),
+    unpause: bool = False,
+    dry_run: bool = False,
+    own_worker: bool = False,
 ) -> list[DeploymentPlan]:
     """Create or update the deployments, their work pools and the automations; return what was done to each deployment.
 
     What the settings do not name stays as deployed; `insisted` are fields of the section `nightly` that were given on
     the command line. What an operator has set in Prefect is replaced only with `unpause`. Parameters hold no secrets:
-    flow runs read these from the worker's environment.
+    flow runs read these from the worker's environment. With `own_worker`, these settings are its own.
 
     Raises:
-        ConfigurationError: A schedule or a placeholder is malformed, or the nightly manifest is one file that does
-            not exist; nothing has been changed.
+        ConfigurationError: A schedule or a placeholder is malformed; the nightly manifest is one file that does not
+            exist; or, with `own_worker`, no model is named for what is scheduled. Nothing has been changed.
     """
     with get_client(sync_client=True) as client:
         types = {pool.name: pool.type for pool in client.read_work_pools()}
         wanted = wanted_deployments(settings, insisted, types)
         plans = [plan_deployment(each, find_deployment(client, each.full_name), unpause=unpause) for each in wanted]
         _require_manifest(settings)
+        for name, error in unnamed_models(plans, settings).items() if own_worker else ():
+            raise ConfigurationError(f"{name} would fail each time: {error.message}")
         if not dry_run:
             for pool in {plan.pool for plan in plans} - types.keys():
                 with contextlib.suppress(ObjectAlreadyExists):
@@ -51,6 +60,20 @@ def deploy_flows(
                 plan.apply(client)
             apply_automations(client, settings)
         return plans
+
+
+def unnamed_models(plans: Sequence[DeploymentPlan], settings: Settings) -> dict[str, ReelabelError]:
+    """Return what is wrong with the deployments that run by a schedule, but for which no model is named."""
+    found: dict[str, ReelabelError] = {}
+    for plan in plans:
+        flow = plan.name.partition("/")[0]
+        starts = plan.parameters.get("starts", settings.watch.starts) if flow == "watch" else flow
+        if plan.next_run:
+            try:
+                require_model(starts, plan.parameters, settings)
+            except ConfigurationError as error:
+                found[plan.name] = error
+    return found
 
 
 def _require_manifest(settings: Settings) -> None:

@@ -45,6 +45,7 @@ class DeploymentPlan:
         kept: What an operator has set in Prefect, and is kept although the settings ask for something else.
         paused: Whether it is paused afterwards, and why; empty if it is not.
         next_run: Its next scheduled run, in the schedule's time zone; None if there is none.
+        parameters: Its parameters afterwards.
         payload: Fields of the deployment to write.
         schedule: Our schedule to write; None leaves the schedules alone.
         deployed: The deployment as it is.
@@ -58,6 +59,7 @@ class DeploymentPlan:
     kept: list[str]
     paused: str
     next_run: datetime | None
+    parameters: dict[str, Any] = field(repr=False)
     payload: dict[str, Any] = field(repr=False)
     schedule: DeploymentScheduleCreate | None = field(repr=False)
     deployed: DeploymentResponse | None = field(repr=False)
@@ -137,6 +139,7 @@ class _Draft:
             kept=self._kept,
             paused=paused,
             next_run=None if paused else self._next_run(),
+            parameters=parameters,
             payload=self._payload,
             schedule=self._schedule,
             deployed=self._deployed,

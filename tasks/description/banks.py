@@ -149,13 +149,13 @@ def _read_csv(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, str]]:
-    from tasks.manifest.row_batches import ParquetTable, shorten_texts  # noqa: PLC0415 - pyarrow is slow to import
+    from tasks.manifest.row_batches import ParquetTable, plain_schema, shorten_texts  # noqa: PLC0415 - pyarrow is slow to import
 
     with ParquetTable(path, uri=f"The bank {path}") as table:
-        schema, count = table.file.schema_arrow, table.file.metadata.num_rows
+        schema, count = plain_schema(table.file.schema_arrow), table.file.metadata.num_rows
         column = _choose_column(path, schema.names)
         kind = schema.field(column).type
-        if (kind.value_type if pa.types.is_dictionary(kind) else kind) not in (pa.string(), pa.large_string()):
+        if kind not in (pa.string(), pa.large_string()):
             raise ConfigurationError(
                 f"The column {printable(column)} of the bank {path} is {kind}; it must hold strings."
             )

@@ -1,6 +1,9 @@
 """Forms of the deployments, and the message of a run that cannot start."""
 
 import ast
+import contextlib
+import logging
+import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,8 +11,9 @@ import prefect
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
-from prefect.exceptions import PrefectHTTPStatusError
+from prefect.exceptions import PrefectHTTPStatusError, TerminationSignal
 from prefect.flow_engine import run_flow
+from prefect.logging.loggers import flow_run_logger
 
 import flows
 import tasks
@@ -23,6 +27,7 @@ from flows.schedule.deploy import deploy_flows
 from flows.schedule.form import form_of
 from flows.survey import survey
 from infra.embedded import export
+from reelabel.errors import ConfigurationError
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -142,3 +147,50 @@ def test_a_flow_that_is_stopped_is_cancelled_and_so_is_the_one_that_called_it(cl
     called = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[flow_run.id]))
     for run in (client.read_flow_run(flow_run.id), *client.read_flow_runs(flow_run_filter=called)):
         assert (run.state.name, run.state.message) == ("Cancelled", "Stopped by the user.")
+
+
+@pytest.mark.parametrize("deployed", [False, True], ids=["of a command", "deployed"])
+def test_sigterm_cancels_a_command_and_crashes_what_is_deployed(client, deployed):
+    @prefect.flow(validate_parameters=False)
+    @failing_in_a_sentence
+    def ended():
+        raise TerminationSignal(signal.SIGTERM)
+
+    flow_run = client.create_flow_run(ended, tags=[TAG])
+    if deployed:
+        deployment_id = client.create_deployment(client.create_flow(ended), f"ended-{flow_run.id}")
+        flow_run = client.create_flow_run_from_deployment(deployment_id, tags=[TAG])
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
+    try:
+        with contextlib.suppress(BaseException):
+            run_flow_here(ended, flow_run, {})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert received == [signal.SIGTERM]
+    assert client.read_flow_run(flow_run.id).state.name == ("Crashed" if deployed else "Cancelled")
+
+
+def test_the_log_of_a_worker_holds_the_sentence_of_a_failed_run_and_no_traceback(client):
+    @prefect.flow(validate_parameters=False)
+    @failing_in_a_sentence
+    def failing():
+        raise ConfigurationError("The sentence.")
+
+    flow_run = client.create_flow_run(failing, tags=[TAG])
+    with handled() as records, pytest.raises(ConfigurationError):
+        run_flow(failing, flow_run=flow_run, error_logger=flow_run_logger(flow_run))
+
+    assert "The sentence." in [record.getMessage() for record in records]
+    assert not any(record.exc_info for record in records)
+
+
+@contextlib.contextmanager
+def handled():
+    """Records that the logger of flow runs passes on."""
+    records, logger, handler = [], logging.getLogger("prefect.flow_runs"), logging.Handler()
+    handler.emit = records.append
+    logger.addHandler(handler)
+    yield records
+    logger.removeHandler(handler)

@@ -1,6 +1,7 @@
 """Runs that warn about keyframes, choose samplers by video and by job, and escalate uncertain answers."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -134,3 +135,21 @@ def test_jobs_are_routed_by_tag_video_and_margin(reelabel, manifests, read, own_
     twice = [row for row in rows.values() if row["routed_by"] == "margin"]
     assert all(row["frames_decoded"] > row["keyframes_in_file"] for row in twice)
     assert all(row["first_margin"] < 1 == row["escalate_below"] for row in twice)
+
+
+def test_each_video_is_extracted_once_by_each_sampler_and_what_dense_alone_costs_is_told(reelabel, manifests, read):
+    """As if from scratch: no other run shows five frames."""
+    options = [manifests["manifest"], "--num-frames", "5"]
+    routed = reelabel("classify", *options, "--sampler", "auto", "--motion-tasks", "direction")
+    [tagged] = [row for row in read(RUN, dataset="routes") if row["videos_extracted"] == 2 * CLIPS + LONE]
+    dense = reelabel("classify", *options, "--sampler", "uniform")
+    alone = max(read(RUN, dataset="routes"), key=lambda row: row["started_at"])
+    untagged = reelabel("classify", *options, "--sampler", "auto")
+
+    assert tagged["videos_cached"] == 0
+    assert (alone["videos_extracted"], alone["videos_cached"]) == (0, CLIPS + LONE), dense.stderr
+    costs = {row["source_fingerprint"]: row["frames_decoded"] for row in read(RESULT, run_id=alone["run_id"])}
+    assert f"of about {sum(costs.values()):,} by the dense sampler alone" in routed.stdout, routed.stderr
+    # Here it was used on four videos alone, each of one keyframe.
+    estimate = re.search(r"of about ([\d,]+) by the dense sampler alone", untagged.stdout)[1]
+    assert int(estimate.replace(",", "")) == pytest.approx(sum(costs.values()), rel=0.2)

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flows.run.named_model import ENGINE, require_model
 from infra.embedded import ServiceName, missing_services
 from infra.embedded.home import Home
 from infra.settings import load_settings
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.model.model_process import Startable
 
-_ENGINE = "vllm"
 _KEEPING = frozenset({ServiceName.POSTGRES, ServiceName.S3})
 
 
@@ -33,7 +33,7 @@ def model_ahead(kind: str, parameters: dict[str, Any]) -> AbstractContextManager
         ConfigurationError: No model is named, which need not wait for services.
     """
     settings = load_settings()
-    _require_name(kind, parameters, settings)
+    require_model(kind, parameters, settings)
     if not needs_model(kind, settings, force=bool(parameters.get("force"))):
         return nullcontext()
     from tasks.model.model_process import started_ahead  # noqa: PLC0415 - as below, only a run that starts one waits
@@ -50,18 +50,8 @@ def needs_model(kind: str, settings: Settings, *, force: bool) -> bool:
     is_new = missing_services(settings, _KEEPING) == _KEEPING
     is_new = is_new and not any((settings.home / name).exists() for name in _KEEPING)
     if kind == "classify":
-        return (is_new or force) and settings.model.backend == _ENGINE and settings.run.executor == "local"
+        return (is_new or force) and settings.model.backend == ENGINE and settings.run.executor == "local"
     return kind == "describe" and is_new and settings.describe.backend == DEFAULT_BACKEND
-
-
-def _require_name(kind: str, parameters: dict[str, Any], settings: Settings) -> None:
-    if kind == "classify" and settings.model.backend == _ENGINE:
-        from tasks.model.backend import backend_of  # noqa: PLC0415 - only to refuse
-
-        if not (parameters["overrides"].get("model") or settings.model.name):
-            backend_of(settings).card(None, settings)
-    if kind == "describe" and not (parameters["options"].get("model") or settings.describe.model):
-        towers_card(settings)
 
 
 def _open_engine(parameters: dict[str, Any], settings: Settings) -> Startable | None:

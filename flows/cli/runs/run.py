@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +87,13 @@ def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> A
     from prefect.exceptions import CancelledRun  # noqa: PLC0415
     from prefect.flow_engine import run_flow  # noqa: PLC0415
 
+    from flows.run.sentence import TERMINATED  # noqa: PLC0415
+
     try:
         return run_flow(flow, flow_run=flow_run, parameters=parameters)
-    except CancelledRun:  # see `flows.run.sentence`
+    except CancelledRun as ended:  # see `flows.run.sentence`
+        if str(ended) == TERMINATED:
+            os.kill(os.getpid(), signal.SIGTERM)
         raise KeyboardInterrupt from None
 
 

@@ -16,7 +16,7 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.manifest.layouts.source import require_columns
 from tasks.manifest.rejects import ImportedRows
-from tasks.manifest.row_batches import ParquetTable
+from tasks.manifest.row_batches import ParquetTable, plain_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +108,7 @@ def _rows(table: ParquetTable, column: _Column, source: VideoFiles) -> Iterator[
 
 
 def _find_column(source: VideoFiles, info: ObjectInfo, file: Any) -> _Column:  # noqa: ANN401
-    kinds = {each.name: each.type for each in file.schema_arrow}
+    kinds = {each.name: each.type for each in plain_schema(file.schema_arrow)}
     able = [name for name, kind in kinds.items() if _holds_bytes(kind)]
     name = source.columns.get("video_uri") or (able[0] if len(able) == 1 else "")
     if not name:

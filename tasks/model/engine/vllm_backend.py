@@ -102,7 +102,7 @@ def _no_model() -> str:
     place = f"this GPU of {gib:.0f} GiB" if gib else "this machine"
     fitting = next(model for least_gib, model in _FITTING.items() if gib >= least_gib)
     return (
-        "No model is named; name one with --model or REELABEL_MODEL_NAME. "
+        "No model is named; set REELABEL_MODEL_NAME, or name one for this run: --model, or model in a form. "
         f"For {place}: `export REELABEL_MODEL_NAME={fitting}`."
     )
 

@@ -75,7 +75,7 @@ class Routing:
         videos: All videos, or segments, each counted once.
         frames: Frames decoded on all routes, each frame file counted once.
         dense_frames: Frames that the dense sampler would decode of all videos: what it did of those that it had, on
-            any route, and their mean of each other one; None if it had none.
+            any route, and of each other one in proportion to the gaps between its keyframes; None if it had none.
     """
 
     routes: tuple[RouteTaken, ...]

@@ -9,7 +9,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
 from sqlalchemy import select
 
-from tasks.database.tables import PLAN
+from tasks.database.tables import PLAN, RUN
 from tests.flows.run.worker_processes import (
     START_S,
     count_leases,
@@ -119,6 +119,11 @@ def test_a_run_on_one_machine_hands_back_its_shards(start, manifest, db, asked):
     assert terminate(run) == 128 + signal.SIGTERM
 
     assert not count_leases(db, "alone", "both")
+    with db.connect() as connection:
+        run_id = connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "alone", RUN.c.state == "cancelled"))
+    with get_client(sync_client=True) as client:
+        state = client.read_flow_run(run_id.scalar_one()).state
+    assert (state.name, state.message) == ("Cancelled", "Ended by SIGTERM.")
 
 
 def test_a_pod_hands_back_its_shards_and_its_flow_run(start, manifest, db, stalled):

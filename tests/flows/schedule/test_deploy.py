@@ -8,7 +8,11 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import DeploymentStatus, WorkPoolStatus
 from prefect.client.schemas.schedules import CronSchedule
 
+from flows.cli.schedule import with_nightly
+from flows.schedule.deploy import deploy_flows
 from infra.embedded import export
+from infra.settings.model import ModelSettings
+from reelabel.errors import ConfigurationError
 from tasks.demo.clips import make_demo
 from tests.command_line import reelabel, reelabel_process
 from tests.wait import until
@@ -158,6 +162,35 @@ def test_a_dry_run_offers_no_deploy_that_would_change_nothing(environment, deplo
     assert unchanged.endswith("A deploy would change nothing.\n")
     assert "automation reelabel: notify of failed runs: new\n" in changed
     assert changed.endswith(" reelabel deploy\n")
+
+
+UNNAMED = "No model is named; set REELABEL_MODEL_NAME"
+
+
+def test_a_schedule_without_a_model_is_refused_before_anything_is_deployed(prefect_services, client):
+    settings = prefect_services.model_copy(update={"model": ModelSettings()})
+    scheduled = with_nightly(settings, {"manifest": "/data/*.parquet"})
+
+    with pytest.raises(ConfigurationError, match=f"classify/nightly would fail each time: {UNNAMED}"):
+        deploy_flows(scheduled, own_worker=True)
+
+    assert client.read_deployments() == []
+    named = ModelSettings(name="some/model")
+    deploy_flows(scheduled.model_copy(update={"model": named}), own_worker=True)
+
+
+def test_what_starts_on_demand_needs_no_model_to_be_deployed(prefect_services, client):
+    deploy_flows(prefect_services.model_copy(update={"model": ModelSettings()}), own_worker=True)
+
+    assert "on-demand" in {deployment.name for deployment in client.read_deployments()}
+
+
+def test_for_workers_elsewhere_a_schedule_without_a_model_is_a_warning(environment, client):  # noqa: ARG001
+    named = {name: value for name, value in environment.items() if name != "REELABEL_MODEL_NAME"}
+    done = reelabel(named | {"REELABEL_WATCH_MANIFESTS": "/data/*.parquet"}, "deploy")
+
+    assert done.returncode == 0, done.stderr
+    assert f"watch/manifests will fail each time unless its worker names a model: {UNNAMED}" in done.stdout
 
 
 @pytest.mark.system

@@ -1,15 +1,19 @@
 import json
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from infra.errors import ManifestError
 from tasks.manifest.check import check_manifest
 from tasks.manifest.layouts.mapped import read_mapped
 from tasks.manifest.layouts.mvbench import read_mvbench
 from tasks.manifest.layouts.nextqa import read_nextqa
-from tasks.manifest.layouts.source import BenchmarkFiles, strip_letters
+from tasks.manifest.layouts.source import BenchmarkFiles, read_columns, strip_letters
 from tasks.manifest.layouts.videomme import read_videomme
 
 NEXTQA = (
@@ -229,6 +233,20 @@ def test_a_videomme_question_may_have_no_known_answer(tmp_path):
 def test_videomme_values_of_the_wrong_type_are_named(tmp_path, changed, message):
     with pytest.raises(ManifestError, match=message):
         valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", **changed)))
+
+
+def test_a_small_benchmark_of_long_texts_is_refused_by_the_size_of_a_page_or_of_all(tmp_path):
+    long = videomme(tmp_path / "long.parquet", question="x" * 150_000_000)
+    many = pa.DictionaryArray.from_arrays(np.zeros(4000, np.int32), ["x" * 100_000])
+    shared = BytesIO()
+    parquet.write_table(pa.table({"name": many}), shared, compression="zstd", store_schema=False)
+
+    with pytest.raises(ManifestError, match="has a page of 143 MiB in its column question, more than 128; shorten"):
+        read_videomme(BenchmarkFiles(path=long))
+    with pytest.raises(ManifestError, match="data has more than 256 MiB of LeRobot 3's columns; split it"):
+        read_columns(shared, ["name"], uri="data", layout="LeRobot 3")
+
+    assert len(shared.getvalue()) < 100_000
 
 
 def test_anything_but_videomme_is_refused(tmp_path):

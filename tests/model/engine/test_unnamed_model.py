@@ -31,7 +31,7 @@ def test_a_model_that_is_not_named_is_refused_with_one_that_fits_the_gpu(tmp_pat
         VLLM.card(None, Settings(**UNNAMED))
 
     assert refused.value.message == (
-        "No model is named; name one with --model or REELABEL_MODEL_NAME. "
+        "No model is named; set REELABEL_MODEL_NAME, or name one for this run: --model, or model in a form. "
         f"For {place}: `export REELABEL_MODEL_NAME={model}`."
     )
 
