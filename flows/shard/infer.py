@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from flows.shard.arrivals import group_arrivals
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
 from flows.shard.outage import answer_through_outages
@@ -30,7 +31,7 @@ from tasks.model.protocol import Batch, QuestionFailure
 from tasks.results.chunks import read_earlier_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 Shown: TypeAlias = tuple[View, ...]  # everything that a job shows, in order
 
 _MAX_CONCURRENT_READS = 4
-# Every group has a fixed cost: if the engine outpaces extraction, a short wait merges small groups.
-_MIN_GROUP = 8
-_MAX_GROUP_WAIT_S = 0.1
 # While one group of a shard is being answered, the next is being read and sent.
 MAX_CONCURRENT_GROUPS = 2
 # What a group has in flight at a time, however many orders its questions have, and however long they and their videos
@@ -138,7 +136,7 @@ def infer_views(
     """Answer jobs as their views become ready; jobs on several videos as soon as all of them are."""
     in_progress: deque[Future[None]] = deque()
     with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as threads, ThreadPoolExecutor(_MAX_CONCURRENT_READS) as readers:
-        for group in _groups(stream, by_views, context, shard_outcome):
+        for group in group_arrivals(stream, by_views, context, shard_outcome):
             prepared = _split_faulty(group, by_views, shard_outcome)
             if len(by_views) == 1:  # as of a single request: there is nothing else to do meanwhile
                 _infer_group(prepared, context, shard_outcome, readers)
@@ -195,67 +193,6 @@ def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: floa
     for result in first:
         with _failing_alone(result.job, shard_outcome):
             shard_outcome.results.append(merge_answers(result, second.get(result.job.job_id), below=below))
-
-
-class _Arrivals:
-    """Views as they arrive, and what jobs show that is complete by then."""
-
-    def __init__(self, wanted: Iterable[Shown]) -> None:
-        """Start with no view of what jobs show."""
-        self.complete: deque[Shown] = deque()
-        self._outcomes: dict[View, ExtractedVideo | JobError] = {}
-        self._missing: dict[Shown, int] = {}
-        self._waiting: dict[View, list[Shown]] = {}
-        for views in wanted:
-            self._missing[views] = len(set(views))
-            for view in set(views):
-                self._waiting.setdefault(view, []).append(views)
-
-    def add(self, ready: Mapping[View, ExtractedVideo | JobError]) -> None:
-        """Add views."""
-        self._outcomes |= ready
-        for views in chain.from_iterable(self._waiting.pop(view, ()) for view in ready):
-            self._missing[views] -= 1
-            if not self._missing[views]:
-                self.complete.append(views)
-
-    def take(self, most_bytes: int) -> dict[Shown, list[ExtractedVideo | JobError]]:
-        """Take what is complete, in order, as long as its frames fit into `most_bytes`; at least one."""
-        taken: dict[Shown, list[ExtractedVideo | JobError]] = {}
-        seen: set[View] = set()
-        size_bytes = 0
-        while self.complete:
-            views = self.complete[0]
-            size_bytes += sum(map(self._bytes, {*views} - seen))
-            if taken and size_bytes > most_bytes:
-                break
-            seen |= {*views}
-            taken[self.complete.popleft()] = [self._outcomes[view] for view in views]
-        return taken
-
-    def _bytes(self, view: View) -> int:
-        outcome = self._outcomes[view]
-        return 0 if isinstance(outcome, JobError) else outcome.frame_bytes
-
-
-def _groups(
-    stream: ViewStream, wanted: Iterable[Shown], context: AnswerContext, shard_outcome: ShardOutcome
-) -> Iterator[dict[Shown, list[ExtractedVideo | JobError]]]:
-    """Group what is complete so that its frames fit into one batch; while one is answered, the next one grows."""
-    arrivals, consumed = _Arrivals(wanted), 0
-    while True:
-        with context.ledger.doing(RunPhase.DECODE):
-            complete = len(arrivals.complete)
-            ready = stream.after(
-                consumed, min_count=_MIN_GROUP - complete, max_wait_s=_MAX_GROUP_WAIT_S, needs_one=not complete
-            )
-        if not ready and not complete:
-            return
-        consumed += len(ready)
-        arrivals.add(ready)
-        shard_outcome.videos += [outcome for outcome in ready.values() if not isinstance(outcome, JobError)]
-        if group := arrivals.take(context.batch_bytes):
-            yield group
 
 
 def _infer_group(

@@ -1,13 +1,22 @@
 """An image-text model without weights: a frame's vector is its mean colour, and colours are the texts that it knows."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 
 from infra.errors import EngineLostError
+from reelabel.frames.look import IndexReader
+from tasks.description.describer import VideoDescriber
 from tasks.description.embeddings import normalize
+from tasks.description.outline import OutlineFiles
 from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
+from tasks.description.scene_file import SceneFiles
+from tasks.embedding.batches import FrameBatcher
+from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.protocol import TowersInfo
+from tasks.embedding.video import VideoEmbedder
 
 COLOURS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
 INFO = TowersInfo(
@@ -53,6 +62,28 @@ class ColourTowers:
 
 def bank_of(*texts):
     return EmbeddedBank(texts=texts, vectors=ColourTowers().embed_texts(texts))
+
+
+def colour_describer(extractor, root_uri, spec, *, tags, towers=None):
+    """Make a describer whose files are below a root."""
+    files = {"objects": extractor.objects, "root_uri": root_uri}
+    embedder = VideoEmbedder(
+        extractor=replace(extractor, sampling=spec.sampling(max_pixels=2048)),
+        reader=IndexReader.beside(extractor),
+        cache=EmbeddingCache(**files),
+        packs=PackFiles(**files),
+        frames=FrameBatcher(towers=towers or ColourTowers(), batch_frames=128),
+        spec=spec,
+        info=INFO,
+    )
+    return VideoDescriber(
+        embedder=embedder,
+        scene_files=SceneFiles(**files),
+        outlines=OutlineFiles(**files),
+        spec=spec,
+        tags=bank_of(*tags),
+        captions=bank_of("green", "red"),
+    )
 
 
 def describe(embeddings, chunks, **options):

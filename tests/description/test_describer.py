@@ -14,23 +14,15 @@ from infra.settings import StoreSettings
 from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
 from tasks.description import scene_file
-from tasks.description.describer import VideoDescriber
-from tasks.description.outline import OutlineFiles
-from tasks.description.scene_file import SceneFiles
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
-from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.pack_file import PackFiles
-from tasks.embedding.video import VideoEmbedder
 from tasks.survey.chunks import stated_length_s
 from tests.clips import blank_packet
-from tests.description.colours import INFO, ColourTowers, bank_of
+from tests.description.colours import ColourTowers, colour_describer
 
 FPS = 8
 SPEC = DescribeSpec(
@@ -84,24 +76,7 @@ def describer_of(tmp_path, pool, towers):
     )
 
     def make(spec=SPEC, tags=("red", "green", "blue")):
-        embedder = VideoEmbedder(
-            extractor=extractor,
-            reader=IndexReader(objects=objects, pool=pool, limits=Limits(), cache=extractor.cache),
-            cache=EmbeddingCache(objects=objects, root_uri=root),
-            packs=PackFiles(objects=objects, root_uri=root),
-            frames=FrameBatcher(towers=towers, batch_frames=128),
-            spec=spec,
-            info=INFO,
-        )
-        files = SceneFiles(objects=objects, root_uri=root)
-        return VideoDescriber(
-            embedder=embedder,
-            scene_files=files,
-            outlines=OutlineFiles(objects=objects, root_uri=root),
-            spec=spec,
-            tags=bank_of(*tags),
-            captions=bank_of("green", "red"),
-        )
+        return colour_describer(extractor, root, spec, tags=tags, towers=towers)
 
     return make
 

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from shutil import rmtree
 from types import SimpleNamespace
@@ -31,14 +30,7 @@ from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
-from tasks.description.describer import VideoDescriber
-from tasks.description.outline import OutlineFiles
-from tasks.description.scene_file import SceneFiles
 from tasks.domain import Answer, DescribeSpec, Job, ModelIdentity, RunSpec, Shard
-from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.pack_file import PackFiles
-from tasks.embedding.video import VideoEmbedder
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
 from tasks.survey.chunks import cut_seen
@@ -47,7 +39,7 @@ from tasks.survey.measure import measure_rates
 from tasks.survey.read import read_clips
 from tasks.survey.survey import compile_survey
 from tests.clips import write_clip
-from tests.description.colours import INFO, ColourTowers, bank_of
+from tests.description.colours import ColourTowers, colour_describer
 from tests.live.client import Told, config, frame
 from tests.live.conftest import _impatient, begin  # noqa: F401 - fixtures
 from tests.raised_calls import raised
@@ -173,7 +165,7 @@ BOUNDARIES = frozenset(
 
 # They work for all: group jobs, cut them as was tried with each, count, and name what a message is about.
 ASIDE = (
-    "flows/shard/infer.py:_Arrivals",
+    "flows/shard/arrivals.py:_Arrivals",
     "reelabel/sources/object_info.py:redact_uri",
     "tasks/domain/chunks.py:cut_shard",
     "tasks/domain/job.py:",
@@ -214,35 +206,18 @@ def test_a_run_loses_one_question(folder, make_extractor, mark, options, trials)
 @pytest.fixture
 def make_describer(make_extractor, folder):
     """Return a function that makes a describer with an empty cache."""
+    spec = DescribeSpec(
+        model=ModelIdentity(name="colours"),
+        seconds_per_chunk=2,
+        frames_per_chunk=2,
+        tags="t",
+        captions="c",
+        top_k=2,
+        scene_threshold=10.0,
+    )
 
     def make():
-        extractor, root, objects = make_extractor(), f"file://{folder}/cache", ObjectStore()
-        spec = DescribeSpec(
-            model=ModelIdentity(name="colours"),
-            seconds_per_chunk=2,
-            frames_per_chunk=2,
-            tags="t",
-            captions="c",
-            top_k=2,
-            scene_threshold=10.0,
-        )
-        embedder = VideoEmbedder(
-            extractor=replace(extractor, sampling=spec.sampling(max_pixels=2048)),
-            reader=IndexReader.beside(extractor),
-            cache=EmbeddingCache(objects=objects, root_uri=root),
-            packs=PackFiles(objects=objects, root_uri=root),
-            frames=FrameBatcher(towers=ColourTowers(), batch_frames=128),
-            spec=spec,
-            info=INFO,
-        )
-        return VideoDescriber(
-            embedder=embedder,
-            scene_files=SceneFiles(objects=objects, root_uri=root),
-            outlines=OutlineFiles(objects=objects, root_uri=root),
-            spec=spec,
-            tags=bank_of("red", "blue"),
-            captions=bank_of("green", "red"),
-        )
+        return colour_describer(make_extractor(), f"file://{folder}/cache", spec, tags=("red", "blue"))
 
     return make
 

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import ModelError
+from reelabel.waiting import AbandonedError, working_until
 from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
@@ -25,6 +27,7 @@ from tasks.model.protocol import Batch, EngineConfig
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.engine.test_process import has_ended
 from tests.other_user import LOOPBACK, listening_ports
+from tests.wait import until
 
 # One worker: the tests share an engine.
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine")]
@@ -89,6 +92,39 @@ def test_the_choice_orders_of_one_question_share_its_prefill(engine):
     assert answer.prompt_tokens == sum(one.prompt_tokens for one in alone)
     assert answer.cached_tokens >= 3 * 32  # all but the first order found the video in the cache
     assert sum(answer.probabilities) == pytest.approx(1)
+
+
+def test_an_unexpected_error_of_the_renderer_fails_its_question_alone_and_costs_no_restart(engine):
+    odd = [replace(question(), text=7), replace(question(), system_prompt=7)]
+    pid = engine.pid
+
+    first, *failures, last = engine.answer(batch_about(question(), *odd, question("What shape is it?")))
+
+    assert [(each.code, each.stage) for each in failures] == [("internal", "inference")] * 2
+    assert "failed with an unexpected " in failures[0].message
+    assert isinstance(first, Answer)
+    assert isinstance(last, Answer)
+    assert engine.pid == pid
+
+
+def test_a_batch_that_nobody_waits_for_is_given_up(engine):
+    pid, [expected] = engine.pid, engine.answer(batch_about(question(), seed=70))
+    has_left, busy_ms = threading.Event(), engine.times.busy_ms
+
+    def ask(number):
+        with working_until(has_left.is_set):
+            return engine.answer(batch_about(*(question(f"{number} {each}?") for each in range(64)), seed=number))
+
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(ask, number) for number in range(71, 75)]
+        until(lambda: asked[0].done() or engine.times.busy_ms > busy_ms)
+        has_left.set()
+        errors = [each.exception(timeout=60) for each in asked]
+
+    assert any(isinstance(error, AbandonedError) for error in errors)
+    [again] = engine.answer(batch_about(question(), seed=70))
+    assert again.probabilities == pytest.approx(expected.probabilities, abs=1e-4)
+    assert engine.pid == pid
 
 
 def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):

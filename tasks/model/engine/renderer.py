@@ -28,6 +28,7 @@ from infra.errors import InferenceError, PromptTooLongError, SpecialTokensError
 from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
+from reelabel.unexpected import failing_alone
 from tasks.model.engine.qwen_fast_path import QwenFastPath
 from tasks.model.engine.tuning import vllm_arguments
 from tasks.model.prompts.plain_text import PlainEncoder, plain_encoder
@@ -273,14 +274,17 @@ def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) ->
     [renderer] = _renderers
     started = time.perf_counter()
     try:
-        media = [HashedMedium.of(each.kind, data) for each, data in zip(questions[0].shown, frame_files, strict=True)]
+        with failing_alone("Reading frames for the model", stage=InferenceError.stage):
+            shown = zip(questions[0].shown, frame_files, strict=True)
+            media = [HashedMedium.of(each.kind, data) for each, data in shown]
     except JobError as error:
         return pickle.dumps([QuestionFailure.of(error)] * len(questions))
     ready: list[EngineRequest | QuestionFailure] = []
     for question in questions:
         try:
-            tokens = renderer.tokens(question)
-            prompt = renderer.render(renderer.prompt(question, media))
+            with failing_alone("Preparing the question for the model", stage=InferenceError.stage):
+                tokens = renderer.tokens(question)
+                prompt = renderer.render(renderer.prompt(question, media))
         except JobError as error:
             ready.append(QuestionFailure.of(error))
             continue

@@ -12,6 +12,7 @@ from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem, Pl
 
 from infra.errors import InferenceError
 from reelabel.errors import JobError
+from reelabel.unexpected import failing_alone
 from tasks.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
 from tasks.model.engine.live.positions import SECONDS
 from tasks.model.engine.renderer import HashedMedium
@@ -93,11 +94,13 @@ class LiveRenderer:
         items: dict[str, RenderedItem | QuestionFailure] = {}
         for item in request.items:
             try:
-                items[item.hash] = self._audio(item) if isinstance(item, AudioItem) else self._pair(item)
+                with failing_alone("Preparing what a session shows", stage=InferenceError.stage):
+                    items[item.hash] = self._audio(item) if isinstance(item, AudioItem) else self._pair(item)
             except JobError as error:
                 items[item.hash] = QuestionFailure.of(error)
         try:
-            return RenderedRequest(items=items, ends=self._ends_of(request))
+            with failing_alone("Preparing the question of a session", stage=InferenceError.stage):
+                return RenderedRequest(items=items, ends=self._ends_of(request))
         except JobError as error:
             return RenderedRequest(items=items, ends=QuestionFailure.of(error))
 
