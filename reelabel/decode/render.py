@@ -54,6 +54,9 @@ def orientation_of(frame: VideoFrame) -> Orientation:
     (ISO/IEC 14496-12, section 6.2.2; FFmpeg's `libavutil/display.h`). For a photograph, FFmpeg makes it of the
     orientation in the EXIF data.
     """
+    # A frame whose side data was read stays until the next garbage collection, and with it a buffer of the decoder, on
+    # which it would depend what damage is concealed with. So it is read from a copy.
+    frame = _filtered(frame, ("copy", ""))
     try:
         matrix: Any = frame.side_data.get("DISPLAYMATRIX")
     except ValueError:  # PyAV knows none of a frame's side data if there is one of a type that it does not know

@@ -17,7 +17,7 @@ from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 
-NAMES = ["ivf/vp8", "webm/vp8", "webm/vp9", "ps/mpeg1", "ts/mpeg2", "avi/mjpeg"]
+NAMES = ["ivf/vp8", "webm/vp8", "webm/vp9", "ps/mpeg1", "ts/mpeg2", "avi/mjpeg", "mp4/mjpeg"]
 REQUESTS = [
     *({"sampling": Sampling(sampler="uniform", num_frames=num_frames)} for num_frames in (2, 3, 8, 30)),
     {"sampling": Sampling(sampler="uniform", num_frames=4), "segment": Segment(0.3, 0.9)},
