@@ -76,7 +76,12 @@ class FlowRun:
 
     def _settings(self, number: int) -> Settings:
         model = self.settings.model.model_copy(
-            update={"name": self.workload.engine.model, "dtype": self.workload.engine.dtype}
+            # Random weights mean nothing, and are timed all the same.
+            update={
+                "name": self.workload.engine.model,
+                "dtype": self.workload.engine.dtype,
+                "min_choice_mass": 0.0,
+            }
         )
         store = self.settings.store.model_copy(update={"uri": f"{self.cache_uri}/{number}"})
         return self.settings.model_copy(update={"model": model, "store": store})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from flows.shard.metrics import record_videos
 from flows.shard.outage import answer_through_outages
 from infra.errors import InferenceError
 from infra.log_context import in_context
-from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
+from reelabel.errors import ConfigurationError, FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
@@ -52,6 +53,7 @@ MAX_CONCURRENT_GROUPS = 2
 MAX_PROMPTS = 256
 MAX_TOKENS = 1024**2
 _VIDEO_BYTES_PER_TOKEN = 3 * 28 * 28
+_MEANING_LABELS = 8  # fewer may be odd questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +90,28 @@ class InferenceContext(AnswerContext):
     Attributes:
         writer: Writes the results of shards.
         gpus: GPUs that the engine holds.
+        min_choice_mass: Median probability of all choices together below which a shard's labels are noise.
     """
 
     writer: ShardWriter
     gpus: int = 0
+    min_choice_mass: float = 0.0
+
+    def check_meaning(self, results: Sequence[JobResult]) -> None:
+        """Check that the model meant the choices of a shard; a few odd questions end no run.
+
+        Raises:
+            ConfigurationError: It meant none of them.
+        """
+        masses = [each.answer.choice_mass for each in results if each.answer.choice_mass is not None]
+        if len(masses) < _MEANING_LABELS or (median := statistics.median(masses)) >= self.min_choice_mass:
+            return
+        raise ConfigurationError(
+            f"The model means none of the choices: together they have a probability of {median:.1g}, by the median of "
+            f"{pluralize(len(masses), 'job')}, so labels would be noise. If it thinks before it answers, use a variant "
+            "that does not; otherwise try choice_scoring text or another template. To have the labels all the same, "
+            "set model.min_choice_mass to 0."
+        )
 
     def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:
         """Read the chunks of jobs that are asked about only some of them.

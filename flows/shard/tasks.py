@@ -122,6 +122,7 @@ def infer_shard(
             return None
         if context.escalate_below is not None:
             escalate(context, outcome, below=context.escalate_below)
+        context.check_meaning(outcome.results)
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
             lap_ms = context.lap()

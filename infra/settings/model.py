@@ -112,6 +112,15 @@ class ModelSettings(PromptOptions):
     answer_timeout_s: Annotated[
         float, Field(ge=1, le=7200, description="Seconds without an answer before the engine is restarted.")
     ] = 600
+    min_choice_mass: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="A run ends at a shard whose median probability of all choices together is lower: its labels "
+            "are noise; 0 never.",
+        ),
+    ] = 0.01
     batch_mib: Annotated[int, Field(ge=1, le=65536, description="Frames sent to the engine per batch, in MiB.")] = 256
     max_concurrent_shards: Annotated[
         int,

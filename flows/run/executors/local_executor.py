@@ -309,4 +309,5 @@ def make_inference_context(
         // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
         extractor=extractor,
         escalate_below=retry_outage(partial(escalation_margin, database, spec)),
+        min_choice_mass=settings.model.min_choice_mass,
     )

@@ -27,6 +27,7 @@ from flows.shard.tasks import extract_shard, infer_shard
 from infra.errors import ServerUnavailableError
 from infra.settings import StoreSettings
 from infra.settings.server import ServerSettings
+from reelabel.errors import ConfigurationError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
@@ -35,7 +36,7 @@ from reelabel.limits import Limits
 from reelabel.record import Merge, column
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
+from tasks.domain import Answer, Job, JobResult, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
 from tasks.model.server.backend import ServerBackend
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
@@ -380,3 +381,18 @@ def test_a_server_that_stays_away_is_waited_for_and_then_ends_the_shard(extracto
                 infer_views(stream, views, context_of(extractor, backend), ShardOutcome(index=0))
 
     assert caught.value.retries_exhausted
+
+
+def test_a_shard_whose_choices_the_model_does_not_mean_ends_the_run_unless_it_is_told_otherwise(extractor):
+    def results(mass, count=8):
+        answer = replace(ANSWER, choice_mass=mass)
+        return [JobResult(job=None, answer=answer, provenance=None, shard_index=0) for _ in range(count)]
+
+    run = replace(context_of(extractor, Ready()), min_choice_mass=0.01)
+
+    with pytest.raises(ConfigurationError, match=r"The model means none of the choices: together they have .* 1e-09"):
+        run.check_meaning(results(1e-9))
+    run.check_meaning(results(0.5) + results(1e-9))
+    run.check_meaning(results(1e-9, count=7))
+    run.check_meaning(results(None))
+    replace(run, min_choice_mass=0.0).check_meaning(results(1e-9))
