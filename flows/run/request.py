@@ -82,7 +82,7 @@ def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
         named = base.model.name if base.model.revision is not None else settings.model.name
         if not named:
             raise ConfigurationError(
-                f"The earlier run's model, {base.model.name}, was a folder; name that folder with --model or "
+                f"The earlier run's model, {base.model.name}, was a folder; name that folder as the model, or set "
                 "REELABEL_MODEL_NAME."
             )
     card = backend.card(named, settings)
