@@ -139,7 +139,7 @@ def test_each_row_of_prepare_video_says_what_was_done(tmp_path):
     for hdr in ("sdr", "as_decoded"):
         prepare = PrepareVideo(sampling={"num_frames": 2, "hdr": hdr}, output_format="numpy")
         rows = prepare({"video_uri": [str(path)]})
-        notes[hdr] = rows["video_meta"][0]["decode_note"]
+        notes[hdr] = rows["video_meta"][0][0]["decode_note"]
 
     assert notes == {"sdr": "PQ tone-mapped to SDR", "as_decoded": "PQ shown as decoded"}
 

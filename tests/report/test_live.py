@@ -37,7 +37,7 @@ def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder
     shown = shown_text(render_session(report))
 
     assert "Ended: The client was done." in shown
-    assert "frames kept 6 of 10 received not kept 4 2 similar, 1 while busy, 1 too late" in shown
+    assert "frames kept 6 of 9 received not kept 3 2 similar, 1 too late" in shown
     assert "answers 3 of 4 questions" in shown
     assert "first token, ms 20.0 median; P95 20.0, longest 20.0" in shown
     assert "1.5 s · Is it dark? no yes 25.0% no 75.0%" in shown

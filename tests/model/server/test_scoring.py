@@ -24,7 +24,10 @@ def encode(text):
 def test_tokens_of_a_choice_add_up_whether_given_as_text_or_ids():
     shown = read_logprobs(answer([("A", 0.5), ("token_id:3", 0.1), (" B", 0.2), ("B", 0.05), ("Answer", 0.01)]), encode)
 
-    assert score(TOKENS, shown) == pytest.approx((0.6 / 0.85, 0.25 / 0.85))
+    probabilities, mass = score(TOKENS, shown)
+
+    assert probabilities == pytest.approx((0.6 / 0.85, 0.25 / 0.85))
+    assert mass == pytest.approx(0.85)
 
 
 def test_tokens_with_the_same_text_add_up():
@@ -36,7 +39,7 @@ def test_tokens_with_the_same_text_add_up():
 def test_a_choice_that_is_not_returned_is_zero_if_it_cannot_matter():
     shown = read_logprobs(answer([("A", 0.9), ("Answer", 1e-5)]), encode)
 
-    assert score(TOKENS, shown) == (1.0, 0.0)
+    assert score(TOKENS, shown).probabilities == (1.0, 0.0)
 
 
 def test_a_choice_that_is_not_returned_but_may_matter_is_a_failure():
@@ -70,7 +73,7 @@ def test_null_stands_for_minus_infinity_and_is_a_probability_of_zero():
         body = json.dumps({"choices": [{"logprobs": {"content": [{"top_logprobs": top}]}}]})
         return read_logprobs(Completion.model_validate_json(body), encode)
 
-    assert score(TOKENS, shown(top)) == (1.0, 0.0)
+    assert score(TOKENS, shown(top)).probabilities == (1.0, 0.0)
     with pytest.raises(InferenceError, match="no probability to any choice") as caught:
         score(TOKENS, shown(top[1:]))
     assert "dtype" not in caught.value.message  # which only an engine of our own has
