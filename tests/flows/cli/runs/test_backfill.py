@@ -14,7 +14,7 @@ from tests.command_line import reelabel
 from tests.reelabel.sources.web_server import serving
 from tests.results.rows import job, result
 
-pytestmark = pytest.mark.xdist_group("test_backfill")  # its two runs are for all of them
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_backfill")]  # its two runs are for all of them
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,6 @@ def test_jobs_whose_video_has_changed_are_selected(backfill, folder):
     assert "Selected: 1 video_unreadable." in changed.stdout
 
 
-@pytest.mark.system
 def test_a_trial_is_not_the_spec_of_later_backfills_unless_it_is_marked(backfill, run_command, own_services):
     animals = ("--dataset", "animals")
     main = "reelabel-tiny, keyframes, 16 frames)"
