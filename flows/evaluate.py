@@ -18,7 +18,7 @@ from infra.database.connect import connected
 from infra.errors import ManifestError
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.evaluation.compare import compare_candidates
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.media import ALL_URIS

@@ -23,7 +23,7 @@ from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores
 from reelabel.errors import JobError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
 from tasks.plans.extracted import write_extracted
 from tasks.plans.lease import Work, finish_alone

@@ -35,7 +35,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.domain import MediaCounts, RunPhase, WallClockProfile
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
 from tasks.manifest.plan_file import read_media

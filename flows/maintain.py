@@ -18,7 +18,7 @@ from infra.database.connect import connected
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import remove_stale_folders
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
 from tasks.frame_cache.eviction import evict
 from tasks.frame_cache.orphans import remove_orphans

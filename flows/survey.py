@@ -16,7 +16,7 @@ from flows.run.sentence import failing_in_a_sentence
 from flows.run.spec import make_spec, native_warning
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.model.backend import backend_of
 from tasks.report.addresses import page_link, page_uri
 from tasks.survey.describe import amount, headlines, title

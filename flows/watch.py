@@ -29,7 +29,7 @@ from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import temporary_folder
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import stat_manifest_files
 from tasks.results.arrivals import Arrival, record_same, record_started, unstarted_manifests

@@ -66,7 +66,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from reelabel.wording import printable
+from reelabel.text import printable
 
 if TYPE_CHECKING:
     from types import TracebackType

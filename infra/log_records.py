@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from infra.log_context import log_fields
-from reelabel.wording import printable
+from reelabel.text import printable
 
 _LAYOUT = "\n\t"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from reelabel.wording import printable
+from reelabel.text import printable
 
 
 class ReelabelError(Exception):

@@ -15,7 +15,7 @@ import numpy as np
 
 from reelabel.containers.packet_info import MAX_REORDERED
 from reelabel.fast_path import FastPathUnavailableError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

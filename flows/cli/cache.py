@@ -15,7 +15,7 @@ from infra.embedded import ServiceName
 from infra.program import command
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from tasks.frame_cache.eviction import cached_files, evict, kind_of
 
 if TYPE_CHECKING:

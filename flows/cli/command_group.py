@@ -22,8 +22,8 @@ from infra.limits import limit_reached
 from infra.settings import load_settings
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.text import printable
 from reelabel.validation import first_fault
-from reelabel.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

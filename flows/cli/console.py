@@ -13,7 +13,7 @@ from rich.text import Text
 from infra.json_logs import logs_are_json
 from infra.program import as_started
 from reelabel.errors import ConfigurationError
-from reelabel.wording import printable
+from reelabel.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

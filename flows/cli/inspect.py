@@ -26,7 +26,7 @@ from reelabel.sampling.passes import sampling_of_pass
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store

@@ -14,7 +14,7 @@ from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.import_csv import import_csv
 from tasks.manifest.import_openai import import_openai_batch

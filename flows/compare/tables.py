@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from prefect.exceptions import PrefectException
 
 from flows.shard.metrics import set_jobs_left
 from infra.program import as_started
-from reelabel.wording import printable
+from reelabel.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import remove_stale_folders
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.rejects import rejected_csv

@@ -15,7 +15,7 @@ from flows.run.request import RunRequest
 from flows.run.selection import Choice, describe_unknown_ids
 from infra.database.connect import Login, connected
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
 from tasks.frame_cache.pool import video_store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from prefect.events import emit_event
 
 from reelabel.errors import ReelabelError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.results.runs import record_heartbeat
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from prefect import get_run_logger
 from flows.run.selection import Choice
 from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import TransientError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.chunks import with_chunks

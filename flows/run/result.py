@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from tasks.domain import RunCost, RunPhase
 from tasks.results.summary import describe_remade
 

@@ -24,7 +24,7 @@ from prefect.states import Failed
 
 from flows.run.result import completed_state
 from infra.errors import ManifestMissingError
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.location import fill_date_placeholders, has_date_placeholders
 

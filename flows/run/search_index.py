@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prefect import get_run_logger
 
 from reelabel.errors import ReelabelError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.search.build import update_index
 from tasks.search.index_store import index_store

@@ -13,7 +13,7 @@ from infra.program import command
 from infra.settings.describe import DescribeOptions
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
 from tasks.domain.chunks import split_chunk_id

@@ -16,8 +16,8 @@ from pydantic import ValidationError, validate_call
 from infra.program import as_started
 from infra.settings.base import title_of
 from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.text import printable
 from reelabel.validation import describe_fault
-from reelabel.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.text import printable
 from reelabel.validation import describe_fault
-from reelabel.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -21,9 +21,9 @@ from infra.log_context import in_context
 from reelabel.errors import ConfigurationError, FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
 from reelabel.sources.object_info import redact_uri
+from reelabel.text import pluralize
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import go_on
-from reelabel.wording import pluralize
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, WallClockProfile, views_of
 from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from reelabel.wording import quoted
+from reelabel.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -23,7 +23,7 @@ from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_la
 from reelabel.sources.web_deadline import Deadline
 from reelabel.sources.web_guard import guarded_pools
 from reelabel.sources.web_request import AttemptFailedError, open_response
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

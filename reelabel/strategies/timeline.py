@@ -20,7 +20,7 @@ from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, deviations_s
 from reelabel.segment import lie_in_windows, select_segment
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from infra.errors import ManifestError
 from reelabel import arrow as pa
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize, printable, unprintable, why_unreadable
+from reelabel.text import pluralize, printable, unprintable, why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

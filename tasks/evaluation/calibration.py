@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infra.errors import ManifestError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.evaluation.clusters import mean_interval
 from tasks.evaluation.temperature import (
     MAX_TEMPERATURE,

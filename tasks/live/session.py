@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ReelabelError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.live import protocol
 from tasks.live.answering import Answerer
 from tasks.live.arrivals import Arrivals, Asked, Audio, Frame, ReadAgain

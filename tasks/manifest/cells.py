@@ -6,7 +6,7 @@ import json
 import re
 
 from reelabel.integrations.chat_messages import is_valid_unicode
-from reelabel.wording import quoted
+from reelabel.text import quoted
 
 # m:ss or h:mm:ss; only these minutes may exceed 59.
 _CLOCK = re.compile(r"\s*(?:(\d+):(?=\d+:))?(\d+):([0-5]?\d(?:[.,]\d+)?)\s*")

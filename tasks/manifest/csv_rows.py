@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from infra.errors import ManifestError
-from reelabel.wording import why_unreadable
+from reelabel.text import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.errors import ManifestError
-from reelabel.wording import named, pluralize, shorten
+from reelabel.text import named, pluralize, shorten
 from tasks.manifest.cells import parse_list, parse_seconds
 from tasks.manifest.csv_rows import has_decimal_commas, read_header, read_rows
 from tasks.manifest.rejects import ImportedRows

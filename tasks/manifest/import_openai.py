@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
-from reelabel.wording import quoted, why_unreadable
+from reelabel.text import quoted, why_unreadable
 from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:

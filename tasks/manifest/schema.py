@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri
-from reelabel.texts import MAX_CHOICE, MAX_ID, MAX_INLINE, MAX_TEXT
-from reelabel.wording import pluralize, quoted
+from reelabel.text import MAX_CHOICE, MAX_ID, MAX_INLINE, MAX_TEXT, pluralize, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from reelabel.disk import disk_errors, is_full
 from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
-from reelabel.wording import printable, why_unreadable
+from reelabel.text import printable, why_unreadable
 from tasks.domain import ModelIdentity
 from tasks.model.written_folders import written_folders
 

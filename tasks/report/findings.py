@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 
 from reelabel.coverage import coverage_warnings
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.tables import FAILURE, RESULT
 from tasks.report.choose import SPENT_MS
 from tasks.results.summary import describe_remade

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from reelabel.coverage import DOCS_PAGE
 from reelabel.sampling.options import DEFAULT_NUM_FRAMES, estimate_frames
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.report.jobs import drop_strips
 from tasks.report.rendering import MAX_BYTES, duration, page_value, render_page
 

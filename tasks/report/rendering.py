@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:

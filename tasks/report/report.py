@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.database.tables import FAILURE, RESULT
 from tasks.domain.chunks import split_chunk_id

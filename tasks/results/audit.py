@@ -14,7 +14,7 @@ from sqlalchemy import Text, column, select, table, text
 from infra.database.copy_out import copy_query
 from infra.formulas import without_formulas
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from sql.queries import read_query
 from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
 

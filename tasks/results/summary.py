@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, func, select, text
 
 from infra.database.connect import database_errors
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from sql.queries import read_query
 from tasks.database.tables import RESULT
 from tasks.database.temp_table import ASKED, temp_job_table

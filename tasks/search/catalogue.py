@@ -9,7 +9,7 @@ import polars as pl
 
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
-from reelabel.wording import printable, unprintable, why_unreadable
+from reelabel.text import printable, unprintable, why_unreadable
 from tasks.description.pooling import EmbeddedBank
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import polars as pl
 
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.search.exact import ExactSearch
 from tasks.search.frames import best_frames
 from tasks.search.moments import MOMENT_MS, merge_moments

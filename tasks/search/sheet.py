@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from reelabel.wording import printable
+from reelabel.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from reelabel.coverage import DOCS_PAGE
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

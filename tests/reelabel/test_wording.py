@@ -4,7 +4,7 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.errors import ReelabelError, VideoMissingError
-from reelabel.wording import on_one_line, printable, quoted, why_unreadable
+from reelabel.text import on_one_line, printable, quoted, why_unreadable
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.report.page import render
 from tasks.report.rendering import MAX_BYTES
 from tests.hostile import HOSTILE as INVISIBLE

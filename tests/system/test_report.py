@@ -12,7 +12,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.uniform import pick_evenly
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.report.chunks import ShownChunk
 from tasks.report.page import render
 from tasks.report.trade import select_trade_off

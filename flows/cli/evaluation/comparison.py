@@ -16,7 +16,7 @@ from reelabel.frames.extractor import stat_video
 from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduces_loader
 from reelabel.sampling.registry import NATIVE, samplers
 from reelabel.sources.archives.member_uri import split_member
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_limits, video_store
 from tasks.model.engine.process import engine_environment
 from tasks.model.engine.vllm_backend import engine_config

@@ -22,7 +22,7 @@ from infra.embedded import ServiceName
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.evaluation.calibration import BINS, calibrate
 from tasks.manifest.dataset import dataset_name

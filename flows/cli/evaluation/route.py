@@ -17,7 +17,7 @@ from infra.settings.sampling import SamplingOptions
 from reelabel.sampling.passes import dense_pass
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.evaluation.route_fit import fit_route
 from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
 from tasks.manifest.dataset import dataset_name

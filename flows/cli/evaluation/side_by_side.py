@@ -17,7 +17,7 @@ from reelabel.frames.extractor import stat_video
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.sampling.registry import NATIVE, find_sampler
 from reelabel.sources.object_info import redact_uri, scheme_of
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.frame_cache.preview import frames_as_json
 from tasks.frame_cache.side_by_side import SheetRow, draw_sheet, picture_frames

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.sync.client import connect
 
 from reelabel.errors import ConfigurationError
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.live.protocol import EVENTS, ErrorEvent, SessionCreated, SessionStats
 
 if TYPE_CHECKING:

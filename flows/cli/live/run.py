@@ -17,7 +17,7 @@ from flows.cli.live.source import Source
 from infra.interrupts import EXIT_CODE
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from tasks.live.protocol import (
     ErrorEvent,
     FrameAck,

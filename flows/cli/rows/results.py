@@ -21,7 +21,7 @@ from infra.errors import ManifestMissingError
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.evaluation.temperature import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache

@@ -22,7 +22,7 @@ from reelabel.frames.extractor import stat_video
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.description.banks import read_bank
 from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles

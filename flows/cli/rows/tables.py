@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import OUT, cell, print_line
 from flows.run.result import cost_lines
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 
 if TYPE_CHECKING:
     import polars as pl

@@ -20,7 +20,7 @@ from infra.program import command
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize, why_unreadable
+from reelabel.text import pluralize, why_unreadable
 from tasks.domain.chunks import split_chunk_id
 from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import mark_reference, newest_run

@@ -19,7 +19,7 @@ from infra.embedded import ServiceName, export
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
 from tasks.database.scope import Scope
 from tasks.domain import RunSpec

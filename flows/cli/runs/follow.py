@@ -14,7 +14,7 @@ from rich.text import Text
 from flows.cli.console import OUT, print_line
 from flows.shard.retry import IS_OUTAGE
 from reelabel.errors import ReelabelError
-from reelabel.wording import on_one_line, pluralize, printable
+from reelabel.text import on_one_line, pluralize, printable
 from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from infra.embedded import uninterrupted
 from infra.errors import RunFailedError
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_info import absolute_uri
-from reelabel.wording import on_one_line
+from reelabel.text import on_one_line
 from tasks.results.runs import cancel_run
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ObjectError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import RunSpec
 from tasks.manifest.rejects import REJECTED_FILE

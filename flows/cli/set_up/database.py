@@ -15,7 +15,7 @@ from infra.database.rights import check_login
 from infra.embedded import ServiceName, missing_services
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from sql.migrate import head
 from sql.roles import ROLES, create_roles
 from tasks.database.backup import restore_backup, write_backup

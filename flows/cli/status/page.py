@@ -23,7 +23,7 @@ from infra.embedded import ServiceName, missing_services, status, with_running_s
 from infra.program import command
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import on_one_line
+from reelabel.text import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.plans.worker import live_workers

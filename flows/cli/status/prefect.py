@@ -31,7 +31,7 @@ from flows.run.names import NIGHTLY, TAG, WATCH, on_demand
 from flows.run.scheduled import render_scheduled
 from flows.schedule.lookup import find_deployment, list_flow_runs
 from infra.program import command
-from reelabel.wording import on_one_line
+from reelabel.text import on_one_line
 from tasks.manifest.dataset import dataset_name, nightly_dataset
 from tasks.manifest.location import has_date_placeholders
 from tasks.results.repairs import Work

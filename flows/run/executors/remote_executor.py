@@ -21,7 +21,7 @@ from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.live_workers import Roster
 from flows.shard.retry import IS_OUTAGE, retry_outage
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.domain import RunPhase
 from tasks.plans.lease import Work
 from tasks.plans.plan import plan_state, sum_shard_reports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.plans.lease import Work
 from tasks.plans.worker import start_command
 

@@ -15,7 +15,7 @@ from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import changed, redact_uri
 from reelabel.sources.sparse_file import ByteSource
 from reelabel.sources.video_file import Seekable
-from reelabel.wording import printable
+from reelabel.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -17,9 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from reelabel.texts import MAX_CHOICES, Choice, Id, Words
+from reelabel.text import MAX_CHOICES, Choice, Id, Words, printable
 from reelabel.validation import describe_fault, too_intricate, too_many_faults
-from reelabel.wording import printable
 from tasks.live.protocol.refusal import MessageRefusedError
 
 if TYPE_CHECKING:

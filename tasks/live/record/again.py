@@ -17,7 +17,7 @@ import polars as pl
 
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.live.record.stored import SessionFrames
 from tasks.manifest.schema import REQUIRED
 

@@ -10,7 +10,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.archives.member_uri import escape_name
 from reelabel.sources.object_info import redact_uri
-from reelabel.wording import pluralize, printable
+from reelabel.text import pluralize, printable
 from tasks.manifest.layouts.video_files import VIDEO_SUFFIXES, suffix_of
 from tasks.manifest.rejects import ImportedRows
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectMissingError
 from reelabel.sources.object_info import redact_uri
-from reelabel.wording import quoted
+from reelabel.text import quoted
 from tasks.manifest.layouts.source import read_columns
 from tasks.manifest.rejects import ImportedRows
 

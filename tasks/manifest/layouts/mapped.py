@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
-from reelabel.wording import quoted
+from reelabel.text import quoted
 from tasks.manifest.cells import parse_list, parse_seconds
 from tasks.manifest.csv_rows import has_decimal_commas, read_header, read_rows
 from tasks.manifest.import_csv import require_one_video

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
-from reelabel.wording import pluralize, quoted
+from reelabel.text import pluralize, quoted
 from tasks.manifest.layouts.source import merge_repeated, note_merged, read_json, require_texts
 from tasks.manifest.rejects import ImportedRows
 

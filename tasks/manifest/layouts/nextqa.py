@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from reelabel.wording import quoted
+from reelabel.text import quoted
 from tasks.manifest.csv_rows import read_header, read_rows
 from tasks.manifest.layouts.source import choice_at, merge_repeated, note_merged, read_parquet, require_columns
 from tasks.manifest.rejects import ImportedRows

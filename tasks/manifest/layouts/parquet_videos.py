@@ -13,7 +13,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.archives.archives import RemoteArchive
 from reelabel.sources.archives.members import RangedFile
 from reelabel.sources.object_info import redact_uri
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.manifest.layouts.source import require_columns
 from tasks.manifest.rejects import ImportedRows
 from tasks.manifest.row_batches import ParquetTable, plain_schema

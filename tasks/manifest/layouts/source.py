@@ -15,7 +15,7 @@ import pyarrow as pa
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
-from reelabel.wording import named, pluralize, quoted, shorten, why_unreadable
+from reelabel.text import named, pluralize, quoted, shorten, why_unreadable
 from tasks.manifest.row_batches import ParquetTable, plain_schema
 
 if TYPE_CHECKING:

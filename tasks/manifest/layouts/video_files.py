@@ -10,7 +10,7 @@ from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.archives.member_uri import escape_name
 from reelabel.sources.object_info import redact_uri, scheme_of
-from reelabel.wording import quoted
+from reelabel.text import quoted
 from tasks.manifest.cells import parse_list
 from tasks.manifest.import_csv import require_one_video
 from tasks.manifest.layouts.source import merge_repeated

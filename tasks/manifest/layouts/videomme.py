@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from reelabel.wording import quoted
+from reelabel.text import quoted
 from tasks.manifest.layouts.source import merge_repeated, read_parquet, strip_letters
 from tasks.manifest.rejects import ImportedRows
 

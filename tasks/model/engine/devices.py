@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Literal
 
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 
 _DRIVER = "nvidia-smi"
 _TIMEOUT_S = 60

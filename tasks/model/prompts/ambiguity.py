@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from infra.errors import ChoicesAmbiguousError, SpecialTokensError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.model.prompts.plain_text import PlainEncoder, special_tokens
 from tasks.model.prompts.prompt import choice_tokens
 

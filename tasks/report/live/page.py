@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.report.rendering import MAX_BYTES, render_page
 
 if TYPE_CHECKING:

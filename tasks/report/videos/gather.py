@@ -12,7 +12,7 @@ from sqlalchemy import Text, cast, func, literal, select
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE
 from tasks.report.findings import group_failures

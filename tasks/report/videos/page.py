@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.report.rendering import MAX_BYTES, page_value, render_page
 from tasks.report.videos.gather import NO_ROOM
 

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from infra.database.connect import database_errors
 from infra.errors import ManifestError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.database.tables import CALIBRATION, RESULT
 from tasks.database.temp_table import ASKED, temp_job_table
 from tasks.domain import cluster_by_videos

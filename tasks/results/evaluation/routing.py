@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select, text
 
 from infra.database.connect import database_errors
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from sql.queries import read_query
 from tasks.database.tables import RESULT, SPEC
 

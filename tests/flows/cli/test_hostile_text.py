@@ -21,7 +21,7 @@ from flows.schedule.catch_up import Night
 from infra.embedded import export
 from infra.settings import StoreSettings
 from reelabel.sources.object_info import ObjectInfo
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.domain import Failure, Stage
 from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, GroupScore, Proportion
 from tasks.manifest.digests import jobs_to_rows

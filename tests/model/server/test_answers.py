@@ -8,7 +8,7 @@ import random
 
 from infra.settings.server import ServerSettings
 from reelabel.errors import ReelabelError
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.domain import Answer
 from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.protocol import Batch

@@ -16,7 +16,7 @@ import pytest
 from infra.errors import EngineClosedError, ServerUnavailableError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize
+from reelabel.text import pluralize
 from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.protocol import Batch

@@ -22,7 +22,7 @@ from infra.settings.serve import ServeSettings
 from infra.settings.server import ServerSettings
 from reelabel.errors import StoreUnavailableError
 from reelabel.frames.frame_file import decode_frame_file
-from reelabel.wording import printable
+from reelabel.text import printable
 from tasks.domain import Answer
 from tasks.frame_cache.pool import decode_pool
 from tasks.model.server.backend import ServerBackend
