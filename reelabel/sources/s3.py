@@ -1,4 +1,4 @@
-"""Objects on Amazon S3 and compatible servers: `s3://bucket/key`."""
+"""Objects on S3: read by range, copied, written, and looked up a thousand at a time by listing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import IncompleteReadError
+from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
@@ -27,17 +27,62 @@ from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, part_size
 from reelabel.sources.s3_connections import endable, make_endable
-from reelabel.sources.s3_errors import BROKEN_OFF, is_denied, is_missing, s3_errors, status_code
-from reelabel.sources.s3_listing import FEWEST, list_neighbours
-from reelabel.sources.s3_retries import BOTOCORE_RETRIES, Retries
+from reelabel.sources.s3_errors import (
+    BOTOCORE_RETRIES,
+    BROKEN_OFF,
+    Retries,
+    is_denied,
+    is_missing,
+    s3_errors,
+    status_code,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from reelabel.sources.options import S3Options
     from reelabel.sources.pending import PendingReads
+
+
+# Fewer objects are requested one by one: a page costs a server more than an object.
+FEWEST = 8
+_LARGEST_PAGE = 1000
+
+
+def list_neighbours(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    """List objects of a bucket that are close to each other by name, in their folders.
+
+    Yields:
+        The listing's entries of some of the objects. Omitted are objects that do not exist, that are far from
+        the others, or that may not be listed.
+    """
+    for folder, members in groupby(sorted(set(keys)), key=lambda key: key.rpartition("/")[0]):
+        try:
+            yield from _list_folder(client, bucket, folder and f"{folder}/", list(members))
+        except ClientError:
+            return  # the request for a single object reports the error
+
+
+def _list_folder(client: Any, bucket: str, prefix: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    remaining = list(keys)
+    while len(remaining) >= FEWEST:
+        page = client.list_objects_v2(
+            Bucket=bucket,
+            Prefix=prefix,
+            Delimiter="/",
+            StartAfter=remaining[0][:-1],  # the longest prefix that certainly sorts before the key
+            MaxKeys=min(_LARGEST_PAGE, 2 * len(remaining)),
+        )
+        entries = page.get("Contents", ())
+        wanted = set(remaining)
+        found = [entry for entry in entries if entry["Key"] in wanted]
+        yield from found
+        if len(found) < FEWEST or not page.get("IsTruncated"):
+            return
+        remaining = [key for key in remaining if key > entries[-1]["Key"]]
+
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32

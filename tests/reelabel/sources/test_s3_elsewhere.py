@@ -9,7 +9,7 @@ import pytest
 from reelabel.errors import ObjectChangedError, RangesIgnoredError, StoreUnavailableError
 from reelabel.sources import s3_retries
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.s3_listing import FEWEST
+from reelabel.sources.s3 import FEWEST
 from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 
 DATA = bytes(range(256)) * 100

@@ -4,8 +4,7 @@ from urllib.request import urlopen
 import boto3
 import pytest
 
-from reelabel.sources.s3 import sign_url
-from reelabel.sources.s3_listing import FEWEST, list_neighbours
+from reelabel.sources.s3 import FEWEST, list_neighbours, sign_url
 
 
 @pytest.fixture
