@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from reelabel.extract import extract_keyframes
     from reelabel.frames.frame_file import FrameFile, encode_frame_file
     from reelabel.frames.packets import read_frame_file
-    from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
     from reelabel.integrations.ray_data.prepare import PrepareVideo
     from reelabel.integrations.ray_data.request import PrepareRequest
+    from reelabel.integrations.ray_data.rows import PreparedRow, VideoMeta
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
@@ -37,14 +37,14 @@ _HOME = {
     "Limits": "reelabel.limits",
     "PrepareRequest": "reelabel.integrations.ray_data.request",
     "PrepareVideo": "reelabel.integrations.ray_data.prepare",
-    "PreparedRow": "reelabel.integrations.ray_data.cells",
+    "PreparedRow": "reelabel.integrations.ray_data.rows",
     "ReelabelError": "reelabel.errors",
     "S3Options": "reelabel.sources.options",
     "Sampling": "reelabel.sampling.options",
     "Segment": "reelabel.segment",
     "KeyframeCoverage": "reelabel.coverage",
     "VideoError": "reelabel.errors",
-    "VideoMeta": "reelabel.integrations.ray_data.cells",
+    "VideoMeta": "reelabel.integrations.ray_data.rows",
     "WebOptions": "reelabel.sources.options",
     "encode_frame_file": "reelabel.frames.frame_file",
     "extract_keyframes": "reelabel.extract",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar
 
 from reelabel.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class ReelabelError(Exception):
@@ -254,3 +258,59 @@ class SandboxUnavailableError(ConfigurationError):
     """This machine does not offer the protections that decoding processes are required to have."""
 
     code = "sandbox_unavailable"
+
+
+class FastPathUnavailableError(Exception):
+    """A strategy cannot prove that it yields the linear decode's frames; use a slower one.
+
+    Attributes:
+        bytes_fetched: Bytes fetched by the failed attempt.
+        frames_decoded: Frames decoded by the failed attempt.
+    """
+
+    bytes_fetched: int = 0
+    frames_decoded: int = 0
+
+
+class IndexMismatchError(FastPathUnavailableError):
+    """The video contradicts its index, so counts and positions from the index are not reliable either."""
+
+
+class DamagedKeyframeError(FastPathUnavailableError):
+    """A keyframe is damaged, and how a decoder conceals that depends on the frames before it."""
+
+    def __init__(self, reason: str = "a keyframe is damaged") -> None:
+        """Create the error with its reason."""
+        super().__init__(reason)
+
+
+@contextmanager
+def as_video_errors() -> Iterator[None]:
+    """Convert unexpected exceptions into VideoUnreadableError.
+
+    Raises:
+        VideoUnreadableError: The block raised anything but a ReelabelError or a FastPathUnavailableError.
+    """
+    try:
+        yield
+    except (ReelabelError, FastPathUnavailableError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
+        raise unreadable(error) from None
+
+
+def unreadable(error: Exception) -> VideoUnreadableError:
+    """Return the error for an exception that nobody expected."""
+    return VideoUnreadableError(f"The video cannot be decoded ({type(error).__name__}: {error}).")
+
+
+class ProcessDiedError(Exception):
+    """The process has ended, or closed its end of the socket."""
+
+
+class InvalidAnswerError(Exception):
+    """The process sent what no sound one sends: a video may have taken it over."""
+
+
+class NotBegunError(Exception):
+    """The process was lost before it began with the video, which is not at fault."""

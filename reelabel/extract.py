@@ -19,8 +19,13 @@ from reelabel.containers.registry import missing_bytes
 from reelabel.containers.stream_properties import check_frame_times, one_pts_to_ms, pts_to_ms
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import DecodeStats, ExtractionRequest
-from reelabel.errors import SamplingRefusedError
-from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError, unreadable
+from reelabel.errors import (
+    DamagedKeyframeError,
+    FastPathUnavailableError,
+    IndexMismatchError,
+    SamplingRefusedError,
+    unreadable,
+)
 from reelabel.limits import Limits
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling

@@ -12,8 +12,7 @@ from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties, one_pts_to_ms, pts_to_ms
 from reelabel.coverage import measure_coverage
 from reelabel.decode.tone_mapping import hdr_transfer
-from reelabel.errors import VideoUnreadableError
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, VideoUnreadableError
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.strategies.keyframe_times import UNKNOWN_TIMES, keyframe_times_by_packets

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reelabel.containers.packet_info import MAX_REORDERED
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.text import pluralize
 
 if TYPE_CHECKING:

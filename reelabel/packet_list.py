@@ -12,8 +12,7 @@ from reelabel.containers.demux import check_frame_count, open_video, read_packet
 from reelabel.containers.packet_info import packet_info
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties, pts_to_ms
-from reelabel.errors import VideoUnreadableError
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, VideoUnreadableError
 from reelabel.index_facts import WHOLE_BYTES
 from reelabel.output_order import require_forward
 from reelabel.segment import WHOLE

@@ -10,9 +10,8 @@ import numpy as np
 
 from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.assemble import ExtractionRequest
-from reelabel.errors import VideoError
+from reelabel.errors import FastPathUnavailableError, VideoError
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
-from reelabel.fast_path import FastPathUnavailableError
 from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling

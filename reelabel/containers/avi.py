@@ -13,7 +13,7 @@ import numpy as np
 
 from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_first_packet, read_up_to
 from reelabel.containers.demux import SILENT_CONCEALERS, check_frame_count, read_packets
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from reelabel.containers.reordering import (
     is_shown_early,
     keeps_decode_position,
 )
-from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
+from reelabel.errors import FastPathUnavailableError, IndexMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -19,12 +19,12 @@ from reelabel.containers.stream_properties import (
     stated_duration_s,
 )
 from reelabel.errors import (
+    FastPathUnavailableError,
     NoVideoStreamError,
     VideoEmptyError,
     VideoTooLargeError,
     VideoUnreadableError,
 )
-from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.video_file import Seekable, VideoFile
 
 if TYPE_CHECKING:

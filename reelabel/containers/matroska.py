@@ -22,7 +22,7 @@ from reelabel.containers.container_index import (
 )
 from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.packet_info import MAX_REORDERED, packet_info
-from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
+from reelabel.errors import FastPathUnavailableError, IndexMismatchError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from reelabel.containers.container_index import (
 )
 from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.mp4_sample_table import plays_in_parts, read_box, read_track, walk_boxes
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from reelabel.containers.container_index import OpenVideo
 from reelabel.containers.demux import open_video
 from reelabel.containers.matroska import MATROSKA
 from reelabel.containers.mp4 import MP4
-from reelabel.errors import ReelabelError
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, ReelabelError
 from reelabel.sources.sparse_file import SparseFile
 
 if TYPE_CHECKING:

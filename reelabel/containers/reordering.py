@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 
 if TYPE_CHECKING:
     from av.packet import Packet

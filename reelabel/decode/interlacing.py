@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.containers.reordering import h264_length_bytes
 from reelabel.decode.parameter_sets import Bits, Sps, header_sps, nal_units
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 
 if TYPE_CHECKING:
     from av.packet import Packet

@@ -16,7 +16,7 @@ from reelabel.containers.reordering import (
     h264_length_bytes,
     hevc_length_bytes,
 )
-from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
+from reelabel.errors import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.containers.reordering import h264_length_bytes
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.decode.leaf_filter import LeafFilter
 from reelabel.decode.parameter_sets import ColoursChangeError, brings_parameters, require_own_parameters
 from reelabel.decode.splices import begins_splice, ends_sequence
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import (
+    FastPathUnavailableError,
     ObjectChangedError,
     ObjectMissingError,
     ObjectRefusedError,
@@ -21,7 +22,6 @@ from reelabel.errors import (
     VideoTooLargeError,
     VideoUnavailableError,
 )
-from reelabel.fast_path import FastPathUnavailableError
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets

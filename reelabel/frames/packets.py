@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel import arrow as pa
-from reelabel.errors import FrameFileError, VideoError
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, FrameFileError, VideoError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.pixels import encode_pixels
 from reelabel.limits import Limits

@@ -10,10 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 
 from reelabel.cores import usable_cores
-from reelabel.errors import ConfigurationError, DecoderCrashedError
+from reelabel.errors import ConfigurationError, DecoderCrashedError, InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.limits import Limits
 from reelabel.pool.facts import unpack_facts
-from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.pool.messages import Facts, Frames, Packets, Request, Setup
 from reelabel.pool.packet_lists import unpack_packets
 from reelabel.pool.piece_decoder import PieceDecoder

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.errors import InvalidAnswerError
 from reelabel.index_facts import IndexFacts
-from reelabel.pool.faults import InvalidAnswerError
 from reelabel.pool.messages import Facts, clip
 from reelabel.pool.transfer import Column, pack_columns, unpack_columns
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from reelabel.pool.faults import NotBegunError
+from reelabel.errors import NotBegunError
 
 if TYPE_CHECKING:
     from reelabel.pool.messages import Setup

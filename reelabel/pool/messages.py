@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from reelabel.errors import (
     DecoderCrashedError,
+    FastPathUnavailableError,
+    InvalidAnswerError,
     NoFramesError,
     NoVideoStreamError,
     SamplingRefusedError,
@@ -19,9 +21,8 @@ from reelabel.errors import (
     VideoError,
     VideoTooLargeError,
     VideoUnreadableError,
+    unreadable,
 )
-from reelabel.fast_path import FastPathUnavailableError, unreadable
-from reelabel.pool.faults import InvalidAnswerError
 
 if TYPE_CHECKING:
     from reelabel.limits import Limits

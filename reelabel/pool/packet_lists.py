@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.errors import InvalidAnswerError
 from reelabel.packet_list import PacketList
-from reelabel.pool.faults import InvalidAnswerError
 from reelabel.pool.messages import Packets
 from reelabel.pool.transfer import Column, pack_columns, unpack_columns
 

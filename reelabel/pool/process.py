@@ -11,9 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel.errors import ConfigurationError, DecoderTimeoutError
-from reelabel.fast_path import as_video_errors
-from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
+from reelabel.errors import (
+    ConfigurationError,
+    DecoderTimeoutError,
+    InvalidAnswerError,
+    NotBegunError,
+    ProcessDiedError,
+    as_video_errors,
+)
 from reelabel.pool.fork_server import last_line
 from reelabel.pool.messages import (
     OUT_OF_MEMORY,

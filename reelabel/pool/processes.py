@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from threading import Condition
 from typing import TYPE_CHECKING, Any
 
-from reelabel.errors import ConfigurationError, DecodersClosedError, DecodersLostError
-from reelabel.pool.faults import NotBegunError
+from reelabel.errors import ConfigurationError, DecodersClosedError, DecodersLostError, NotBegunError
 from reelabel.pool.fork_server import ForkServer
 from reelabel.pool.process import DecodingProcess
 from reelabel.sampling.registry import BUILT_IN, find_sampler

@@ -7,8 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from reelabel.errors import StoreUnavailableError
-from reelabel.pool.faults import InvalidAnswerError
+from reelabel.errors import InvalidAnswerError, StoreUnavailableError
 from reelabel.sources.sparse_file import BLOCK_BYTES, MAX_CONCURRENT_READS, ByteRange, CachedRange, read_exactly
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from reelabel.pool.faults import InvalidAnswerError
-from reelabel.pool.memory_map import map_privately
+from reelabel.errors import InvalidAnswerError
 from reelabel.pool.messages import Codec, Frames, Stream, Table, clip
+from reelabel.pool.wire import map_privately
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER
 from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.sources.video_file import Seekable
 
 if TYPE_CHECKING:

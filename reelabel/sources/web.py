@@ -20,8 +20,7 @@ from urllib3.util import Retry
 from reelabel.errors import RangesIgnoredError, StoreUnavailableError
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_large
-from reelabel.sources.web_deadline import Deadline
-from reelabel.sources.web_guard import guarded_pools
+from reelabel.sources.web_guard import Deadline, guarded_pools
 from reelabel.sources.web_request import AttemptFailedError, open_response
 from reelabel.text import pluralize
 

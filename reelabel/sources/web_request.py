@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
-    from reelabel.sources.web_deadline import Deadline
+    from reelabel.sources.web_guard import Deadline
 
 _CHUNK_BYTES = 1 << 18
 _MAX_REDIRECTS = 5  # each one is checked like the first address

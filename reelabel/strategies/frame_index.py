@@ -17,8 +17,7 @@ from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.gops import Timeline, decode_chosen, spans_to_decode
 from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
-from reelabel.errors import VideoUnreadableError
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, VideoUnreadableError
 from reelabel.output_order import output_order
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange, SparseFile

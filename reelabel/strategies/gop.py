@@ -14,7 +14,7 @@ from reelabel.containers.demux import open_video
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.gops import Timeline, decode_chosen
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.strategies.frame_index import NoFrameIndexError, extract_by_frame_index
 from reelabel.strategies.seek import list_frames, list_packets, times_of
 from reelabel.strategies.timeline import choose_positions

@@ -18,8 +18,7 @@ from reelabel.decode.keyframe_check import prime_mpeg4_decoder
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
 from reelabel.decode.parameter_sets import brings_parameters
 from reelabel.decode.splices import begins_splice
-from reelabel.errors import VideoUnreadableError
-from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
+from reelabel.errors import FastPathUnavailableError, IndexMismatchError, VideoUnreadableError
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.strategies.keyframe_table import KeyframeTable

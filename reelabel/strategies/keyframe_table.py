@@ -15,7 +15,7 @@ from reelabel.containers.reordering import TimesOutOfOrderError, keeps_decode_po
 from reelabel.containers.stream_properties import StreamProperties, check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.sampled_frames import UNKNOWN_POSITION, Orientation
 from reelabel.sources.sparse_file import ByteRange, CachedRange
 

@@ -10,8 +10,7 @@ import numpy as np
 from reelabel.containers.demux import open_video
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties, one_pts_to_ms, pts_to_ms, seconds_to_ms
-from reelabel.errors import VideoUnreadableError
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, VideoUnreadableError
 from reelabel.strategies.linear import LinearVideo
 from reelabel.strategies.seek import list_frames, list_packets
 

@@ -14,7 +14,7 @@ from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
 from reelabel.containers.stream_properties import StreamProperties, frame_rate
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.output_order import ClockReader, PlayTimes, play_times
 from reelabel.sources.video_file import VideoFile
 from reelabel.strategies.seek import list_frames, list_packets

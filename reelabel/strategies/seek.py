@@ -17,7 +17,7 @@ from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import is_flagged_wrongly, require_keyframe
 from reelabel.decode.parameter_sets import brings_parameters, require_own_parameters
 from reelabel.decode.splices import begins_splice, ends_sequence
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.output_order import output_order
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@ import pytest
 from benchmarks.media.matrix import matrix
 from reelabel.containers.demux import open_video
 from reelabel.containers.registry import probe_file
-from reelabel.errors import VideoError
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, VideoError
 from reelabel.limits import Limits
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 from benchmarks.media.matrix import Cell
+from reelabel.errors import FastPathUnavailableError
 from reelabel.extract import extract_keyframes_by_ranges
-from reelabel.fast_path import FastPathUnavailableError
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment

@@ -2,10 +2,9 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, InvalidAnswerError
 from reelabel.limits import Limits
 from reelabel.packet_list import read_packet_list
-from reelabel.pool.faults import InvalidAnswerError
 from reelabel.pool.messages import Packets
 from reelabel.pool.packet_lists import pack_packets, unpack_packets
 from reelabel.segment import lie_in_windows

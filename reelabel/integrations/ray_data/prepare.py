@@ -6,20 +6,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from reelabel.errors import SamplingRefusedError, VideoRefusedError
-from reelabel.integrations.ray_data.cells import (
-    OutputFormat,
-    failure_metadata,
-    frame_metadata,
-    held_cells,
-    object_column,
-)
-from reelabel.integrations.ray_data.frames_present import sample_frames
 from reelabel.integrations.ray_data.options import PrepareOptions
 from reelabel.integrations.ray_data.rows import (
     VIDEO,
     VIDEO_META,
+    OutputFormat,
+    failure_metadata,
+    frame_metadata,
+    held_cells,
     held_videos,
     names_video,
+    object_column,
+    sample_frames,
     segment_of,
     to_rows,
     videos_of,
@@ -33,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
-    from reelabel.integrations.ray_data.rows import Video
+    from reelabel.integrations.ray_data.rows import PreparedRow, Video, VideoMeta
     from reelabel.integrations.ray_data.worker import PrepareWorker
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling

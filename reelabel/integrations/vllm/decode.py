@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pydantic import ValidationError
 
-from reelabel.errors import ConfigurationError, FrameFileError
+from reelabel.errors import ConfigurationError, FrameFileError, as_video_errors
 from reelabel.extract import extract_keyframes_of_file
-from reelabel.fast_path import as_video_errors
 from reelabel.frames import packets
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options

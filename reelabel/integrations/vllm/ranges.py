@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.errors import ConfigurationError, FastPathUnavailableError, ReelabelError, as_video_errors
 from reelabel.extract import extract_keyframes_by_ranges
-from reelabel.fast_path import FastPathUnavailableError, as_video_errors
 from reelabel.frames.fetch import RANGES_MIN_BYTES, RemoteVideo
 from reelabel.integrations.vllm.decode import decode_pool, parse_sampling
 from reelabel.limits import Limits

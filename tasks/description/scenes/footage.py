@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.errors import SamplingRefusedError
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError, SamplingRefusedError
 from reelabel.frames.fetch import RemoteVideo, as_video_errors, isolate_refusal
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY

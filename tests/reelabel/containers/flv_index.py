@@ -4,7 +4,7 @@ import numpy as np
 
 from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_first_packet, read_up_to
 from reelabel.containers.demux import read_packets
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 
 FILE_HEADER_BYTES, TAG_HEADER_BYTES, AVC_HEADER_BYTES, TRAILER_BYTES = 9, 11, 5, 4
 VIDEO_TAG, H264, H264_KEYFRAME = 9, 0x07, 0x17

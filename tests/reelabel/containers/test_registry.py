@@ -11,8 +11,8 @@ import pytest
 
 from reelabel.containers import registry
 from reelabel.containers.container_index import ContainerIndex
+from reelabel.errors import FastPathUnavailableError
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
-from reelabel.fast_path import FastPathUnavailableError
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment

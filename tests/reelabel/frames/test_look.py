@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from reelabel.errors import VideoEmptyError, VideoMissingError, VideoTooLargeError, VideoUnreadableError
+from reelabel.errors import (
+    InvalidAnswerError,
+    VideoEmptyError,
+    VideoMissingError,
+    VideoTooLargeError,
+    VideoUnreadableError,
+)
 from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import FrameFetcher
@@ -11,7 +17,6 @@ from reelabel.frames.look import IndexReader
 from reelabel.index_facts import IndexFacts
 from reelabel.limits import Limits
 from reelabel.pool.facts import pack_facts, unpack_facts
-from reelabel.pool.faults import InvalidAnswerError
 from reelabel.pool.messages import Request
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE

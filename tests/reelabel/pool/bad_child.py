@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.errors import FastPathUnavailableError
 from reelabel.pool import child, transfer
 from reelabel.pool.messages import Begun, Failed, Reads
 from reelabel.sampled_frames import Orientation, SampledFrames

@@ -20,6 +20,7 @@ from reelabel.errors import (
     ConfigurationError,
     DecodersClosedError,
     DecoderTimeoutError,
+    ProcessDiedError,
     VideoEmptyError,
     VideoMissingError,
 )
@@ -28,7 +29,6 @@ from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.faults import ProcessDiedError
 from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import dense_samplers
@@ -275,7 +275,7 @@ import sys, time
 from pathlib import Path
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.faults import ProcessDiedError
+from reelabel.errors import ProcessDiedError
 from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 
@@ -313,7 +313,7 @@ import sys
 from pathlib import Path
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.faults import ProcessDiedError
+from reelabel.errors import ProcessDiedError
 from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 
@@ -405,7 +405,7 @@ from pathlib import Path
 from tasks.domain import Sampling
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.faults import ProcessDiedError
+from reelabel.errors import ProcessDiedError
 from reelabel.pool.wire import Channel
 
 with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
@@ -423,7 +423,7 @@ from pathlib import Path
 import numpy as np
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.faults import ProcessDiedError
+from reelabel.errors import ProcessDiedError
 from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import register

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reelabel.errors import DecoderCrashedError, DecodersLostError
+from reelabel.errors import DecoderCrashedError, DecodersLostError, NotBegunError
 from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.faults import NotBegunError
 from reelabel.pool.messages import Setup
 from reelabel.sampling.options import Sampling
 from tests.only_child import only_child

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, VideoError
+from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidAnswerError, VideoError
 from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.faults import InvalidAnswerError
 from reelabel.pool.messages import Request, parse_answer
 from reelabel.pool.transfer import sampled_frames, unpack_frames
 from reelabel.sampling.options import Sampling

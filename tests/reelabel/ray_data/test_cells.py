@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from reelabel.integrations.ray_data.cells import OutputFormat
+from reelabel.integrations.ray_data.rows import OutputFormat
 from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL
 from tasks.model.protocol import EngineConfig

@@ -19,9 +19,8 @@ from reelabel import PrepareVideo
 from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.ray_data import worker
-from reelabel.integrations.ray_data.cells import object_column
 from reelabel.integrations.ray_data.options import parse_sampling
-from reelabel.integrations.ray_data.rows import frames_of
+from reelabel.integrations.ray_data.rows import frames_of, object_column
 from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reelabel.errors import StoreUnavailableError
+from reelabel.errors import FastPathUnavailableError, StoreUnavailableError
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
-from reelabel.fast_path import FastPathUnavailableError
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import ByteRange, SparseFile

@@ -14,8 +14,8 @@ from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip, read_number
 from reelabel import PrepareVideo
+from reelabel.errors import FastPathUnavailableError
 from reelabel.extract import VideoInOrder, extract_keyframes, extract_keyframes_by_ranges
-from reelabel.fast_path import FastPathUnavailableError
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.output_order import ClockReader, output_order, play_times
