@@ -51,6 +51,12 @@ def environment(served, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def server(vllm_server):
+    """A model whose answers are the same each time: the stub's depend on a frame file's times as well."""
+    return vllm_server
+
+
+@pytest.fixture(scope="module")
 def clips(own_services, tmp_path_factory):
     """Rows of the demo, whose clips are on S3; and the bytes of each, by URI."""
     folder, root = tmp_path_factory.mktemp("demo"), f"{own_services.store.uri}/videos"
