@@ -14,6 +14,7 @@ from benchmarks.trade.relevance_tables import compared_table, seen_table
 from tasks.demo.actors import paint
 from tasks.demo.shapes import COLOURS
 from tasks.description.embeddings import Embeddings
+from tasks.model.identity import TINY_MODEL
 
 AT = np.arange(LENGTH_S) / LENGTH_S
 
@@ -92,7 +93,7 @@ def printed(table):
 
 @pytest.mark.system
 def test_the_benchmark_shows_what_answers_the_question(tmp_path, capsys):
-    run_relevance(clips=16, seed=7, keep_in=str(tmp_path), model=None, as_json=True)
+    run_relevance(clips=16, seed=7, keep_in=str(tmp_path), model=str(TINY_MODEL), as_json=True)
 
     found = pl.read_json(io.StringIO(capsys.readouterr().out))
     assert found["clips"].item() == 12
