@@ -103,16 +103,16 @@ function sampleMiddles(clip) {
   const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
   const lastS = times.length > 1 ? median(d3.pairs(times, (before, after) => after - before)) : 0;
   const partS = (times.at(-1) + lastS) / clip.numFrames;
-  return nearestFrames(clip, d3.range(clip.numFrames).map((at) => (at + 0.5) * partS - 1e-6));
+  return nearestFrames(clip, d3.range(clip.numFrames).map((at) => (at + 0.5) * partS));
 }
 
-// The frame nearest to each instant; the earlier one of a tie.
+// The frame nearest to each instant; the earlier one of a tie, which rounding seldom leaves exact.
 function nearestFrames(clip, instants) {
   const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
   return instants.map((instant) => {
     const after = Math.min(d3.bisectLeft(times, instant), clip.totalFrames - 1);
     const before = Math.max(after - 1, 0);
-    return instant - times[before] <= times[after] - instant ? before : after;
+    return instant - times[before] <= times[after] - instant + 1e-6 ? before : after;
   });
 }
 
