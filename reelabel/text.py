@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING
 from unicodedata import category
-
-from pydantic import AfterValidator, Field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
 
 # Control, format (bidirectional, zero-width), surrogate, and line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -86,39 +83,3 @@ def why_unreadable(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not a text in UTF-8"
     return getattr(error, "strerror", None) or str(error)
-
-
-# In characters: of a prompt, a system prompt, a template or examples, and of the question that is made of them.
-MAX_TEXT = 100_000
-MAX_CHOICE = 4_000
-# Of a job, a frame, a query, a task or a model.
-MAX_ID = 1_024
-MAX_URI = 8_192
-# Of a URI that holds its video, and of chat messages, which may have such URIs.
-MAX_INLINE = 16 * 1024**2
-# Choices of one question.
-MAX_CHOICES = 1_024
-
-NO_NUL = "must not contain the character U+0000"  # neither Postgres nor C takes it
-
-
-def storable(text: str) -> str:
-    """Return a text that can be stored.
-
-    Raises:
-        ValueError: It cannot be; the message is a clause.
-    """
-    if "\0" in text:
-        raise ValueError(NO_NUL)
-    return text
-
-
-def too_long(most: int) -> str:
-    """Return a clause on a text that has more characters than it may."""
-    return f"must have at most {most:,} characters"
-
-
-Text: TypeAlias = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(storable)]
-Words: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(storable)]
-Choice: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_CHOICE), AfterValidator(storable)]
-Id: TypeAlias = Annotated[str, Field(max_length=MAX_ID), AfterValidator(storable)]

@@ -17,7 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from reelabel.text import MAX_CHOICES, Choice, Id, Words, printable
+from reelabel.text import printable
+from reelabel.text_bounds import MAX_CHOICES, Choice, Id, Words
 from reelabel.validation import describe_fault, too_intricate, too_many_faults
 from tasks.live.protocol.refusal import MessageRefusedError
 
