@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reelabel.errors import ObjectChangedError, RangesIgnoredError, StoreUnavailableError
-from reelabel.sources import s3_retries
+from reelabel.sources import s3_errors
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.s3 import FEWEST
 from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
@@ -93,7 +93,7 @@ def test_a_part_is_cut_out_of_the_whole_where_ranges_are_ignored(elsewhere):
 
 
 def test_a_store_that_refuses_three_of_four_requests_is_got_through_to(elsewhere, monkeypatch):
-    monkeypatch.setattr(s3_retries, "_LONGEST_PAUSE_S", 0.05)
+    monkeypatch.setattr(s3_errors, "_LONGEST_PAUSE_S", 0.05)
     store = elsewhere(refused=3)
 
     store.reach(NAMES)
