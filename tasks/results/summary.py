@@ -226,8 +226,7 @@ def read_order(engine: Engine, *, run_id: UUID) -> OrderScore | None:
 
 
 def _low_mass(connection: Connection, rows: ColumnElement[bool]) -> int:
-    query = select(func.count()).select_from(RESULT).join(ASKED, _is_current(RESULT)).where(rows, _HAS_LOW_MASS)
-    return int(connection.execute(query).scalar_one())
+    return int(connection.scalar(_low_mass_count().join(ASKED, _is_current(RESULT)).where(rows)) or 0)
 
 
 def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
@@ -236,12 +235,12 @@ def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    query = select(func.count()).select_from(RESULT).where(RESULT.c.run_id == run_id, _HAS_LOW_MASS)
     with database_errors(), engine.connect() as connection:
-        return int(connection.execute(query).scalar_one())
+        return int(connection.scalar(_low_mass_count().where(RESULT.c.run_id == run_id)) or 0)
 
 
-_HAS_LOW_MASS = RESULT.c.choice_mass < LOW_CHOICE_MASS
+def _low_mass_count() -> Select[tuple[int]]:
+    return select(func.count()).select_from(RESULT).where(RESULT.c.choice_mass < LOW_CHOICE_MASS)
 
 
 def _order_counts() -> Select[Any]:

@@ -22,6 +22,7 @@ from tasks.results.audit import audit_jobs
 from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
 from tasks.results.read import failures_of_run, read_failures, read_outcomes, read_results
 from tasks.results.runs import cancel_run, close_run, find_run, list_running, open_run, short_ids
+from tasks.results.summary import count_low_mass, summarize_results
 from tasks.results.write import ShardWriter
 from tests.job_table import job_table
 from tests.results.rows import FACTS, SCOPE, SPEC, failure, ids_of, job, result
@@ -86,6 +87,15 @@ def test_the_effect_of_the_order_of_choices_is_stored_with_the_label(db, run):
 
     columns = rows.select("permutations", "order_agreement", "order_spread", "same_position")
     assert columns.rows() == [(1, None, None, None), (2, 0.5, 0.25, True)]
+
+
+def test_labels_whose_choices_the_model_did_not_mean_are_counted(db, run):
+    meant, unmeant = (replace(result(job(name)).answer, choice_mass=mass) for name, mass in (("a", 0.9), ("b", 1e-9)))
+    labels = [replace(result(job("a")), answer=meant), replace(result(job("b")), answer=unmeant), result(job("c"))]
+    ShardWriter(db, run).write(results=labels, failures=[])
+
+    assert count_low_mass(db, run_id=run.run_id) == 1
+    assert summarize_results(db, SCOPE, jobs=[job(name) for name in "abc"]).low_mass == 1
 
 
 def test_times_are_utc_whatever_the_database_s_time_zone(db, run):
