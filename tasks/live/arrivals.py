@@ -90,7 +90,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._waiting: deque[Arrival] = deque()
+        self._waiting: deque[tuple[Arrival, int]] = deque()  # and how many bytes each has
         self._bytes = 0  # that wait
         self._on_room: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
@@ -107,12 +107,13 @@ class Arrivals:
 
     def put(self, arrival: Arrival) -> None:
         """Add what has arrived; what was read before a loss is read again first."""
+        size_bytes = _size_of(arrival)
         with self._changed:
             if isinstance(arrival, ReadAgain):
-                self._waiting.appendleft(arrival)
+                self._waiting.appendleft((arrival, size_bytes))
             else:
-                self._waiting.append(arrival)
-            self._bytes += _size_of(arrival)
+                self._waiting.append((arrival, size_bytes))
+            self._bytes += size_bytes
             self._changed.notify_all()
 
     def next(self) -> Arrival | None:
@@ -122,8 +123,8 @@ class Arrivals:
             if self._is_closed:
                 return None
             was_full = self.is_full
-            taken = self._waiting.popleft()
-            self._bytes -= _size_of(taken)
+            taken, size_bytes = self._waiting.popleft()
+            self._bytes -= size_bytes
         if was_full and not self.is_full:
             self._on_room()
         return taken

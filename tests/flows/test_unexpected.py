@@ -163,9 +163,13 @@ BOUNDARIES = frozenset(
 )
 
 
-# They work for all: group jobs, cut them as was tried with each, count, and name what a message is about.
+# They work for all: group jobs, order views, read an archive's index, cut jobs as was tried with each, count, and name
+# what a message is about.
 ASIDE = (
     "flows/shard/arrivals.py:_Arrivals",
+    "flows/shard/extract.py:extract_views.<locals>.<lambda>",
+    "reelabel/sources/archives/members.py:RangedFile.",
+    "reelabel/sources/video_file.py:Seekable.",
     "reelabel/sources/object_info.py:redact_uri",
     "tasks/domain/chunks.py:cut_shard",
     "tasks/domain/job.py:",

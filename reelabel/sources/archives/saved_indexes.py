@@ -44,22 +44,19 @@ class SingleFlightCache(Generic[_T]):
             if len(self._results) > self._keep:
                 self._results.popitem(last=False)
         if known is mine:
-            self._make(key, mine, make)
+            try:
+                mine.set_result(make())
+            except BaseException as error:  # noqa: BLE001 - raised again below; others wait for it
+                with self._lock:
+                    if self._results.get(key) is mine:
+                        del self._results[key]
+                mine.set_exception(error)
         failure = known.exception()
         if failure is not None and known is not mine and not isinstance(failure, ReelabelError):
             return self.get(key, make)
         if failure is not None:
             raise copy(failure) from failure  # raised again, it would hold ever more frames of the stack
         return known.result()
-
-    def _make(self, key: Hashable, future: Future[_T], make: Callable[[], _T]) -> None:
-        try:
-            future.set_result(make())
-        except BaseException as error:  # noqa: BLE001 - raised again by `get`
-            with self._lock:
-                if self._results.get(key) is future:
-                    del self._results[key]
-            future.set_exception(error)
 
 
 class IndexStore(Protocol):
