@@ -158,6 +158,7 @@ def _wait_for_plans(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
 
 
 def _shown_px(sampling: Sampling) -> int:
+    assert sampling.max_pixels  # which every spec states
     return estimate_frames(sampling.num_frames) * sampling.max_pixels
 
 

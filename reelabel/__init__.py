@@ -1,7 +1,7 @@
-"""Exact frames from any video, as a vision-language model should see them.
+"""Exact frames from any video, wherever it is.
 
->>> frames = reelabel.extract_keyframes("clip.mp4", sampling=reelabel.Sampling(num_frames=8))
->>> frames.images[frames.picks].shape, frames.time_s[frames.picks]
+>>> with reelabel.open("clip.mp4") as video:
+...     len(video), video[7].shape, video.sample("uniform", num_frames=8)
 
 Needs PyAV, NumPy and pydantic, and PyArrow for frame files; knows no service and no settings file. Names are imported
 on first use.
@@ -16,25 +16,29 @@ if TYPE_CHECKING:
     __version__: str
 
     from reelabel.coverage import KeyframeCoverage
-    from reelabel.errors import ReelabelError, VideoError
-    from reelabel.extract import extract_keyframes
-    from reelabel.frames.frame_file import FrameFile, encode_frame_file
-    from reelabel.frames.packets import read_frame_file
+    from reelabel.errors import NoIndexError, NoSuchFrameError, ReelabelError, VideoError
+    from reelabel.frames.saved import read_frames, write_frames
     from reelabel.integrations.ray_data.prepare import PrepareVideo
     from reelabel.integrations.ray_data.request import PrepareRequest
     from reelabel.integrations.ray_data.rows import PreparedRow, VideoMeta
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Cost, Frames, VideoIndex, VideoInfo
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
+    from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.options import S3Options, WebOptions
+    from reelabel.video import Video, extract_frames, open  # noqa: A004
 
 _HOME = {
+    "Cost": "reelabel.result",
     "DecodePool": "reelabel.pool.decode_pool",
-    "FrameFile": "reelabel.frames.frame_file",
-    "SampledFrames": "reelabel.sampled_frames",
+    "Frames": "reelabel.result",
+    "KeyframeCoverage": "reelabel.coverage",
     "Limits": "reelabel.limits",
+    "NoIndexError": "reelabel.errors",
+    "NoSuchFrameError": "reelabel.errors",
+    "ObjectStore": "reelabel.sources.object_store",
     "PrepareRequest": "reelabel.integrations.ray_data.request",
     "PrepareVideo": "reelabel.integrations.ray_data.prepare",
     "PreparedRow": "reelabel.integrations.ray_data.rows",
@@ -42,34 +46,44 @@ _HOME = {
     "S3Options": "reelabel.sources.options",
     "Sampling": "reelabel.sampling.options",
     "Segment": "reelabel.segment",
-    "KeyframeCoverage": "reelabel.coverage",
+    "Video": "reelabel.video",
     "VideoError": "reelabel.errors",
+    "VideoIndex": "reelabel.result",
+    "VideoInfo": "reelabel.result",
     "VideoMeta": "reelabel.integrations.ray_data.rows",
     "WebOptions": "reelabel.sources.options",
-    "encode_frame_file": "reelabel.frames.frame_file",
-    "extract_keyframes": "reelabel.extract",
-    "read_frame_file": "reelabel.frames.packets",
+    "extract_frames": "reelabel.video",
+    "open": "reelabel.video",
+    "read_frames": "reelabel.frames.saved",
+    "write_frames": "reelabel.frames.saved",
 }
 
 __all__ = [
+    "Cost",
     "DecodePool",
-    "FrameFile",
+    "Frames",
     "KeyframeCoverage",
     "Limits",
+    "NoIndexError",
+    "NoSuchFrameError",
+    "ObjectStore",
     "PrepareRequest",
     "PrepareVideo",
     "PreparedRow",
     "ReelabelError",
     "S3Options",
-    "SampledFrames",
     "Sampling",
     "Segment",
+    "Video",
     "VideoError",
+    "VideoIndex",
+    "VideoInfo",
     "VideoMeta",
     "WebOptions",
-    "encode_frame_file",
-    "extract_keyframes",
-    "read_frame_file",
+    "extract_frames",
+    "open",
+    "read_frames",
+    "write_frames",
 ]
 
 

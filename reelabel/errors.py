@@ -143,6 +143,18 @@ class InternalError(JobError):
     code = "internal"
 
 
+class NoSuchFrameError(ReelabelError, IndexError):
+    """The video has no frame at the position or time that was asked for."""
+
+    code = "no_such_frame"
+
+
+class NoIndexError(ReelabelError):
+    """The video does not list its frames; only decoding can find them."""
+
+    code = "no_index"
+
+
 class SealError(ReelabelError):
     """A file of the store was altered or damaged, or belongs elsewhere; callers convert it to an error of the job."""
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.sources.video_file import VideoFile
     from reelabel.strategies.keyframe_table import SavedIndex
+    from reelabel.wanted import Wanted
 
     _Strategy = Callable[[ExtractionRequest], SampledFrames]
     _Linear = Callable[[ExtractionRequest, LinearVideo], SampledFrames]
@@ -128,11 +129,12 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
     windows: Windows = (),
     roughly: bool = False,
     fast_only: bool = False,
+    wanted: Wanted | None = None,
 ) -> SampledFrames:
     """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone.
 
     With `roughly`, the frames need not be exact; see `ExtractionRequest`. With `fast_only`, FastPathUnavailableError is
-    raised instead of decoding the video from its beginning.
+    raised instead of decoding the video from its beginning. `wanted` frames take the place of a dense sampler's.
     """
     started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
@@ -152,6 +154,7 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
         windows=windows,
         roughly=roughly,
         fast_only=fast_only,
+        wanted=wanted,
         stats=stats,
     )
     keyframes = _extract_with_fallback(request)
@@ -166,26 +169,36 @@ class VideoInOrder:
     What is extracted equals what `extract_keyframes_of_file` extracts where nothing is faster.
     """
 
-    def __init__(self, file: VideoFile, limits: Limits) -> None:
+    def __init__(self, file: VideoFile, limits: Limits, *, by_packets: bool = False) -> None:
         """List the frames, by decoding all of them.
+
+        With `by_packets`, they are listed by demuxing, if packets announce them all; and by decoding only once a frame
+        turns out to be another than announced.
 
         Raises:
             VideoError: As `extract_keyframes` does.
         """
         started = time.perf_counter()
         self._file, self._limits = file, limits
-        self._video = LinearVideo(file, limits)
+        self._video = LinearVideo(file, limits, by_packets=by_packets)
         self._listing = _list_keyframes(file, limits)
         is_listed = self._listing.times_ms is not None and not self._video.times.note
         self._known = self._listing if is_listed else keyframe_times_of(self._video)
         self._counted, self._listed_s = 0, time.perf_counter() - started
 
+    @property
+    def frames(self) -> int:
+        """Number of its frames."""
+        return len(self._video.shown)
+
     def close(self) -> None:
         """Close the video."""
         self._video.close()
 
-    def extract(self, sampling: Sampling, segment: Segment) -> SampledFrames:
-        """Decode sampled frames of a segment.
+    def extract(
+        self, sampling: Sampling, segment: Segment, *, native: bool = False, wanted: Wanted | None = None
+    ) -> SampledFrames:
+        """Decode sampled frames of a segment, or those that are wanted in their place.
 
         Raises:
             VideoError: As `extract_keyframes` does.
@@ -193,14 +206,22 @@ class VideoInOrder:
         started, self._listed_s = time.perf_counter() - self._listed_s, 0.0
         if sampling.sampler == "auto":
             sampling = _resolve_auto(sampling, self._known, segment)
-        request = ExtractionRequest(source=self._file, sampling=sampling, limits=self._limits, segment=segment)
-        keyframes = _strategies(request)[1](request, self._video)
+        request = ExtractionRequest(
+            source=self._file, sampling=sampling, limits=self._limits, native=native, segment=segment, wanted=wanted
+        )
+        linear = _strategies(request)[1]
+        try:
+            keyframes = linear(request, self._video)
+        except FastPathUnavailableError:  # packets announced another frame
+            self._video.close()
+            self._video, self._counted = LinearVideo(self._file, self._limits), 0
+            keyframes = linear(request, self._video)
         keyframes = keyframes if self._video.times.note else _with_listing(keyframes, self._listing)
         request.stats.frames, self._counted = self._video.frames_decoded - self._counted, self._video.frames_decoded
         return _checked(keyframes, request, self._file, since=started)
 
 
-def extract_keyframes_by_ranges(
+def extract_keyframes_by_ranges(  # noqa: PLR0913 - what an extraction request says
     source: ByteSource,
     *,
     sampling: Sampling,
@@ -208,8 +229,10 @@ def extract_keyframes_by_ranges(
     known: SavedIndex = (),
     threads: int = 1,
     segment: Segment = WHOLE,
+    native: bool = False,
     windows: Windows = (),
     roughly: bool = False,
+    wanted: Wanted | None = None,
 ) -> tuple[SampledFrames, SavedIndex]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
@@ -221,7 +244,9 @@ def extract_keyframes_by_ranges(
         threads: Threads for decoding.
         segment: The part of the video to sample from.
         windows: The parts of the segment that a dense sampler samples from; empty for all of it.
+        native: Keep frames unscaled and unrotated.
         roughly: The frames need not be exact; see `ExtractionRequest`.
+        wanted: Frames that take the place of those of a dense sampler.
 
     Returns:
         The frames, and the index for later calls.
@@ -240,10 +265,12 @@ def extract_keyframes_by_ranges(
             source=file,
             sampling=sampling,
             limits=limits,
+            native=native,
             threads=threads,
             segment=segment,
             windows=windows,
             roughly=roughly,
+            wanted=wanted,
             stats=stats,
         )
         keyframes, index = _extract_by_ranges(request, file, known)

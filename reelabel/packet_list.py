@@ -38,6 +38,9 @@ class PacketList:
         times_ms: Presentation times in milliseconds, ascending; shape (N,), int64, N >= 1.
         sizes_bytes: Sizes of the frames' packets; shape (N,), int64.
         is_keyframe: Whether each is a keyframe; shape (N,), bool.
+        time_s: Presentation times in seconds since the first frame, never falling; shape (N,), float64.
+        pts: Presentation timestamps in the stream's time base; shape (N,), int64.
+        pos: Offsets of the packets in the file, -1 where unknown; shape (N,), int64.
         fps: Average frame rate; 0.0 if unknown.
         duration_s: Duration; 0.0 if unknown.
         listed: Whether the container's index lists them, or all packets were demuxed.
@@ -46,18 +49,22 @@ class PacketList:
     times_ms: _Int64s
     sizes_bytes: _Int64s
     is_keyframe: npt.NDArray[np.bool_]
+    time_s: npt.NDArray[np.float64]
+    pts: _Int64s
+    pos: _Int64s
     fps: float
     duration_s: float
     listed: PacketsListed
 
     def __post_init__(self) -> None:
-        shapes = {self.times_ms.shape, self.sizes_bytes.shape, self.is_keyframe.shape}
+        columns = self.times_ms, self.sizes_bytes, self.is_keyframe, self.time_s, self.pts, self.pos
+        shapes = {column.shape for column in columns}
         if self.times_ms.ndim != 1 or not self.times_ms.size or len(shapes) != 1:
-            raise ValueError(f"times_ms, sizes_bytes and is_keyframe must be (N>=1,) alike, got {shapes}")
+            raise ValueError(f"all columns must be (N>=1,) alike, got {shapes}")
 
 
-def read_packet_list(file: VideoFile | SparseFile, limits: Limits) -> PacketList:
-    """List the frames of a video by its index; without one, by demuxing a local file of up to `WHOLE_BYTES`.
+def read_packet_list(file: VideoFile | SparseFile, limits: Limits, *, of_any_size: bool = False) -> PacketList:
+    """List the frames of a video by its index; without one, by demuxing a local file of up to `WHOLE_BYTES`, or any.
 
     Raises:
         FastPathUnavailableError: Its frames are not listed, or only a pass over the whole file would list them.
@@ -65,16 +72,16 @@ def read_packet_list(file: VideoFile | SparseFile, limits: Limits) -> PacketList
         Exception: Whatever the source of a remote video raises.
     """
     if not isinstance(file, SparseFile):
-        return _read(file, limits)
+        return _read(file, limits, of_any_size=of_any_size)
     with file.looked_into():
         return _by_index(file, limits)
 
 
-def _read(file: VideoFile, limits: Limits) -> PacketList:
+def _read(file: VideoFile, limits: Limits, *, of_any_size: bool) -> PacketList:
     try:
         return _by_index(file, limits)
     except (FastPathUnavailableError, VideoUnreadableError):
-        if file.size_bytes > WHOLE_BYTES:
+        if file.size_bytes > WHOLE_BYTES and not of_any_size:
             raise FastPathUnavailableError(
                 "no index lists the frames, and the file is too large to pass over"
             ) from None
@@ -87,44 +94,46 @@ def _by_index(file: VideoFile | SparseFile, limits: Limits) -> PacketList:
         raise FastPathUnavailableError("the container does not list every frame")
     with probed.open(limits) as video, probed.guard():
         index = probed.container.read_frames(video, WHOLE)
-        sizes = [packet.size for packet in index.locate(0, len(index.pts) - 1)]
-        if len(sizes) != len(index.pts):
+        places = np.array([*index.locate(0, len(index.pts) - 1)], np.int64).reshape(-1, 2)
+        if len(places) != len(index.pts):
             raise FastPathUnavailableError("the index does not list the sizes of packets")
         shown = index.is_shown
         return _sorted(
             (video.container, video.stream),
-            (index.pts[shown], np.array(sizes, np.int64)[shown], index.is_keyframe[shown]),
+            (index.pts[shown], *places[shown].T, index.is_keyframe[shown]),
             listed="index",
         )
 
 
 def _by_packets(file: VideoFile, limits: Limits) -> PacketList:
-    rows: list[tuple[int, int, bool]] = []
+    rows: list[tuple[int, int, int, bool]] = []
     with open_video(file, limits) as (container, stream):
         try:
             for packet in read_packets(container, stream):
                 info = packet_info(packet, stream)
                 if info.is_shown:
-                    rows.append((info.pts, packet.size, info.is_keyframe))
+                    pos = -1 if packet.pos is None else packet.pos
+                    rows.append((info.pts, pos, packet.size, info.is_keyframe))
                 check_frame_count(len(rows), limits)
         except av.error.FFmpegError:
             raise FastPathUnavailableError("the demuxer failed") from None
         if not rows:
             raise FastPathUnavailableError("the file has no packet of video")
-        pts, sizes, keyframes = np.array(rows, np.int64).T
-        return _sorted((container, stream), (pts, sizes, keyframes.astype(np.bool_)), listed="packets")
+        pts, pos, sizes, keyframes = np.array(rows, np.int64).T
+        return _sorted((container, stream), (pts, pos, sizes, keyframes.astype(np.bool_)), listed="packets")
 
 
 def _sorted(
     opened: tuple[InputContainer, VideoStream],
-    columns: tuple[_Int64s, _Int64s, npt.NDArray[np.bool_]],
+    columns: tuple[_Int64s, _Int64s, _Int64s, npt.NDArray[np.bool_]],
     *,
     listed: PacketsListed,
 ) -> PacketList:
     stream = StreamProperties.of(*opened)
-    require_forward(columns[0], columns[2])
+    require_forward(columns[0], columns[3])
     order = np.argsort(columns[0], kind="stable")
-    pts, sizes, is_keyframe = columns[0][order], columns[1][order], columns[2][order]
+    pts, pos, sizes = columns[0][order], columns[1][order], columns[2][order]
+    is_keyframe = columns[3][order]
     times_ms = pts_to_ms(pts, stream.time_base)
     if times_ms is None or not len(pts):
         raise FastPathUnavailableError("the frames have no presentation times")
@@ -132,6 +141,9 @@ def _sorted(
         times_ms=times_ms,
         sizes_bytes=sizes.astype(np.int64),
         is_keyframe=is_keyframe,
+        time_s=(pts - pts[0]) * float(stream.time_base),
+        pts=pts,
+        pos=pos,
         fps=stream.fps,
         duration_s=max(0.0, stream.duration_s),
         listed=listed,

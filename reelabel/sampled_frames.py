@@ -60,6 +60,7 @@ class SampledFrames:
             samplers that target no instants.
         segment: The part of the video that was sampled; all counts are of the whole video.
         starts_s: Start of the segment on the clock of `time_s`; None for the whole video.
+        first_s: When the video's first frame is shown, or slightly earlier, on that clock; None if unknown.
         keyframes_in_file: Number of keyframes in the video stream; with method `index`, as listed in the index.
         keyframe_ms: Presentation time of each keyframe in milliseconds; shape (K,), int64, ascending; None if unknown.
         first_ms: Presentation time of the first frame in milliseconds, or slightly less; None if unknown.
@@ -107,6 +108,7 @@ class SampledFrames:
     deviation_s: npt.NDArray[np.float64] | None = None
     segment: Segment = WHOLE
     starts_s: float | None = None
+    first_s: float | None = None
     keyframe_ms: npt.NDArray[np.int64] | None = field(default=None, repr=False)
     first_ms: int | None = None
     parts: tuple[CachedRange, ...] = field(default=(), repr=False)

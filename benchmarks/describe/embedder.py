@@ -42,7 +42,11 @@ def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
         root = f"file://{kept}"
         yield VideoEmbedder(
             extractor=FrameExtractor(
-                objects=objects, cache=FrameCache(objects, root), pool=pool, sampling=Sampling(), limits=Limits()
+                objects=objects,
+                cache=FrameCache(objects, root),
+                pool=pool,
+                sampling=Sampling(max_pixels=602_112, size_multiple_px=28),
+                limits=Limits(),
             ),
             reader=IndexReader(objects=objects, pool=pool, limits=Limits()),
             cache=EmbeddingCache(objects=objects, root_uri=root),

@@ -43,5 +43,5 @@ def noise_video(seed: int, *, frames: int, side_px: int) -> tuple[npt.NDArray[np
 def noise_file(seed: int, *, frames: int, side_px: int) -> bytes:
     """Return a frame file of square noise at two frames per second."""
     images = np.random.default_rng(seed).integers(0, 256, (frames, side_px, side_px, 3), np.uint8)
-    sampling = Sampling(num_frames=frames, max_pixels=max(784, side_px * side_px))
+    sampling = Sampling(num_frames=frames, max_pixels=max(784, side_px * side_px), size_multiple_px=28)
     return frame_file_of(images, fps=_FPS, source_uri=f"noise-{seed}", fingerprint=str(seed), sampling=sampling)

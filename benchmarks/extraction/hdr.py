@@ -23,7 +23,8 @@ FRAMES = 16
 _SIZE = 1920, 1080
 _TRANSFERS = {"HLG": ColorTrc.ARIB_STD_B67, "PQ": ColorTrc.SMPTE2084}
 _ENCODER = {"preset": "ultrafast", "x265-params": "keyint=1:log-level=error"}
-_SHOWN, _DECODED = Sampling(num_frames=FRAMES), Sampling(num_frames=FRAMES, hdr="as_decoded")
+_SHOWN = Sampling(num_frames=FRAMES, max_pixels=602_112, size_multiple_px=28)
+_DECODED = Sampling(num_frames=FRAMES, max_pixels=602_112, size_multiple_px=28, hdr="as_decoded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

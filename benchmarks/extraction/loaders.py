@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-SAMPLING = Sampling(num_frames=16)
-UNIFORM_SAMPLING = Sampling(sampler="uniform", num_frames=16)
+SAMPLING = Sampling(num_frames=16, max_pixels=602_112, size_multiple_px=28)  # at the size of Qwen's video processing
+UNIFORM_SAMPLING = Sampling(sampler="uniform", num_frames=16, max_pixels=602_112, size_multiple_px=28)
 
 
 class Stacker:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
-_SAMPLING = Sampling(sampler="uniform", num_frames=16)
+_SAMPLING = Sampling(sampler="uniform", num_frames=16, max_pixels=602_112, size_multiple_px=28)
 _MOST_OVERHEAD = 1.25
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from benchmarks.media.scenes import Scene
 
-_SAMPLING = Sampling(sampler="fps", fps=1)
+_SAMPLING = Sampling(sampler="fps", fps=1, max_pixels=602_112, size_multiple_px=28)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

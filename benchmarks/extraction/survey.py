@@ -94,7 +94,9 @@ def _manifest(folder: Path, uris: list[str], rows: int) -> Path:
 
 def _measure(name: str, manifest: Path, settings: Settings, rows: int, sample: int | None) -> SurveyRow:
     started = time.perf_counter()
-    survey = take_survey(str(manifest), settings, Sampling(), SurveyOptions(sample=sample))
+    survey = take_survey(
+        str(manifest), settings, Sampling(max_pixels=602_112, size_multiple_px=28), SurveyOptions(sample=sample)
+    )
     total_s = time.perf_counter() - started
     return SurveyRow(
         name=name,

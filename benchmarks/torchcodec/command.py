@@ -33,14 +33,18 @@ def torchcodec(
         bool,
         typer.Option("--keyframes", help="Compare our keyframes with TorchCodec's approximate seek to uniform frames."),
     ] = False,
+    random: Annotated[
+        bool, typer.Option("--random", help="Ask both for random positions (`video[[...]]`) instead of uniform ones.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Time uniform sampling against TorchCodec at its best settings, in an environment that this command creates.
 
-    Exit with 1 where ours is less than 1.5 times as fast, or the frames are not those of the same times; not with
-    --keyframes, which compares other frames.
+    Exit with 1 where ours is less than 1.5 times as fast, but not with --random, or the frames are not those of the
+    same times; not with --keyframes, which compares other frames.
     """
     from benchmarks.media.clips import bench_clips  # noqa: PLC0415
+    from benchmarks.torchcodec.measure import Choice  # noqa: PLC0415
     from benchmarks.torchcodec.report import compare, compare_keyframes  # noqa: PLC0415
     from tasks.manifest.layouts.video_files import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
 
@@ -52,7 +56,10 @@ def torchcodec(
     if keyframes:
         compare_keyframes(wanted, folder, rounds=rounds, at_model_size=at_model_size, as_json=json)
         return
-    raise typer.Exit(compare(wanted, folder, rounds=rounds, at_model_size=at_model_size, as_json=json))
+    if at_model_size and random:
+        raise typer.BadParameter("--random compares frames at the source's size; leave --at-model-size out.")
+    choice = Choice(at_model_size=at_model_size, at_random=random)
+    raise typer.Exit(compare(wanted, folder, rounds=rounds, choice=choice, as_json=json))
 
 
 BENCHES = (Bench(torchcodec, "torchcodec --lengths 30 --rounds 3"),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+import reelabel
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 
@@ -36,6 +38,26 @@ class Setting(NamedTuple):
 
 
 SETTINGS = tuple(Setting(mode, threads) for mode in ("exact", "approximate") for threads in (0, 1, 2))
+
+
+class Choice(NamedTuple):
+    """What both loaders are asked for: at random, sixteen positions; otherwise, uniform frames."""
+
+    at_model_size: bool = False
+    at_random: bool = False
+
+    def __str__(self) -> str:
+        """Return the title of a table."""
+        size = "the model's size" if self.at_model_size else "the source's size"
+        return f"{_FRAMES} {'random' if self.at_random else 'uniform'} frames at {size}"
+
+    def request(self, clip: Path) -> dict[str, Any]:
+        """Return what to ask a loader."""
+        asked: dict[str, Any] = {"path": str(clip.absolute()), "at_model_size": self.at_model_size}
+        if self.at_random:
+            with reelabel.open(clip) as video:
+                asked["indices"] = sorted(random.Random(0).sample(range(len(video)), _FRAMES))  # noqa: S311 - not secret
+        return asked
 
 
 class Pair(NamedTuple):
@@ -192,7 +214,7 @@ def measure_clips(
     pythons: tuple[Path | str, Path | str],
     *,
     rounds: int,
-    at_model_size: bool,
+    choice: Choice,
 ) -> Iterator[PeerRow]:
     """Measure each clip with every setting.
 
@@ -200,14 +222,14 @@ def measure_clips(
         clips: The clips.
         pythons: Our Python, and that of TorchCodec's environment.
         rounds: Pairs per setting.
-        at_model_size: Whether both scale frames to the model's size; otherwise they keep the source's.
+        choice: What both are asked for.
     """
     with ExitStack() as stack:
         ours = stack.enter_context(LoadingProcess(pythons[0], "ours"))
         theirs = stack.enter_context(LoadingProcess(pythons[1], "torchcodec"))
         bare = stack.enter_context(LoadingProcess(pythons[0], "bare"))
         for clip in clips:
-            request = {"path": str(clip.absolute()), "at_model_size": at_model_size}
+            request = choice.request(clip)
             yield _measure((ours, theirs, bare), clip.stem, request, rounds)
 
 

@@ -40,14 +40,16 @@ class Loaded(NamedTuple):
 
 def load_ours() -> Loader:
     """Return the loader that samples frames by itself."""
-    from reelabel.extract import extract_keyframes  # noqa: PLC0415
-    from reelabel.sampling.options import Sampling  # noqa: PLC0415
+    import reelabel  # noqa: PLC0415
 
     def load(request: Mapping[str, Any]) -> Loaded:
-        sampling = Sampling(sampler=request.get("sampler", "uniform"), num_frames=request["frames"])
-        is_native = not request["at_model_size"]
-        got = extract_keyframes(request["path"], sampling=sampling, native=is_native, threads=request["threads"])
-        return Loaded(got.time_s.tolist(), got.frame_index.tolist(), got.images, got.frames_decoded)
+        size: dict[str, Any] = {"max_pixels": 602_112, "size_multiple_px": 28} if request["at_model_size"] else {}
+        with reelabel.open(request["path"], threads=request["threads"]) as video:
+            if "indices" in request:
+                got = video.frames(request["indices"])
+            else:
+                got = video.sample(request.get("sampler", "uniform"), num_frames=request["frames"], **size)
+        return Loaded(got.time_s.tolist(), got.index.tolist(), got.images, got.cost.frames_decoded)
 
     return load
 

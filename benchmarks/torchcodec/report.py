@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from benchmarks.torchcodec.measure import KeyframeRow, PeerRow
+    from benchmarks.torchcodec.measure import Choice, KeyframeRow, PeerRow
 
 LEAST_RATIO = 1.5
 _NOTE = (
-    "Medians in milliseconds from a path to 16 uniform frames, each loader in a process of its own, in turn; ours with "
+    "Medians in milliseconds from a path to 16 frames, each loader in a process of its own, in turn; ours with "
     "all cores and with one thread, TorchCodec by seek mode and FFmpeg threads. Ratios are medians of pairs, with the "
     "setting that suits TorchCodec best. The difference is the mean of that between both loaders' RGB values, of 255; "
     "at the model's size, they scale with other filters."
@@ -40,33 +40,35 @@ _KEYFRAME_NOTE = (
 )
 
 
-def compare(clips: Iterable[Path], folder: Path, *, rounds: int, at_model_size: bool, as_json: bool) -> int:
+def compare(clips: Iterable[Path], folder: Path, *, rounds: int, choice: Choice, as_json: bool) -> int:
     """Measure each clip; print a table or JSON. `folder` keeps TorchCodec's environment.
 
     Returns:
-        1 if TorchCodec takes less than `LEAST_RATIO` times as long on a clip, or shows frames of other times; else 0.
+        1 if TorchCodec takes less than `LEAST_RATIO` times as long on a clip for uniform frames, or shows frames of
+        other times; else 0.
     """
     with PROGRESS.status("Installing TorchCodec in an environment of its own; the first time takes minutes"):
         theirs = torchcodec_python(folder)
     with PROGRESS.status("Measuring; the first run makes the clips") as status:
         rows = []
-        for row in measure_clips(clips, (sys.executable, theirs), rounds=rounds, at_model_size=at_model_size):
+        for row in measure_clips(clips, (sys.executable, theirs), rounds=rounds, choice=choice):
             rows.append(row)
             status.update(f"Measuring; {row.clip} is done")
     if as_json:
         print_json([_record(row) for row in rows])
     else:
-        OUT.print(peer_table(rows, "the model's size" if at_model_size else "the source's size"))
+        OUT.print(peer_table(rows, str(choice)))
         OUT.print(_NOTE)
         OUT.print(bound_table(rows))
         OUT.print(_BOUND_NOTE)
-    return int(any(row.ratio < LEAST_RATIO or not row.are_times_equal for row in rows))
+    least = 0 if choice.at_random else LEAST_RATIO
+    return int(any(row.ratio < least or not row.are_times_equal for row in rows))
 
 
-def peer_table(rows: Sequence[PeerRow], size: str) -> Table:
+def peer_table(rows: Sequence[PeerRow], what: str) -> Table:
     """Return a table with one row per clip."""
     headings = ("clip", "ours", "1 thread", *map(str, SETTINGS), "ratio", "CPU ratio", "times", "difference")
-    table = figures_table(f"16 uniform frames at {size}, ms", headings)
+    table = figures_table(f"{what}, ms", headings)
     for row in rows:
         table.add_row(
             row.clip,

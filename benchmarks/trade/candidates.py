@@ -27,7 +27,7 @@ ESCALATED = (KEYFRAMES, AUTO)
 def specs_of(model: ModelIdentity) -> dict[str, RunSpec]:
     """Return the specs without fitted numbers, by name."""
     return {
-        name: RunSpec(model=model, sampling=Sampling(max_pixels=SIDE_PX**2, **options))
+        name: RunSpec(model=model, sampling=Sampling(max_pixels=SIDE_PX**2, size_multiple_px=28, **options))
         for name, options in _FIXED.items()
     }
 
@@ -35,7 +35,11 @@ def specs_of(model: ModelIdentity) -> dict[str, RunSpec]:
 def auto_of(model: ModelIdentity, still_tasks: Sequence[str]) -> RunSpec:
     """Return the spec that uses keyframes where they cover the clip, and for still tasks."""
     sampling = Sampling(
-        sampler="auto", dense_sampler="qwen2_vl", still_tasks=tuple(still_tasks) or None, max_pixels=SIDE_PX**2
+        sampler="auto",
+        dense_sampler="qwen2_vl",
+        still_tasks=tuple(still_tasks) or None,
+        max_pixels=SIDE_PX**2,
+        size_multiple_px=28,
     )
     return RunSpec(model=model, sampling=sampling)
 

@@ -145,7 +145,10 @@ def measure_relevance(
             for sampler, options_of in _SAMPLERS.items():
                 for count in COUNTS:
                     on_progress(f"Answering {asked.height:,} questions with {count} frames of {sampler}")
-                    spec = RunSpec(model=card.identity, sampling=Sampling(max_pixels=SIDE_PX**2, **options_of(count)))
+                    spec = RunSpec(
+                        model=card.identity,
+                        sampling=Sampling(max_pixels=SIDE_PX**2, size_multiple_px=28, **options_of(count)),
+                    )
                     samplings = _chosen(asked, clips, texts, spec.sampling) if sampler == RELEVANT else None
                     rows[sampler, count] = runner.run(jobs_of(asked), spec, samplings=samplings).rows
     return RelevanceTrade(clips=asked.height, seen=tuple(_score(asked, rows, decoded)), compared=compared)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sources.sparse_file import SparseFile
     from reelabel.sources.video_file import VideoFile
+    from reelabel.wanted import Wanted
 
 
 _T = TypeVar("_T")
@@ -40,11 +41,13 @@ class DecodeStats:
     Attributes:
         frames: Frames output by decoders.
         starts_s: Start of the segment on the clock of the frames' times; None for the whole video.
+        first_s: When the video's first frame is shown, on that clock; None if unknown.
         is_empty: Whether none of the candidate frames lies in the segment.
     """
 
     frames: int = 0
     starts_s: float | None = None
+    first_s: float | None = None
     is_empty: bool = False
 
     def each(self, frames: Iterable[_T]) -> Iterator[_T]:
@@ -61,6 +64,7 @@ class ExtractionRequest:
     Attributes:
         roughly: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for frames that a
             model sees.
+        wanted: Frames that are wanted in place of those that the sampler chooses.
         fast_only: Refuse rather than decode the video from its beginning, or demux all of it for one of its pieces.
     """
 
@@ -74,6 +78,7 @@ class ExtractionRequest:
     windows: Windows = ()
     roughly: bool = False
     fast_only: bool = False
+    wanted: Wanted | None = None
     stats: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(
@@ -95,6 +100,7 @@ class ExtractionRequest:
         """
         if not candidates:
             raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
+        self.stats.first_s = first_s
         numbers = self._candidates(candidates, times_s, first_s)
         if self.every or self.sampling.num_frames == EVERY:
             return numbers
@@ -228,6 +234,7 @@ def assemble_frames(
         orientation=renderer.orientation,
         segment=request.segment,
         starts_s=request.stats.starts_s,
+        first_s=summary.first_s if request.stats.first_s is None else request.stats.first_s,
         method=method,
         reason=renderer.note,
         decode_ms=0.0,

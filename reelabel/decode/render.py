@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
 
 
-def fit_size(width_px: int, height_px: int, *, max_pixels: int, multiple_px: int) -> tuple[int, int]:
-    """Round a frame's sides to multiples of the model's patch, within a pixel budget.
+def fit_size(width_px: int, height_px: int, *, max_pixels: int | None, multiple_px: int) -> tuple[int, int]:
+    """Round a frame's sides to multiples of the model's patch, within a pixel budget; None is no limit.
 
     The rule is `smart_resize` of transformers' Qwen2-VL video processor, without its lower limit, so that Qwen's
     processor does not resize again.
@@ -40,7 +40,7 @@ def fit_size(width_px: int, height_px: int, *, max_pixels: int, multiple_px: int
     """
     width = max(multiple_px, round(width_px / multiple_px) * multiple_px)
     height = max(multiple_px, round(height_px / multiple_px) * multiple_px)
-    if width * height > max_pixels:
+    if max_pixels is not None and width * height > max_pixels:
         shrink = math.sqrt(width_px * height_px / max_pixels)
         width = max(multiple_px, math.floor(width_px / shrink / multiple_px) * multiple_px)
         height = max(multiple_px, math.floor(height_px / shrink / multiple_px) * multiple_px)
@@ -120,6 +120,7 @@ class Renderer:
         limits: Limits on frame size.
         hdr: Transfer function of the first frame if it is HDR; empty otherwise.
         tone_maps: Show HDR frames as SDR.
+        is_unscaled: Convert frames as `to_ndarray(format="rgb24")` does; where they are turned, afterwards.
     """
 
     width_px: int
@@ -129,6 +130,7 @@ class Renderer:
     limits: Limits
     hdr: str
     tone_maps: bool
+    is_unscaled: bool = False
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
     @classmethod
@@ -143,7 +145,8 @@ class Renderer:
     ) -> Renderer:
         """Create a renderer from one frame of a video, which determines the size."""
         width, height = frame.width, frame.height
-        if not native:
+        is_unscaled = native or (sampling.max_pixels is None and sampling.size_multiple_px == 1)
+        if not is_unscaled:
             width, height = fit_size(
                 width, height, max_pixels=sampling.max_pixels, multiple_px=sampling.size_multiple_px
             )
@@ -152,6 +155,7 @@ class Renderer:
             height_px=height,
             orientation=orientation,
             native=native,
+            is_unscaled=is_unscaled,
             limits=limits,
             hdr=hdr_transfer(frame),
             tone_maps=not native and sampling.hdr != AS_DECODED,
@@ -176,19 +180,25 @@ class Renderer:
 
         Raises:
             VideoTooLargeError: The frame exceeds `limits.max_frame_pixels`.
-            VideoUnreadableError: Native frames were requested, and this one differs in size from the first.
+            VideoUnreadableError: Frames are not to be scaled, and this one differs in size from the first.
         """
         check_frame_size(frame.width, frame.height, self.limits)
-        if self.native:
+        if self.is_unscaled:
             self._require_size(frame)
-            packed = self._reformatter.reformat(frame, format="rgb24", threads=1)
-            image.reshape(self.height_px, -1)[:] = self._lines(packed.planes[0])[:, : 3 * self.width_px]
-            return
         if self.tone_maps and hdr_transfer(frame):
             tone_map(frame, self._scaled(frame, DEEP_PLANAR, np.uint16), image)
             return
+        if self.is_unscaled:
+            image[:] = self._packed(frame)
+            return
         for plane, channel in zip(self._scaled(frame, _PLANAR, np.uint8), _PLANES_TO_CHANNELS, strict=True):
             image[..., channel] = plane
+
+    def _packed(self, frame: VideoFrame) -> npt.NDArray[np.uint8]:
+        """Return the pixels of a frame as they are stored, at its orientation for display."""
+        packed = self._reformatter.reformat(frame, format="rgb24", threads=1)
+        pixels = self._lines(packed.planes[0])[:, : 3 * self.width_px].reshape(self.height_px, self.width_px, 3)
+        return pixels if self.native else self.orientation.apply(pixels)
 
     def _scaled(self, frame: VideoFrame, pixel_format: str, dtype: type[_Sample]) -> list[npt.NDArray[_Sample]]:
         """Return the planes of a frame at its size and orientation for display."""
@@ -207,5 +217,5 @@ class Renderer:
         if (frame.width, frame.height) != (self.width_px, self.height_px):
             raise VideoUnreadableError(
                 f"The frame size changes within the video ({self.width_px}x{self.height_px}, then "
-                f"{frame.width}x{frame.height}); extract it without native.",
+                f"{frame.width}x{frame.height}); set max_pixels, to scale all frames to one size.",
             )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _METADATA_KEY = b"reelabel"
-_READ_LATER = ("segment_s", "starts_s", "keyframe_ms", "first_ms")
+_READ_LATER = ("segment_s", "starts_s", "keyframe_ms", "first_ms", "first_s")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,6 +88,12 @@ class FrameFile:
         """Start of the segment on the clock of `time_s`; None for the whole source."""
         starts_s: float | None = self.facts["starts_s"]
         return starts_s
+
+    @property
+    def deviation_s(self) -> npt.NDArray[np.float64] | None:
+        """Presentation time of each pick minus the instant for which it was chosen; shape (M,), float64, or None."""
+        deviations = self.facts["deviation_s"]
+        return None if deviations is None else np.array(deviations, np.float64)
 
     @property
     def keyframe_ms(self) -> npt.NDArray[np.int64] | None:
@@ -213,6 +219,7 @@ def encode_frame_file(
         "total_frames": keyframes.total_frames,
         "keyframe_ms": None if keyframes.keyframe_ms is None else keyframes.keyframe_ms.tolist(),
         "first_ms": keyframes.first_ms,
+        "first_s": keyframes.first_s,
         "frames_decoded": keyframes.frames_decoded,
         "keyframes_in_file": keyframes.keyframes_in_file,
         "pixel_aspect": keyframes.pixel_aspect,

@@ -94,7 +94,7 @@ def _serve(connection: socket.socket) -> None:
             answer, frames = pack_facts(*read, request)
         elif request.packets_only:
             with _opened(connection, request, descriptor) as video:
-                listed = read_packet_list(video, request.limits)
+                listed = read_packet_list(video, request.limits, of_any_size=request.every)
             answer, frames = pack_packets(listed)
         else:
             got, index = extract(connection, request, descriptor)
@@ -118,9 +118,12 @@ def _say_with(connection: socket.socket, answer: Answer, descriptor: int | None)
 def _extract_in_order(connection: socket.socket, request: Request, descriptor: int | None) -> None:
     """Answer requests for one segment after the other of a video, until the pool has all that it wants."""
     assert descriptor is not None
-    with closing(VideoInOrder(VideoFile(descriptor, request.size_bytes, request.suffix), request.limits)) as video:
+    file = VideoFile(descriptor, request.size_bytes, request.suffix)
+    with closing(VideoInOrder(file, request.limits, by_packets=request.wanted is not None)) as video:
         while True:
-            _say_with(connection, *pack_frames(video.extract(request.sampling, request.segment), (), request))
+            got = video.extract(request.sampling, request.segment, native=request.native, wanted=request.wanted)
+            _say_with(connection, *pack_frames(got, (), request))
+            del got
             following: Request | None = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
             if following is None:
                 return
@@ -130,9 +133,8 @@ def _extract_in_order(connection: socket.socket, request: Request, descriptor: i
 
 def extract(connection: socket.socket, request: Request, descriptor: int | None) -> tuple[SampledFrames, SavedIndex]:
     """Extract what is requested."""
-    wanted: dict[str, Any] = {
-        name: getattr(request, name) for name in ("sampling", "limits", "threads", "segment", "windows", "roughly")
-    }
+    names = ("sampling", "limits", "threads", "segment", "native", "windows", "roughly", "wanted")
+    wanted: dict[str, Any] = {name: getattr(request, name) for name in names}
     if descriptor is None:
         source = _PoolSource(connection, request.size_bytes)
         try:
@@ -140,7 +142,7 @@ def extract(connection: socket.socket, request: Request, descriptor: int | None)
         finally:
             source.settle()
     file = VideoFile(descriptor, request.size_bytes, request.suffix)
-    wanted |= {name: getattr(request, name) for name in ("native", "every", "fast_only")}
+    wanted |= {name: getattr(request, name) for name in ("every", "fast_only")}
     return extract_keyframes_of_file(file, **wanted), ()
 
 

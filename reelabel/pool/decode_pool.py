@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 
 from reelabel.cores import usable_cores
@@ -36,8 +38,12 @@ if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
+    from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.strategies.keyframe_table import SavedIndex
+    from reelabel.video import Video
+    from reelabel.video_source import VideoSource
+    from reelabel.wanted import Wanted
 
 _Result = TypeVar("_Result")
 _Read: TypeAlias = Facts | Frames | Packets
@@ -106,6 +112,7 @@ class DecodePool:
             videos_per_process=videos_per_process,
             ahead=ahead,
         )
+        self._count, self._occupied = processes, threading.local()
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled, as decoding processes are children of this one.
@@ -140,6 +147,7 @@ class DecodePool:
         windows: Windows = (),
         roughly: bool = False,
         fast_only: bool = False,
+        wanted: Wanted | None = None,
     ) -> SampledFrames:
         """Run `extract_keyframes` in a decoding process, which gets the open file, not its path.
 
@@ -147,6 +155,7 @@ class DecodePool:
 
         With `windows`, a dense sampler samples from these parts of the segment alone. With `roughly`, the frames need
         not be exact; see `ExtractionRequest`. With `fast_only`, the video is not decoded from its beginning.
+        `wanted` frames take the place of those of a dense sampler.
 
         Raises:
             ValueError: The segment is not valid.
@@ -169,7 +178,21 @@ class DecodePool:
             windows=windows,
             roughly=roughly,
             fast_only=fast_only,
+            wanted=wanted,
         )
+
+    def open(
+        self,
+        source: VideoSource,
+        *,
+        store: ObjectStore | None = None,
+        limits: Limits = _DEFAULT_LIMITS,
+        as_stored: bool = False,
+    ) -> Video:
+        """Open a video as `reelabel.open` does, to be decoded by this pool's processes."""
+        video = import_module("reelabel.video")  # which imports the whole library
+        opened: Video = video.open(source, pool=self, store=store, limits=limits, as_stored=as_stored)
+        return opened
 
     def in_pieces(self, *, length_s: float = 0.0) -> PieceDecoder:
         """Return what decodes a video piece by piece; close it afterwards.
@@ -183,7 +206,29 @@ class DecodePool:
         in_order = partial(self._extract, allowed=allowed, in_order=True)
         return PieceDecoder(self.extract, in_order, self._processes.lend)
 
-    def extract_by_ranges(
+    def occupy(self) -> ExitStack:
+        """Note that this thread keeps a process for itself, until what is returned is closed.
+
+        Raises:
+            ConfigurationError: It keeps all of them, and would wait for itself forever.
+        """
+        self._require_free()
+        self._occupied.count = getattr(self._occupied, "count", 0) + 1
+        stack = ExitStack()
+        stack.callback(self._free)
+        return stack
+
+    def _free(self) -> None:
+        self._occupied.count = max(0, getattr(self._occupied, "count", 0) - 1)
+
+    def _require_free(self) -> None:
+        if getattr(self._occupied, "count", 0) >= self._count:
+            raise ConfigurationError(
+                f"This thread's loops over batches() occupy all {self._count} decoding processes; end one, or use a "
+                "pool of more."
+            )
+
+    def extract_by_ranges(  # noqa: PLR0913 - what an extraction request says
         self,
         source: ByteSource,
         *,
@@ -191,8 +236,10 @@ class DecodePool:
         limits: Limits,
         known: SavedIndex = (),
         segment: Segment = WHOLE,
+        native: bool = False,
         windows: Windows = (),
         roughly: bool = False,
+        wanted: Wanted | None = None,
     ) -> tuple[SampledFrames, SavedIndex]:
         """Run `extract_keyframes_by_ranges` in a decoding process, for which this one reads `source`.
 
@@ -210,8 +257,10 @@ class DecodePool:
             segment=segment,
             threads=self._threads,
             known=known,
+            native=native,
             windows=windows,
             roughly=roughly,
+            wanted=wanted,
         )
         return self._run(request, source, self._reading_limits(source))
 
@@ -239,7 +288,9 @@ class DecodePool:
         (facts, index), bytes_read = self._read(video, unpack, limits=limits, known=known, facts_only=True)
         return facts, index, bytes_read
 
-    def read_packets(self, video: VideoFile | ByteSource, *, limits: Limits) -> tuple[PacketList, int]:
+    def read_packets(
+        self, video: VideoFile | ByteSource, *, limits: Limits, of_any_size: bool = False
+    ) -> tuple[PacketList, int]:
         """Run `read_packet_list` in a decoding process.
 
         Returns:
@@ -255,7 +306,7 @@ class DecodePool:
         def unpack(message: _Read, arrays: int, _reader: RangeReader | None) -> PacketList:
             return unpack_packets(message, arrays, max_bytes=self._memory_bytes)
 
-        return self._read(video, unpack, limits=limits, packets_only=True)
+        return self._read(video, unpack, limits=limits, packets_only=True, every=of_any_size)
 
     def close(self) -> None:
         """Stop all processes, busy or idle; later calls raise DecodersClosedError."""
@@ -294,6 +345,7 @@ class DecodePool:
         known: tuple[CachedRange, ...] = (),
         facts_only: bool = False,
         packets_only: bool = False,
+        every: bool = False,
     ) -> tuple[_Result, int]:
         """Have the index of a video read; return what is unpacked of the answer, and the bytes read."""
         file, reader = (video, None) if isinstance(video, VideoFile) else (None, RangeReader(video))
@@ -307,6 +359,7 @@ class DecodePool:
             known=None if file else known,
             facts_only=facts_only,
             packets_only=packets_only,
+            every=every,
         )
 
         def ask(process: DecodingProcess) -> tuple[_Result, int]:
@@ -323,6 +376,8 @@ class DecodePool:
         return self._lend(Modules.of(request.sampling), ask)
 
     def _lend(self, modules: Modules, ask: Callable[[DecodingProcess], _Result], lend: Lend | None = None) -> _Result:
+        if lend is None:
+            self._require_free()
         deaths = lost = 0
         while True:
             with (lend or self._processes.lend)(modules) as process:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
     from reelabel.strategies.keyframe_table import SavedIndex
+    from reelabel.wanted import Wanted
 
 MAX_TEXT = 2000
 _INT64 = 2**63
@@ -64,9 +65,11 @@ class Request:
         known: What is known of its index, for a video read in ranges; None for one whose descriptor is sent along.
         facts_only: Read what its header and index tell, and extract nothing; see `read_index_facts`.
         packets_only: List its packets, and extract nothing; see `read_packet_list`.
+            With `every`, also of a large file.
         windows: The parts of the segment to sample from; empty for all of it.
         roughly: Whether the frames need not be exact; see `ExtractionRequest`.
         fast_only: Whether to refuse rather than to decode the video from its beginning.
+        wanted: Frames that are wanted in place of those that the sampler chooses.
         in_order: Whether to decode it from its beginning, and to keep it open for more such requests, which come
             without its descriptor; None in place of a request ends them.
     """
@@ -85,6 +88,7 @@ class Request:
     windows: Windows = ()
     roughly: bool = False
     fast_only: bool = False
+    wanted: Wanted | None = None
     in_order: bool = False
 
 
@@ -239,6 +243,7 @@ class Frames(_Answer):
     dropped_as_similar: Small
     pixel_aspect: float
     starts_s: float | None
+    first_s: float | None
     first_ms: Number | None
     is_index_known: bool = False
     reads: Count = 0

@@ -21,6 +21,9 @@ def _columns(message: Packets) -> list[Column]:
         Column("times_ms", np.int64, rows),
         Column("sizes_bytes", np.int64, rows),
         Column("is_keyframe", np.uint8, rows),
+        Column("time_s", np.float64, rows),
+        Column("pts", np.int64, rows),
+        Column("pos", np.int64, rows),
     ]
 
 
@@ -44,12 +47,17 @@ def unpack_packets(message: Packets | Facts | Frames, descriptor: int, *, max_by
         raise InvalidAnswerError("something else than a list of packets")
     arrays = unpack_columns(_columns(message), descriptor, max_bytes=max_bytes)
     times, sizes, flags = arrays["times_ms"], arrays["sizes_bytes"], arrays["is_keyframe"]
-    if (times[1:] < times[:-1]).any() or (sizes < 0).any() or flags.max() > 1:
+    times_s = arrays["time_s"]
+    is_rising = (times[1:] >= times[:-1]).all() and np.isfinite(times_s).all() and (times_s[1:] >= times_s[:-1]).all()
+    if not is_rising or (sizes < 0).any() or (arrays["pos"] < -1).any() or flags.max() > 1:
         raise InvalidAnswerError("wrong values of a list of packets")
     return PacketList(
         times_ms=times,
         sizes_bytes=sizes,
         is_keyframe=flags.view(np.bool_),
+        time_s=times_s,
+        pts=arrays["pts"],
+        pos=arrays["pos"],
         fps=message.fps,
         duration_s=message.duration_s,
         listed=message.listed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reelabel.errors import FastPathUnavailableError
 
@@ -50,7 +50,13 @@ class PieceDecoder:
     _lent: ExitStack = field(default_factory=ExitStack)
 
     def extract(
-        self, video: Path | VideoFile, *, sampling: Sampling, limits: Limits, segment: Segment
+        self,
+        video: Path | VideoFile,
+        *,
+        sampling: Sampling,
+        limits: Limits,
+        segment: Segment,
+        **asked: Any,  # noqa: ANN401 - `native` and `wanted`
     ) -> SampledFrames:
         """Decode the next piece, as `DecodePool.extract` does.
 
@@ -58,13 +64,14 @@ class PieceDecoder:
             VideoError: As `DecodePool.extract` does.
             DecodersLostError: As `DecodePool.extract` does.
         """
+        asked |= {"sampling": sampling, "limits": limits, "segment": segment}
         wasted, self.pieces = 0, self.pieces + 1
         if not self.is_in_order:
             try:
-                return self.extract_fast(video, sampling=sampling, limits=limits, segment=segment, fast_only=True)
+                return self.extract_fast(video, fast_only=True, **asked)
             except FastPathUnavailableError as error:
                 self.is_in_order, self._reason, wasted = True, str(error), error.frames_decoded
-        got = self.extract_in_order(video, sampling=sampling, limits=limits, segment=segment, lend=self._lend_again)
+        got = self.extract_in_order(video, lend=self._lend_again, **asked)
         reason = "; ".join(filter(None, [self._reason, got.reason]))
         return replace(got, reason=reason, frames_decoded=got.frames_decoded + wasted)
 

@@ -136,13 +136,13 @@ class Sampling(SamplingOptions):
 
     sampler: Annotated[SamplerName, HOW_CHOSEN] = "keyframes"
     num_frames: Annotated[NumFrames, HOW_MANY] = DEFAULT_NUM_FRAMES
-    max_pixels: Annotated[MaxPixels, Field(description="Maximum pixels per frame; larger frames are scaled down.")] = (
-        602_112
-    )
+    max_pixels: Annotated[
+        MaxPixels | None, option("Maximum pixels per frame; larger frames are scaled down. Without it, none is.")
+    ] = None
     size_multiple_px: Annotated[
         int,
         Field(ge=1, le=128, description="Width and height of frames are multiples of this (the model's merged patch)."),
-    ] = 28
+    ] = 1
     times_ms: Annotated[
         tuple[int, ...] | None,
         option(

@@ -98,8 +98,8 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
         FastPathUnavailableError: A packet does not decode to a keyframe.
         VideoError: As `extract_keyframes` does.
     """
-    if request.every or request.native:
-        raise FastPathUnavailableError("a keyframe table serves only picks at the model's size")
+    if request.every:
+        raise FastPathUnavailableError("a keyframe table serves only picks")
     check_frame_size(table.codec.width, table.codec.height, request.limits)
     times_s = table.pts.astype(np.float64) * float(table.stream.time_base)
     chosen = request.choose(len(table.pts), times_s)

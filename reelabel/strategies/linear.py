@@ -17,7 +17,7 @@ from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.errors import FastPathUnavailableError
 from reelabel.output_order import ClockReader, PlayTimes, play_times
 from reelabel.sources.video_file import VideoFile
-from reelabel.strategies.seek import list_frames, list_packets
+from reelabel.strategies.seek import list_frames, list_packets, times_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,17 +44,21 @@ class LinearVideo:
         frames_decoded: Frames output so far.
     """
 
-    def __init__(self, source: VideoFile | SparseFile, limits: Limits) -> None:
-        """List the frames.
+    def __init__(self, source: VideoFile | SparseFile, limits: Limits, *, by_packets: bool = False) -> None:
+        """List the frames, by decoding them; with `by_packets`, by demuxing, if packets announce them all.
 
         Raises:
             VideoError: As `extract_keyframes` does.
         """
         self.frames_decoded = 0
         self._source, self._limits = source, limits
-        with open_video(source, limits) as opened:
-            self.shown, self.times = scan_frames(*opened, limits)
-        self.frames_decoded += len(self.shown)
+        announced = _announced_frames(source, limits) if by_packets else None
+        self._is_announced = announced is not None
+        if announced is None:
+            with open_video(source, limits) as opened:
+                announced = scan_frames(*opened, limits)
+            self.frames_decoded += len(announced[0])
+        self.shown, self.times = announced
         self._listed, self._pass = ExitStack(), ExitStack()
         self._begin_pass()
 
@@ -122,16 +126,24 @@ class LinearVideo:
         return StreamProperties.of(*self._decoded)
 
     def take(self, wanted: Mapping[int, FrameInfo]) -> Iterator[tuple[FrameInfo, VideoFrame]]:
-        """Yield the frames at some positions, ascending."""
+        """Yield the frames at some positions, ascending.
+
+        Raises:
+            FastPathUnavailableError: A frame is another than its packet has announced.
+        """
         for position in sorted(wanted):
             if position < self._position:
                 self._begin_pass()
             while self._position < position:
                 decoded = next(self._frames, None)
                 if decoded is None:
+                    if self._is_announced:
+                        raise FastPathUnavailableError("fewer frames are decoded than packets announce")
                     return
                 self._frame, _ = decoded
                 self._position += 1
+                if self._is_announced and self._frame.pts != self.shown[self._position].pts:
+                    raise FastPathUnavailableError("packets do not announce the order of frames")
                 self.frames_decoded += 1
             yield wanted[position], self._frame
 
@@ -140,6 +152,20 @@ class LinearVideo:
         self._decoded = self._pass.enter_context(open_video(self._source, self._limits))
         self._frames = decode_all(*self._decoded, self._limits)
         self._position = -1
+
+
+def _announced_frames(source: VideoFile | SparseFile, limits: Limits) -> tuple[list[FrameInfo], PlayTimes] | None:
+    """Return the frames that packets announce, in the order of the decode; None if they do not."""
+    try:
+        with open_video(source, limits) as (container, stream):
+            pts, keyframes = list_frames(list_packets(container, stream, limits, all_shown=True))
+            times_s = times_of(pts, stream)
+    except FastPathUnavailableError:
+        return None
+    are_key = set(keyframes.tolist())
+    frames = zip(pts.tolist(), times_s.tolist(), strict=True)
+    infos = [FrameInfo(each, shown_s, at, is_keyframe=at in are_key) for at, (each, shown_s) in enumerate(frames)]
+    return infos, PlayTimes(times_s)
 
 
 def extract_by_linear_decode(request: ExtractionRequest, video: LinearVideo) -> SampledFrames:

@@ -21,6 +21,7 @@ from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, deviations_s
 from reelabel.segment import lie_in_windows, select_segment
 from reelabel.text import pluralize
+from reelabel.wanted import Positions
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,7 +42,7 @@ def extract_dense_linear(request: ExtractionRequest, video: LinearVideo) -> Samp
         VideoError: As `extract_keyframes` does.
     """
     stream = video.opened[1]
-    if video.announced is None:
+    if request.wanted or video.announced is None:
         choice, note = choose_positions(request, len(video.pts), video.times.times_s, stream), ""
     else:
         announced_s = pts_to_s(video.announced, stream.time_base)
@@ -62,13 +63,17 @@ class SampledPositions(NamedTuple):
     Attributes:
         positions: Positions in the linear decode, ascending, with repeats.
         instants_s: The instants they were chosen for, in seconds; None if the sampler targets no instants.
+        order: The order in which they are shown, if another: indices into `positions`.
     """
 
     positions: list[int]
     instants_s: list[float] | None
+    order: npt.NDArray[np.int64] | None = None
 
     def measured(self, got: SampledFrames) -> SampledFrames:
-        """Add each pick's deviation from its instant."""
+        """Put the picks in order, and add each one's deviation from its instant."""
+        if self.order is not None:
+            return replace(got, picks=got.picks[self.order])
         if self.instants_s is None:
             return got
         return replace(got, deviation_s=got.time_s[got.picks] - np.array(self.instants_s))
@@ -93,6 +98,13 @@ def choose_positions(
     """
     if not frames:
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
+    request.stats.first_s = float(times_s[0]) if first_s is None and times_s is not None else first_s
+    if request.wanted:
+        is_among = isinstance(request.wanted, Positions)  # the segment of instants only narrows what is read
+        within = _segment_positions(request, times_s, frames, first_s=first_s) if is_among else np.arange(frames)
+        chosen = request.wanted.choose(within, times_s, first_s=first_s)
+        order = np.argsort(chosen, kind="stable")
+        return SampledPositions(chosen[order].tolist(), None, np.argsort(order))
     fps = frame_rate(stream)
     numbers = _segment_positions(request, times_s, frames, first_s=first_s)
     facts = VideoProperties(

@@ -75,7 +75,7 @@ class RunSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: ModelIdentity
-    sampling: Sampling = Sampling()
+    sampling: Sampling = Sampling(max_pixels=602_112, size_multiple_px=28)
     template: Annotated[
         str, Field(description="Prompt template of jobs without their own; {prompt} and {choices} are substituted.")
     ] = DEFAULT_TEMPLATE

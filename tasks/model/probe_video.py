@@ -32,4 +32,6 @@ def probe_video() -> bytes:
         reason="",
         decode_ms=0.0,
     )
-    return encode_frame_file(keyframes, source_uri="", fingerprint="", sampling=Sampling()).data
+    return encode_frame_file(
+        keyframes, source_uri="", fingerprint="", sampling=Sampling(max_pixels=602_112, size_multiple_px=28)
+    ).data

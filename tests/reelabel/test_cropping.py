@@ -96,7 +96,7 @@ def test_a_picture_is_cropped_before_it_is_turned(make_cropped):
 def test_a_picture_is_cropped_before_it_is_scaled(make_cropped):
     _, cropped = make_cropped()
 
-    got = extract_keyframes(cropped, sampling=Sampling(num_frames=1, max_pixels=112 * 84 // 4))
+    got = extract_keyframes(cropped, sampling=Sampling(num_frames=1, max_pixels=112 * 84 // 4, size_multiple_px=28))
 
     assert got.images.shape[1:3] == (28, 56)
     assert (got.native_width_px, got.native_height_px) == CROPPED

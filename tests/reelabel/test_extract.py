@@ -76,7 +76,7 @@ def test_two_keyframes_for_sixteen_frames_are_shown_eight_times_each(make_clip):
 def test_frames_are_scaled_to_the_models_patch_within_its_pixel_limit(make_clip):
     path = make_clip(size=(320, 240))
 
-    got = extract_keyframes(path, sampling=Sampling(max_pixels=28 * 28 * 20), limits=LIMITS)
+    got = extract_keyframes(path, sampling=Sampling(max_pixels=28 * 28 * 20, size_multiple_px=28), limits=LIMITS)
 
     assert got.images.shape[1:3] == (84, 140)
     assert (got.native_width_px, got.native_height_px) == (320, 240)

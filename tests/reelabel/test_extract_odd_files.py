@@ -240,14 +240,16 @@ def test_several_decoding_threads_know_where_matroska_says_that_chroma_lies(tmp_
     np.testing.assert_array_equal(one.images, three.images)
 
 
-def test_frames_of_changing_size_cannot_be_native(make_clip, tmp_path):
+def test_frames_of_changing_size_must_be_scaled(make_clip, tmp_path):
     path = tmp_path / "joined.ts"
     parts = (make_clip("small.ts"), make_clip("large.ts", size=(128, 96)))
     path.write_bytes(b"".join(part.read_bytes() for part in parts))
 
-    assert extract(path).images.shape[1:] == (56, 56, 3)
-    with pytest.raises(VideoUnreadableError, match="frame size changes"):
-        extract(path, native=True)
+    scaled = Sampling(num_frames=6, max_pixels=3136, size_multiple_px=28)
+    assert extract_keyframes(path, sampling=scaled, limits=Limits()).images.shape[1:] == (56, 56, 3)
+    for native in (False, True):
+        with pytest.raises(VideoUnreadableError, match=r"frame size changes .* set max_pixels"):
+            extract(path, native=native)
 
 
 def test_a_stream_that_appears_midway_does_not_stop_decoding(tmp_path):

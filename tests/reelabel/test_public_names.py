@@ -4,29 +4,37 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import numpy as np
 import pytest
 
 import reelabel
 
 PUBLIC = [
+    "Cost",
     "DecodePool",
-    "FrameFile",
+    "Frames",
     "KeyframeCoverage",
     "Limits",
+    "NoIndexError",
+    "NoSuchFrameError",
+    "ObjectStore",
     "PrepareRequest",
     "PrepareVideo",
     "PreparedRow",
     "ReelabelError",
     "S3Options",
-    "SampledFrames",
     "Sampling",
     "Segment",
+    "Video",
     "VideoError",
+    "VideoIndex",
+    "VideoInfo",
     "VideoMeta",
     "WebOptions",
-    "encode_frame_file",
-    "extract_keyframes",
-    "read_frame_file",
+    "extract_frames",
+    "open",
+    "read_frames",
+    "write_frames",
 ]
 
 
@@ -57,14 +65,14 @@ def test_importing_the_package_loads_nothing_else():
     assert loaded == "[]\n"
 
 
-def test_frames_of_a_video_can_be_written_to_a_frame_file_and_read_by_path(make_clip, tmp_path):
-    clip = make_clip()
-    frames = reelabel.extract_keyframes(str(clip), sampling=reelabel.Sampling(num_frames=4))
-    sampling = reelabel.Sampling(num_frames=4)
-    made = reelabel.encode_frame_file(frames, source_uri=str(clip), fingerprint="f", sampling=sampling)
-    (tmp_path / "frames.arrow").write_bytes(made.data)
+@pytest.mark.parametrize("sampler", ["keyframes", "fps"])
+def test_frames_of_a_video_can_be_written_to_a_frame_file_and_read_by_path(make_clip, tmp_path, sampler):
+    sampling = reelabel.Sampling(sampler=sampler, num_frames=4)
+    frames = reelabel.extract_frames(make_clip("clip.ts", size=(96, 64)), sampling)
+    (tmp_path / "frames.arrow").write_bytes(reelabel.write_frames(frames, sampling=sampling))
 
-    read = reelabel.read_frame_file(tmp_path / "frames.arrow")
+    read = reelabel.read_frames(tmp_path / "frames.arrow")
 
-    assert (read.images == frames.images).all()
-    assert read.picks.tolist() == frames.picks.tolist()
+    for name in ("images", "time_s", "pts", "index", "is_keyframe", "deviation_s", "sampler", "method", "note"):
+        assert np.array_equal(getattr(read, name), getattr(frames, name)), name
+    assert (read.info.width, read.info.height, read.info.fps) == (96, 64, 12)

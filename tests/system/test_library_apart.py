@@ -25,7 +25,7 @@ import reelabel
 
 if __name__ == "__main__":
     clip = sys.argv[1]
-    frames = reelabel.extract_keyframes(clip, sampling=reelabel.Sampling(num_frames=4))
+    frames = reelabel.extract_frames(clip, num_frames=4, max_pixels=602_112, size_multiple_px=28)
     with reelabel.PrepareVideo(sampling={"num_frames": 4}, output_format="numpy") as prepare:
         videos = prepare({"video_uri": [clip, "s3://bucket/clip.mp4", "https://example.com/clip.mp4"]})
     try:

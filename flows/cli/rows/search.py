@@ -297,7 +297,7 @@ def _print_table(found: _Found, *, title: str | None) -> None:
 
 def draw_cells(found: pl.DataFrame, settings: Settings) -> list[Cell]:
     """Fetch the frames of moments; one that cannot be fetched has a fault in place of its picture."""
-    sampling, cells = Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS), []
+    sampling, cells = Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS, size_multiple_px=28), []
     with decode_pool(settings, processes=1) as pool:
         fetcher = uncached_fetcher(settings, pool, sampling)
         for row in found.iter_rows(named=True):

@@ -21,15 +21,22 @@ if TYPE_CHECKING:
     from pydantic import ModelWrapValidatorHandler
 
 _FPS = 3.0
+# The size of Qwen's video processing: 768 of its patches.
+_MAX_PIXELS, _PATCH_PX = 602_112, 28
 
 
 def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
-    """Parse `{"fps": 3}`, `{"num_frames": 8}`, or the options of any sampler together with its `sampler` name."""
+    """Parse `{"fps": 3}`, `{"num_frames": 8}`, or the options of any sampler together with its `sampler` name.
+
+    Frames have the size of Qwen's video processing, unless it is given.
+    """
     if isinstance(given, Sampling):
-        return given
+        size = {"max_pixels": _MAX_PIXELS, "size_multiple_px": _PATCH_PX}
+        return given if given.max_pixels else given.model_copy(update=size)
     if not isinstance(given, Mapping | None):
         raise ValueError(f"must be a dictionary or a Sampling, not {type(given).__name__}")  # noqa: TRY004 - for pydantic
-    options = {"sampler": "num_frames" if "num_frames" in (given or {}) else "fps"} | dict(given or {})
+    sampler = "num_frames" if "num_frames" in (given or {}) else "fps"
+    options = {"sampler": sampler, "max_pixels": _MAX_PIXELS, "size_multiple_px": _PATCH_PX} | dict(given or {})
     return Sampling.model_validate({"fps": _FPS} | options if options["sampler"] == "fps" else options)
 
 

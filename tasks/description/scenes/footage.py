@@ -256,6 +256,9 @@ class ClippedFootage:
                 times_ms=times_ms[inside],
                 sizes_bytes=listed.sizes_bytes[inside],
                 is_keyframe=listed.is_keyframe[inside],
+                time_s=listed.time_s[inside],
+                pts=listed.pts[inside],
+                pos=listed.pos[inside],
             )
         return self._packets
 

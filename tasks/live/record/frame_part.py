@@ -81,7 +81,7 @@ def encode_part(frames: Sequence[KeptFrame], *, session_id: UUID, part: int, sea
         sampled,
         source_uri=f"live:{session_id}",
         fingerprint=f"{part:06d}",
-        sampling=Sampling(sampler="keyframes", num_frames=-1),
+        sampling=Sampling(sampler="keyframes", num_frames=-1, max_pixels=602_112, size_multiple_px=28),
     )
     return embed_seal(file.data, seal, key_of(session_id, part))
 

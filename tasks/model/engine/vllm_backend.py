@@ -65,7 +65,7 @@ def engine_config(
     """
     model = settings.model
     num_frames = estimate_frames(sampling.num_frames if sampling else settings.sampling.num_frames)
-    shown_px = sampling.max_pixels if sampling else max_frame_pixels(card, settings, num_frames=num_frames)
+    shown_px = (sampling and sampling.max_pixels) or max_frame_pixels(card, settings, num_frames=num_frames)
     return EngineConfig(
         model=card.location,
         revision=card.revision,

@@ -59,7 +59,7 @@ def test_a_separate_process_gives_the_same_frames(make_clip):
 
     got = decode.decode_video(path.read_bytes(), num_frames=4, size_multiple_px=28)
 
-    expected = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
+    expected = extract_keyframes(path, sampling=Sampling(num_frames=4, size_multiple_px=28), limits=Limits())
     np.testing.assert_array_equal(got.images, expected.images)
 
 

@@ -1,0 +1,484 @@
+"""Any video as one object: its frames by position, by time or by a sampler, and all of them in order."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Iterable
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, TypeAlias, TypeVar, overload
+
+import numpy as np
+
+from reelabel.errors import (
+    FastPathUnavailableError,
+    NoIndexError,
+    NoSuchFrameError,
+    RangesIgnoredError,
+    ReelabelError,
+    SamplingRefusedError,
+    unreadable,
+)
+from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.index_facts import read_index_facts
+from reelabel.limits import Limits
+from reelabel.packet_list import read_packet_list
+from reelabel.result import Cost, Frames, VideoIndex, VideoInfo
+from reelabel.sampling.options import Sampling
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.video_file import VideoFile
+from reelabel.video_source import open_source
+from reelabel.wanted import Instants, Positions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    from reelabel.index_facts import IndexFacts
+    from reelabel.packet_list import PacketList
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sources.object_store import ObjectStore
+    from reelabel.sources.sparse_file import ByteSource
+    from reelabel.strategies.keyframe_table import SavedIndex
+    from reelabel.video_source import OpenedSource, VideoSource
+    from reelabel.wanted import Wanted
+
+    _Images: TypeAlias = npt.NDArray[np.uint8]
+
+_T = TypeVar("_T")
+_DEFAULT_LIMITS = Limits()
+_AS_THEY_ARE = Sampling(sampler="uniform")  # frames that no sampler chooses, at their own size
+_ONE_KEYFRAME = Sampling(num_frames=1)
+
+
+def open(  # noqa: A001 - how a video is read
+    source: VideoSource,
+    *,
+    pool: DecodePool | None = None,
+    store: ObjectStore | None = None,
+    limits: Limits = _DEFAULT_LIMITS,
+    threads: int = 1,
+    as_stored: bool = False,
+) -> Video:
+    """Open a video, wherever it is. Its frames are decoded when they are asked for.
+
+    Args:
+        source: A path; a URI (`s3://`, `http://`, `https://`, `file://`, `data:`, or of a member of an archive, such as
+            `s3://bucket/shard.tar#clip.mp4`); the bytes of a video; a seekable binary file object, which must stay
+            open; or a source of byte ranges: an object with `size_bytes` and `read(start, size)`.
+        pool: Decodes in its sandboxed processes; None decodes in this process, which a malicious video may take over.
+        store: Reads URIs; None reads them with default options.
+        limits: Limits on the video.
+        threads: Decoding threads, in this process; a pool has its own.
+        as_stored: Leave frames as they are stored: not turned, margins not cropped, HDR not tone-mapped.
+
+    Raises:
+        TypeError: The source is of another type.
+        VideoError: The video is missing, empty or too large, or may not be read.
+        StoreUnavailableError: Its store does not respond.
+    """
+    decoder = _InPool(pool) if pool else _Here(threads, limits)
+    return Video(open_source(source, store=store, limits=limits), decoder, limits=limits, as_stored=as_stored)
+
+
+def extract_frames(
+    source: VideoSource,
+    sampler: str | Sampling = "keyframes",
+    *,
+    segment: tuple[float | None, float | None] = WHOLE,
+    pool: DecodePool | None = None,
+    store: ObjectStore | None = None,
+    limits: Limits = _DEFAULT_LIMITS,
+    threads: int = 1,
+    as_stored: bool = False,
+    **options: Any,  # noqa: ANN401 - fields of `Sampling`
+) -> Frames:
+    """Open a video, sample frames of it, and close it; see `reelabel.open` and `Video.sample`."""
+    with open(source, pool=pool, store=store, limits=limits, threads=threads, as_stored=as_stored) as video:
+        return video.sample(sampler, segment=segment, **options)
+
+
+class Video:
+    """An open video: made by `reelabel.open` or `DecodePool.open`, and closed by its `with` block.
+
+    Frames are byte-identical to those of a full linear decode, then turned as the container says. Only the groups of
+    pictures that hold them are decoded, if the container lists its frames and decoding proves it right; else, the video
+    is decoded from its beginning. Thread-safe. It cannot be pickled: pass its path or URI.
+
+    Every method that decodes raises VideoError if the video is at fault (unreadable, no frame, too large, crashed its
+    process), TransientError if its store or the pool is, and whatever a user's own source raises.
+    """
+
+    def __init__(self, source: OpenedSource, decoder: _Here | _InPool, *, limits: Limits, as_stored: bool) -> None:
+        """Decode an opened source; `reelabel.open` does both."""
+        self._source, self._decoder = source, decoder
+        self._limits, self._as_stored = limits, as_stored
+        self._known: dict[bool, SavedIndex] = {True: (), False: ()}  # of remote videos; of keyframes, of all frames
+        self._facts: IndexFacts | None = None
+        self._info: VideoInfo | None = None
+        self._index: VideoIndex | None = None
+        self._count: int | None = None
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        """Return the video itself."""
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        """Close the video."""
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, as an open file stays in its process.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("A Video cannot be pickled; pass its path or URI, and open it where it is needed.")
+
+    def close(self) -> None:
+        """Close the video; what was decoded stays valid."""
+        self._is_closed = True
+        self._decoder.close()
+        self._source.close()
+
+    def __repr__(self) -> str:
+        """Name the video."""
+        info = self._info
+        known = f", {info.codec} {info.width}x{info.height}, {info.duration_s:.4g} s" if info else ""
+        return f"Video({self._source.name!r}{known}{', closed' if self._is_closed else ''})"
+
+    def __len__(self) -> int:
+        """Return the number of frames: as the container lists them, else by demuxing, else by decoding the video."""
+        if self._count is None:
+            self._count = self._listed_frames() or self._decoded_frames()
+        return self._count
+
+    def _listed_frames(self) -> int:
+        """Return the number of frames that the file lists; 0 if it does not, or decoding starts in the middle."""
+        try:
+            index = self.index()
+        except NoIndexError:
+            return 0
+        return len(index) if index.is_keyframe[0] else 0
+
+    def _decoded_frames(self) -> int:
+        with self._errors():
+            length_s = self._read_header().duration_s
+            return self._decoder.count(self._source.whole(), self._limits, length_s=length_s)
+
+    @property
+    def info(self) -> VideoInfo:
+        """What the header says of the video, and one decoded frame."""
+        if self._info is None:
+            self._take(_ONE_KEYFRAME)
+        assert self._info is not None
+        return self._info
+
+    def index(self) -> VideoIndex:
+        """Return when each frame is shown, where its packet lies, and whether it is a keyframe; nothing is decoded.
+
+        Raises:
+            NoIndexError: Neither the container nor its packets list the frames in their order.
+        """
+        if self._index is None:
+            with self._errors():
+                packets = self._of_bytes(
+                    lambda ranges: self._decoder.packets(ranges, self._limits),
+                    lambda file: self._decoder.packets(file, self._limits),
+                )
+                self._index = VideoIndex.of(packets)
+        return self._index
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> _Images: ...
+    @overload
+    def __getitem__(self, key: slice | Iterable[int]) -> _Images: ...
+    def __getitem__(self, key: SupportsIndex | slice | Iterable[int]) -> _Images:
+        """Return the pixels of one frame, shape (H, W, 3), or of several, shape (N, H, W, 3); uint8.
+
+        Positions count in the order of the decode, negative ones from the end.
+
+        Raises:
+            NoSuchFrameError: There is none; an IndexError.
+        """
+        if isinstance(key, slice):
+            return self._slice(key).images
+        if isinstance(key, Iterable):  # as arrays are, which are indices too if they hold a single number
+            return self.frames(key).images
+        return self.frames([operator.index(key)])[0]
+
+    def __iter__(self) -> Iterator[_Images]:
+        """Yield the pixels of every frame, in one pass."""
+        for part in self.batches(16):
+            yield from part.images
+
+    def frames(self, positions: Iterable[int]) -> Frames:
+        """Return the frames at some positions, in the order given, with repeats.
+
+        Raises:
+            NoSuchFrameError: There is none at one of them.
+        """
+        numbers = tuple(map(operator.index, positions))
+        return self._frames_of(Positions(numbers)) if numbers else self._no_frames()
+
+    def frames_at(self, seconds: Iterable[float]) -> Frames:
+        """Return the frames that are shown at some instants, in seconds since the first frame, in the order given.
+
+        Raises:
+            NoSuchFrameError: An instant is negative, or lies after the end of the video.
+        """
+        instants = tuple(map(float, seconds))
+        if not instants:
+            return self._no_frames()
+        if wrong := [each for each in instants if not 0 <= each < np.inf]:
+            raise NoSuchFrameError(f"No frame is shown at {wrong[0]:g} s: times count from the first frame, at 0 s.")
+        span = Segment.of(min(instants), max(instants))
+        frames = self._frames_of(Instants(instants), segment=span)
+        latest = int(np.argmax(instants))
+        ends_s = max(frames.info.duration_s, frames.time_s[latest] + (1 / frames.info.fps if frames.info.fps else 0))
+        if frames.info.duration_s and instants[latest] > ends_s:
+            raise NoSuchFrameError(f"No frame is shown at {instants[latest]:g} s: the video ends at {ends_s:g} s.")
+        return frames
+
+    def sample(
+        self,
+        sampler: str | Sampling = "keyframes",
+        *,
+        segment: tuple[float | None, float | None] = WHOLE,
+        **options: Any,  # noqa: ANN401 - fields of `Sampling`
+    ) -> Frames:
+        """Return the frames that a sampler chooses.
+
+        Args:
+            sampler: Its name, such as `uniform`, or a whole `Sampling`.
+            segment: The part of the video, in seconds since the first frame, both ends inclusive; None is the start or
+                the end of the video.
+            options: Options of the sampler (`num_frames`, `fps`), and the size of frames (`max_pixels`,
+                `size_multiple_px`; without these, frames keep their size); see `Sampling`.
+
+        Raises:
+            ValueError: The segment or an option is not valid.
+            SamplingRefusedError: The sampler cannot choose frames of this video.
+        """
+        sampling = sampler if isinstance(sampler, Sampling) else Sampling(sampler=sampler, **options)
+        if isinstance(sampler, Sampling) and options:
+            raise ValueError(f"Options are given beside a Sampling: {', '.join(options)}; put them into it.")
+        part = Segment.of(*segment)
+        part.require_valid()
+        return self._take(sampling, segment=part)
+
+    def batches(self, size: int, *, segment: tuple[float | None, float | None] = WHOLE) -> Iterator[Frames]:
+        """Yield every frame in order, `size` at a time, decoding the video once; no more than these are in memory.
+
+        A remote video is copied first. With a pool, the loop occupies one of its processes until it ends.
+
+        Raises:
+            ValueError: The size or the segment is not valid.
+        """
+        if size < 1:
+            raise ValueError(f"size is {size}; it must be at least 1.")
+        part = Segment.of(*segment)
+        part.require_valid()
+        return self._batches(size, part)
+
+    def _batches(self, size: int, segment: Segment) -> Iterator[Frames]:
+        with self._errors():
+            file = self._source.whole()
+            facts = self._read_header()
+        start = 0
+        with closing(self._decoder.in_order(file, self._limits, length_s=facts.duration_s)) as video:
+            while True:
+                wanted = Positions(range(start, start + size), clips=True)
+                try:
+                    with self._errors():
+                        got = video.extract(_AS_THEY_ARE, segment, native=self._as_stored, wanted=wanted)
+                except SamplingRefusedError:
+                    if not start:
+                        raise
+                    return
+                yield self._shown(got, sampler="", copied=(0, 0.0))
+                start += len(got.picks)
+                if len(got.picks) < size or (segment.is_whole and start == got.total_frames):
+                    return
+
+    def _slice(self, key: slice) -> Frames:
+        positions = range(len(self))[key]
+        return self._frames_of(Positions(positions, clips=True)) if positions else self._no_frames()
+
+    def _no_frames(self) -> Frames:
+        return self._frames_of(Positions((0,)))[:0]
+
+    def _frames_of(self, wanted: Wanted, segment: Segment = WHOLE) -> Frames:
+        try:
+            return self._take(_AS_THEY_ARE, segment=segment, wanted=wanted)
+        except SamplingRefusedError as error:
+            raise NoSuchFrameError(error.message) from None
+
+    def _take(self, sampling: Sampling, *, segment: Segment = WHOLE, wanted: Wanted | None = None) -> Frames:
+        asked: dict[str, Any] = {
+            "sampling": sampling,
+            "limits": self._limits,
+            "segment": segment,
+            "native": self._as_stored,
+            "wanted": wanted,
+        }
+        of_keyframes, before = sampling.sampler == "keyframes", (self._source.bytes_fetched, self._source.fetch_ms)
+
+        def by_ranges(ranges: ByteSource) -> SampledFrames:
+            known = self._known[of_keyframes]
+            got, self._known[of_keyframes] = self._decoder.by_ranges(ranges, known=known, **asked)
+            return got
+
+        with self._errors():
+            self._read_header()
+            got = self._of_bytes(by_ranges, lambda file: self._decoder.extract(file, **asked))
+        copied = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
+        return self._shown(got, sampler="" if wanted else got.sampler, copied=copied)
+
+    def _read_header(self) -> IndexFacts:
+        if self._facts is None:
+            self._facts, found = self._of_bytes(
+                lambda ranges: self._decoder.facts(ranges, self._limits),
+                lambda file: self._decoder.facts(file, self._limits),
+            )
+            self._known = {True: found, False: found}
+        return self._facts
+
+    def _of_bytes(self, by_ranges: Callable[[ByteSource], _T], of_file: Callable[[VideoFile], _T]) -> _T:
+        """Read the ranges of a remote video, if they suffice; else a file, or a copy."""
+        if self._source.file is None and self._source.ranges is not None:
+            try:
+                return by_ranges(self._source.ranges)
+            except (FastPathUnavailableError, RangesIgnoredError):
+                pass
+        return of_file(self._source.whole())
+
+    def _shown(self, got: SampledFrames, *, sampler: str, copied: tuple[int, float]) -> Frames:
+        self._info = self._info or VideoInfo.of(got, self._facts)
+        cost = Cost(
+            decode_ms=got.decode_ms,
+            fetch_ms=got.fetch_ms + copied[1],
+            bytes_fetched=got.bytes_fetched + copied[0],
+            frames_decoded=got.frames_decoded,
+        )
+        return Frames.of(got, self._info, sampler=sampler, cost=cost)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Convert whatever is raised about the video, but for what a user's own source raises."""
+        if self._is_closed:
+            raise ValueError("The video is closed; open it again.")
+        try:
+            with self._source.errors():
+                yield
+        except (ReelabelError, MemoryError):
+            raise
+        except FastPathUnavailableError as error:
+            raise NoIndexError(f"{self._source.name} does not list its frames: {error}.") from None
+        except Exception as error:
+            if error is getattr(self._source.ranges, "failure", None):
+                raise
+            raise unreadable(error) from error
+
+
+class _Here:
+    """Decodes in this process."""
+
+    def __init__(self, threads: int, limits: Limits) -> None:
+        self._threads, self._limits = threads, limits
+        self._lock, self._reason = threading.Lock(), ""
+        self._in_order: VideoInOrder | None = None
+
+    def extract(self, file: VideoFile, **asked: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
+        """Decode what is asked for; once this has taken a linear decode, everything does."""
+        if self._in_order is None:
+            try:
+                return extract_keyframes_of_file(file, threads=self._threads, fast_only=True, **asked)
+            except FastPathUnavailableError as error:
+                self._reason = str(error)
+        with self._lock:
+            if self._in_order is None:
+                self._in_order = VideoInOrder(file, self._limits)
+            del asked["limits"]
+            got = self._in_order.extract(**asked)
+        return replace(got, reason="; ".join(filter(None, [self._reason, got.reason])))
+
+    def by_ranges(self, source: ByteSource, **asked: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
+        return extract_keyframes_by_ranges(source, threads=self._threads, **asked)
+
+    def facts(self, video: VideoFile | ByteSource, limits: Limits) -> tuple[IndexFacts, SavedIndex]:
+        return read_index_facts(_as_file(video), limits)
+
+    def packets(self, video: VideoFile | ByteSource, limits: Limits) -> PacketList:
+        return read_packet_list(_as_file(video), limits, of_any_size=True)
+
+    def count(self, file: VideoFile, limits: Limits, *, length_s: float) -> int:  # noqa: ARG002 - here, nothing ends it
+        with self._lock:
+            if self._in_order is None:
+                self._in_order = VideoInOrder(file, limits)
+            return self._in_order.frames
+
+    def in_order(self, file: VideoFile, limits: Limits, *, length_s: float) -> VideoInOrder:  # noqa: ARG002
+        return VideoInOrder(file, limits, by_packets=True)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._in_order is not None:
+                self._in_order.close()
+                self._in_order = None
+
+
+class _InPool:
+    """Decodes in the processes of a pool."""
+
+    def __init__(self, pool: DecodePool) -> None:
+        self._pool = pool
+
+    def extract(self, file: VideoFile, **asked: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
+        return self._pool.extract(file, **asked)
+
+    def by_ranges(self, source: ByteSource, **asked: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
+        return self._pool.extract_by_ranges(source, **asked)
+
+    def facts(self, video: VideoFile | ByteSource, limits: Limits) -> tuple[IndexFacts, SavedIndex]:
+        facts, index, _ = self._pool.read_facts(video, limits=limits)
+        return facts, index
+
+    def packets(self, video: VideoFile | ByteSource, limits: Limits) -> PacketList:
+        return self._pool.read_packets(video, limits=limits, of_any_size=True)[0]
+
+    def count(self, file: VideoFile, limits: Limits, *, length_s: float) -> int:
+        with closing(self.in_order(file, limits, length_s=length_s)) as video:
+            return video.extract(_AS_THEY_ARE, WHOLE, native=True, wanted=Positions((0,))).total_frames or 0
+
+    def in_order(self, file: VideoFile, limits: Limits, *, length_s: float) -> _InOrderInPool:
+        return _InOrderInPool(self._pool, file, limits, length_s=length_s)
+
+    def close(self) -> None:
+        """Leave the pool open: it is its owner's."""
+
+
+class _InOrderInPool:
+    """Decodes a video in order in one process of a pool, which it occupies until it is closed."""
+
+    def __init__(self, pool: DecodePool, file: VideoFile, limits: Limits, *, length_s: float) -> None:
+        self._file, self._limits = file, limits
+        self._held = pool.occupy()
+        self._pieces = pool.in_pieces(length_s=length_s)
+        self._pieces.is_in_order = True
+
+    def extract(self, sampling: Sampling, segment: Segment, **asked: Any) -> SampledFrames:  # noqa: ANN401
+        return self._pieces.extract(self._file, sampling=sampling, limits=self._limits, segment=segment, **asked)
+
+    def close(self) -> None:
+        self._pieces.close()
+        self._held.close()
+
+
+def _as_file(video: VideoFile | ByteSource) -> VideoFile | SparseFile:
+    return video if isinstance(video, VideoFile) else SparseFile(video)
