@@ -34,8 +34,9 @@ from tests.clips import write_clip
 from tests.results.rows import failure, job, result
 
 SPEC = RunSpec(model=ModelIdentity(name="reelabel-tiny"))
-OTHER = SPEC.model_copy(update={"sampling": Sampling(num_frames=4)})
-AUTO = SPEC.model_copy(update={"sampling": Sampling(sampler="auto")})
+SIZE = {"max_pixels": 602_112, "size_multiple_px": 28}
+OTHER = SPEC.model_copy(update={"sampling": Sampling(num_frames=4, **SIZE)})
+AUTO = SPEC.model_copy(update={"sampling": Sampling(sampler="auto", **SIZE)})
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_a_job_shows_the_frames_of_other_samplers_that_are_in_the_cache(engine, 
     uri = pl.read_parquet(manifest)["video_uri"][0]
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
     for sampler in ("keyframes", "uniform"):
-        sampling = Sampling(sampler=sampler)
+        sampling = Sampling(sampler=sampler, **SIZE)
         frames = extract_keyframes(Path(uri), sampling=sampling, limits=Limits())
         asked = {"source_uri": uri, "fingerprint": "e1", "sampling": sampling}
         cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
