@@ -79,9 +79,9 @@ def command_of(name):
 def faults_of(words, command):
     """Return why this is not a valid call of the command; None if it is."""
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
-        if words[0] not in command.commands:
+        if not (found := command.get_command(typer.Context(command), words[0])):
             return f"no command {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
+        command, words = found, words[1:]
     if isinstance(command, TyperGroup):
         return None if not words or "--help" in words else f"an option of {command.name} before its command"
     context = typer.Context(command)
@@ -165,8 +165,9 @@ def test_options_mentioned_without_a_command_exist(page):
 def all_options():
     def walk(command):
         if isinstance(command, TyperGroup):
-            for each in command.commands.values():
-                yield from walk(each)
+            context = typer.Context(command)
+            for name in command.list_commands(context):
+                yield from walk(command.get_command(context, name))
         yield from (name for option in command.params for name in (*option.opts, *option.secondary_opts))
 
     return {*walk(command_of("reelabel")), *walk(command_of("benchmarks")), "--help"}

@@ -355,6 +355,21 @@ def _refuse_unknown_variables() -> None:
             raise ConfigurationError(f"{name} is not a setting{hint}")
 
 
+def variable_of(name: str) -> str:
+    """Return the environment variable of a setting, such as `sampling.fps`.
+
+    Raises:
+        ConfigurationError: There is no such setting.
+    """
+    section, _, field = name.partition(".")
+    if section not in Settings.model_fields or (field not in _fields_of(section) if field else _fields_of(section)):
+        known = [f"{each}.{field}" for each in Settings.model_fields for field in _fields_of(each)]
+        nearest = get_close_matches(name, known, 1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
+        raise ConfigurationError(f"{name} is not a setting{hint}")
+    return f"{_PREFIX}{name}".replace(".", "_").upper()
+
+
 def secret_variables() -> set[str]:
     """Return the environment variables that hold secrets."""
     files = file_variables(Settings, prefix=_PREFIX)

@@ -123,8 +123,8 @@ def jobs_on(folder, mark, **options):
 
 
 def check(calls, codes):
-    """Check that all but at most one have ended well."""
-    failed = codes.total() - codes["ok"]
+    """Check that all but at most one have ended well, or but the members of one archive, whose index is read once."""
+    failed = codes.total() - codes["ok"] - max(0, codes["archive_unreadable"] - 1)
     assert failed <= (1 if calls.where else 0), (calls.at, calls.error, codes)
 
 
@@ -288,7 +288,7 @@ def test_a_service_loses_one_request(folder, pool, trials):
         codes = ["ok" if each.status_code == 200 else each.json()["code"] for each in answers]
         check(calls, Counter(codes))
         assert codes[1:] == ["ok", "ok"]
-        assert {each.status_code for each in answers} <= {200, 500}
+        assert {each.status_code for each in answers} <= {200, 422, 500}
 
 
 @pytest.mark.parametrize("trials", TRIALS)

@@ -199,6 +199,7 @@ def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engin
             ask(model, "one", items, text=Trigger.POISON)
     else:
         model.open("other")
+        os.kill(engine.pid, signal.SIGSTOP)  # else it might answer first
         warming = [model.warm(prefix("one", stream(count))) for count in (400, 300)]
         warming += [model.warm(prefix("one", stream(200)), following=True), model.warm(prefix("other", stream(100)))]
         os.kill(engine.pid, signal.SIGKILL)
