@@ -2,11 +2,13 @@
 
 import re
 import shlex
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from typer.core import TyperGroup
 
 import infra.errors
@@ -101,6 +103,14 @@ def test_the_readme_links_every_page():
     text = (ROOT / "README.md").read_text()
 
     assert [page.name for page in PAGES if page.parent.name == "docs" and f"](docs/{page.name}" not in text] == []
+
+
+def test_the_distributions_and_the_citation_have_one_version():
+    files = [ROOT / "pyproject.toml", *ROOT.glob("*/pyproject.toml")]
+    versions = [tomllib.loads(path.read_text())["project"]["version"] for path in files]
+
+    assert len(versions) >= 2
+    assert {*versions} == {yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
 
 
 def test_the_tree_of_the_architecture_names_every_folder():

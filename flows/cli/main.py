@@ -17,6 +17,7 @@ from typer.main import get_group
 
 from flows.cli.command_group import ReelabelGroup, add_shared_options, watch_interrupts
 from infra.interrupts import end_at_hangup
+from infra.program import APPLICATION
 
 
 class Command(NamedTuple):
@@ -144,7 +145,7 @@ def main() -> None:
 
 def _print_version(*, wanted: bool) -> None:
     if wanted:
-        typer.echo(f"reelabel {version('reelabel')}")
+        typer.echo(f"reelabel {version(APPLICATION)} (library {version('reelabel')})")
         raise typer.Exit
 
 

@@ -338,7 +338,7 @@ def test_output_that_nobody_reads_ends_a_command_silently(environment):
 def test_help_and_version_are_printed(environment):
     assert reelabel(environment).returncode == 0
     assert "Example: reelabel demo" in reelabel(environment, "--help").stdout
-    assert reelabel(environment, "--version").stdout.startswith("reelabel ")
+    assert re.fullmatch(r"reelabel \S+ \(library \S+\)\n", reelabel(environment, "--version").stdout)
 
 
 def test_help_shows_no_type_after_a_flag(environment):
