@@ -109,7 +109,7 @@ def forecast_classify(options: ClassifyOptions) -> int:
 
 
 def _forecast(request: RunRequest, settings: Settings, *, force: bool) -> _Forecast:
-    from flows.run.context import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
+    from flows.run.checks import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
     from flows.run.purposes.questions import Questions  # noqa: PLC0415
 
     purpose, objects = Questions(), ObjectStore(settings.store, settings.web)
