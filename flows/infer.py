@@ -48,7 +48,7 @@ from tasks.results.write import RunKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flows.shard.infer import InferenceContext
+    from flows.shard.answering import InferenceContext
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from benchmarks.scale.synthetic import RUN, SPEC
+from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.chunks import EndedJobs
 from flows.shard.extract import ViewStream
-from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, infer_views
 from flows.shard.report import make_shard_report
 from infra.database.connect import connect
 from infra.settings import StoreSettings

@@ -40,7 +40,11 @@ COMMANDS = (
             "set_up.commands",
             "Run a complete example on generated clips: services, deployment, answers, summary.",
         ),
-        ("classify", "runs.commands", "Label the jobs of a manifest; jobs with a valid label are skipped."),
+        (
+            "classify",
+            "runs.commands",
+            "Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept.",
+        ),
         (
             "describe",
             "runs.commands",
@@ -56,6 +60,7 @@ COMMANDS = (
     | _panel(
         "Inspect",
         ("status", "rows.commands", "Show services, recent runs, failures and how to fix them."),
+        ("job", "rows.commands", "Show all that is known of one job, with its frames."),
         ("audit", "rows.commands", "Check that every job of a run's manifest ended exactly once."),
         ("diff", "rows.commands", "Compare the labels and margins of two runs."),
         ("frames", "rows.commands", "Show which frames of a video the model would see."),

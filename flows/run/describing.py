@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.run.executors.towers import open_embedder
+from flows.run.towers import open_embedder
 from infra.settings.describe import DescribeOptions
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
-    from flows.shard.infer import AnswerContext, ShardOutcome
+    from flows.shard.answering import AnswerContext, ShardOutcome
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.sources.object_store import ObjectInfo
     from tasks.domain import Job, Shard

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
+from flows.shard.answering import ShardOutcome
 from flows.shard.chunks import cut_into_chunks, merge_ended
 from flows.shard.extract import ViewStream, extract_views
-from flows.shard.infer import ShardOutcome, escalate, infer_views
+from flows.shard.infer import escalate, infer_views
 from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
 from flows.shard.retry import IS_OUTAGE, RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from prefect import Task
     from prefect.client.schemas.objects import State, TaskRun
 
+    from flows.shard.answering import InferenceContext
     from flows.shard.chunks import EndedJobs
-    from flows.shard.infer import InferenceContext
     from flows.shard.report import ShardReport
     from reelabel.frames.extractor import FrameExtractor
     from tasks.domain import Failure, Shard, View

@@ -17,9 +17,9 @@ from flows.serve.app import make_app
 from flows.serve.requests import classify
 from flows.serve.requests.classifier import Classifier
 from flows.serve.requests.service import open_service
+from flows.shard.answering import InferenceContext
 from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.extract import ViewStream
-from flows.shard.infer import InferenceContext
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.settings import Settings, StoreSettings
 from infra.settings.sections import ExtractSettings

@@ -53,6 +53,30 @@ def results(
 
 
 @app.command()
+@example("reelabel job clip-7-colour --sheet frames.png")
+def job(
+    job_id: Annotated[str, typer.Argument(help="Id of a job that has an outcome.")],
+    *,
+    dataset: Annotated[str | None, typer.Option(help="Show only its outcomes in this dataset. Default: all.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            help="Save the frames to this image file, such as x.png. Default: shown in a terminal that can, or "
+            "saved in the home folder."
+        ),
+    ] = None,
+) -> None:
+    """Show all that is known of one job, with its frames.
+
+    That is its outcomes by run and spec, its question, and where its frames were taken.
+    """
+    from flows.cli.rows.job import print_job  # noqa: PLC0415
+
+    print_job(job_id, dataset=dataset, form=form, sheet=sheet)
+
+
+@app.command()
 @example("reelabel diff last")
 def diff(
     run: Run = "last",

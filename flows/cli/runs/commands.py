@@ -14,16 +14,26 @@ from tasks.results.selection import Selection  # noqa: TC001 - defines a command
 
 app = typer.Typer()
 _SELECTION = "Job selection"
-Manifest = Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; a local path or s3://.")]
 
 
 @app.command()
 @example("reelabel classify 's3://videos/jobs/*.parquet' --dataset animals")
 @with_overrides
-def classify(
-    manifest: Manifest = "",
-    dataset: Dataset = None,
+def classify(  # noqa: PLR0913 - a command's options
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MANIFEST|VIDEOS",
+            help="Parquet file of jobs; with --prompt, a folder of videos or a video. Or a glob.",
+        ),
+    ] = "",
     *,
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Instead of a manifest, a question about each video. Run it again to add new videos."),
+    ] = None,
+    choices: Annotated[str | None, typer.Option(help="Choices of --prompt, separated by bars: yes|no.")] = None,
+    dataset: Dataset = None,
     session: Annotated[
         str | None,
         typer.Option(
@@ -45,23 +55,26 @@ def classify(
         ),
     ] = False,
 ) -> None:
-    """Label the jobs of a manifest; jobs with a valid label are skipped."""
+    """Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept."""
     if session is not None:
         from flows.cli.rows.sessions import classify_session  # noqa: PLC0415
 
-        if manifest or dry_run or keep_going:
-            raise ConfigurationError("--session takes no manifest, no --dry-run and no --keep-going.")
+        if source or prompt or choices or dry_run or keep_going:
+            raise ConfigurationError("--session takes no manifest, no videos, no --dry-run and no --keep-going.")
         raise typer.Exit(classify_session(session, overrides=overrides, dataset=dataset, force=force))
-    if dry_run:
-        from flows.cli.runs.dry_run import forecast_classify  # noqa: PLC0415
+    from flows.cli.runs.classify import ClassifyOptions, run_classify  # noqa: PLC0415 - Prefect takes a second to import
+    from flows.cli.runs.dry_run import forecast_classify  # noqa: PLC0415
+    from tasks.manifest.one_question import QuestionOnVideos  # noqa: PLC0415
 
-        raise typer.Exit(
-            forecast_classify(manifest, overrides=overrides, dataset=dataset, force=force, keep_going=keep_going)
-        )
-    from flows.cli.runs.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
-
-    parameters = {"dataset": dataset, "force": force, "keep_going": keep_going}
-    raise typer.Exit(run_classify(manifest, overrides=overrides, **parameters))
+    options = ClassifyOptions(
+        source=source,
+        question=QuestionOnVideos.of(source, prompt, choices),
+        overrides=overrides,
+        dataset=dataset,
+        force=force,
+        keep_going=keep_going,
+    )
+    raise typer.Exit(forecast_classify(options) if dry_run else run_classify(options))
 
 
 @app.command()

@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flows.run.context import Execute, Purpose
 from flows.run.describing import description_spec, embed_bank, resolve_description
 from flows.run.executors.describe_executor import describe_locally
-from flows.run.purposes.purpose import Execute, Purpose
 from flows.run.search_index import index_embeddings
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunPhase

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from flows.run.checks import purpose_of
 from flows.run.parameters import SpecOverrides
-from flows.run.purposes.choose import purpose_of
 from flows.run.purposes.descriptions import Descriptions
 from flows.run.purposes.questions import Questions
 from flows.run.request import RunRequest

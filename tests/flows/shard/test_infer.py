@@ -14,15 +14,9 @@ import pytest
 from prefect.logging import disable_run_logger
 
 from flows.shard import retry
+from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.extract import ViewStream
-from flows.shard.infer import (
-    MAX_CONCURRENT_GROUPS,
-    MAX_PROMPTS,
-    MAX_TOKENS,
-    InferenceContext,
-    ShardOutcome,
-    infer_views,
-)
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, infer_views
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.errors import ServerUnavailableError
 from infra.settings import StoreSettings
