@@ -20,9 +20,7 @@ from reelabel.containers.stream_properties import check_frame_times, one_pts_to_
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import DecodeStats, ExtractionRequest
 from reelabel.errors import (
-    DamagedKeyframeError,
-    FastPathUnavailableError,
-    IndexMismatchError,
+    FallbackRequired,
     SamplingRefusedError,
     unreadable,
 )
@@ -131,14 +129,14 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
 ) -> SampledFrames:
     """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone.
 
-    With `roughly`, the frames need not be exact; see `ExtractionRequest`. With `fast_only`, FastPathUnavailableError is
+    With `roughly`, the frames need not be exact; see `ExtractionRequest`. With `fast_only`, FallbackRequired is
     raised instead of decoding the video from its beginning.
     """
     started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
     if listing:
         if fast_only and listing.times_ms is None:
-            raise FastPathUnavailableError("the keyframes of the file are not listed")
+            raise FallbackRequired("the keyframes of the file are not listed")
         known = listing if listing.times_ms is not None else keyframe_times_by_decoding(file, limits, stats)
         sampling = _resolve_auto(sampling, known, segment)
     request = ExtractionRequest(
@@ -227,7 +225,7 @@ def extract_keyframes_by_ranges(
         The frames, and the index for later calls.
 
     Raises:
-        FastPathUnavailableError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
+        FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
         VideoError: As `extract_keyframes` does.
         Exception: Whatever `source.read` raises.
     """
@@ -251,7 +249,7 @@ def extract_keyframes_by_ranges(
         _require_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
-        if isinstance(cause, FastPathUnavailableError):
+        if isinstance(cause, FallbackRequired):
             cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, stats.frames
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
@@ -290,7 +288,7 @@ def _list_keyframes_by_ranges(file: SparseFile, known: SavedIndex, limits: Limit
         )
     listing = keyframe_times_by_index(file, limits)
     if listing is None:
-        raise FastPathUnavailableError("the keyframes of the file are not listed")
+        raise FallbackRequired("the keyframes of the file are not listed")
     return listing
 
 
@@ -314,15 +312,15 @@ def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
         try:
             got = strategy(request)
             got = replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
-        except FastPathUnavailableError as error:
+        except FallbackRequired as error:
             reasons[str(error)] = None
-            is_contradicted |= isinstance(error, IndexMismatchError)
-            if isinstance(error, DamagedKeyframeError):
+            is_contradicted |= error.index_is_wrong
+            if error.linear_only:
                 break
         else:
             return _without_counts(got) if is_contradicted else got
     if request.fast_only:
-        unavailable = FastPathUnavailableError("; ".join(reasons))
+        unavailable = FallbackRequired("; ".join(reasons))
         unavailable.frames_decoded = request.stats.frames
         raise unavailable
     with closing(LinearVideo(request.source, request.limits)) as video:

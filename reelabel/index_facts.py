@@ -12,7 +12,7 @@ from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties, one_pts_to_ms, pts_to_ms
 from reelabel.coverage import measure_coverage
 from reelabel.decode.tone_mapping import hdr_transfer
-from reelabel.errors import FastPathUnavailableError, VideoUnreadableError
+from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.strategies.keyframe_times import UNKNOWN_TIMES, keyframe_times_by_packets
@@ -126,7 +126,7 @@ def read_index_facts(file: VideoFile | SparseFile, limits: Limits) -> tuple[Inde
 def _read(file: VideoFile | SparseFile, limits: Limits) -> IndexFacts:
     try:
         return _by_index(file, limits)
-    except (FastPathUnavailableError, VideoUnreadableError) as error:
+    except (FallbackRequired, VideoUnreadableError) as error:
         return _by_header(file, limits, note=str(error))
 
 

@@ -12,7 +12,7 @@ from reelabel.containers.demux import check_frame_count, open_video, read_packet
 from reelabel.containers.packet_info import packet_info
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties, pts_to_ms
-from reelabel.errors import FastPathUnavailableError, VideoUnreadableError
+from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.index_facts import WHOLE_BYTES
 from reelabel.output_order import require_forward
 from reelabel.segment import WHOLE
@@ -60,7 +60,7 @@ def read_packet_list(file: VideoFile | SparseFile, limits: Limits) -> PacketList
     """List the frames of a video by its index; without one, by demuxing a local file of up to `WHOLE_BYTES`.
 
     Raises:
-        FastPathUnavailableError: Its frames are not listed, or only a pass over the whole file would list them.
+        FallbackRequired: Its frames are not listed, or only a pass over the whole file would list them.
         VideoError: As `extract_keyframes` does, as far as the header tells.
         Exception: Whatever the source of a remote video raises.
     """
@@ -73,23 +73,21 @@ def read_packet_list(file: VideoFile | SparseFile, limits: Limits) -> PacketList
 def _read(file: VideoFile, limits: Limits) -> PacketList:
     try:
         return _by_index(file, limits)
-    except (FastPathUnavailableError, VideoUnreadableError):
+    except (FallbackRequired, VideoUnreadableError):
         if file.size_bytes > WHOLE_BYTES:
-            raise FastPathUnavailableError(
-                "no index lists the frames, and the file is too large to pass over"
-            ) from None
+            raise FallbackRequired("no index lists the frames, and the file is too large to pass over") from None
         return _by_packets(file, limits)
 
 
 def _by_index(file: VideoFile | SparseFile, limits: Limits) -> PacketList:
     probed = probe_file(file)
     if probed.container.read_frames is None:
-        raise FastPathUnavailableError("the container does not list every frame")
+        raise FallbackRequired("the container does not list every frame")
     with probed.open(limits) as video, probed.guard():
         index = probed.container.read_frames(video, WHOLE)
         sizes = [packet.size for packet in index.locate(0, len(index.pts) - 1)]
         if len(sizes) != len(index.pts):
-            raise FastPathUnavailableError("the index does not list the sizes of packets")
+            raise FallbackRequired("the index does not list the sizes of packets")
         shown = index.is_shown
         return _sorted(
             (video.container, video.stream),
@@ -108,9 +106,9 @@ def _by_packets(file: VideoFile, limits: Limits) -> PacketList:
                     rows.append((info.pts, packet.size, info.is_keyframe))
                 check_frame_count(len(rows), limits)
         except av.error.FFmpegError:
-            raise FastPathUnavailableError("the demuxer failed") from None
+            raise FallbackRequired("the demuxer failed") from None
         if not rows:
-            raise FastPathUnavailableError("the file has no packet of video")
+            raise FallbackRequired("the file has no packet of video")
         pts, sizes, keyframes = np.array(rows, np.int64).T
         return _sorted((container, stream), (pts, sizes, keyframes.astype(np.bool_)), listed="packets")
 
@@ -127,7 +125,7 @@ def _sorted(
     pts, sizes, is_keyframe = columns[0][order], columns[1][order], columns[2][order]
     times_ms = pts_to_ms(pts, stream.time_base)
     if times_ms is None or not len(pts):
-        raise FastPathUnavailableError("the frames have no presentation times")
+        raise FallbackRequired("the frames have no presentation times")
     return PacketList(
         times_ms=times_ms,
         sizes_bytes=sizes.astype(np.int64),

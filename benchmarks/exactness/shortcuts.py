@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.assemble import ExtractionRequest
-from reelabel.errors import FastPathUnavailableError, VideoError
+from reelabel.errors import FallbackRequired, VideoError
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.limits import Limits
@@ -48,7 +48,7 @@ def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
     whole = (CachedRange(0, path.read_bytes()),)  # known in full, so that small files are read in parts, too
     try:
         got, index = extract_keyframes_by_ranges(FileParts(path), sampling=_FIRST, limits=Limits(), known=whole)
-    except (FastPathUnavailableError, VideoError):
+    except (FallbackRequired, VideoError):
         return False, []
     faults = [f"in parts: {fault}" for fault in _differences(got, _locally(path, _FIRST))]
     if not isinstance(index, KeyframeTable):
@@ -76,7 +76,7 @@ def dense_faults(path: Path) -> tuple[int, list[str]]:
         asked = replace(asked, segment=segment)
         try:
             got, _ = extract_by_frame_index(asked)
-        except (FastPathUnavailableError, VideoError):
+        except (FallbackRequired, VideoError):
             continue
         served += 1
         with open_video_file(path) as file, closing(LinearVideo(file, asked.limits)) as video:

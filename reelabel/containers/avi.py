@@ -13,7 +13,7 @@ import numpy as np
 
 from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_first_packet, read_up_to
 from reelabel.containers.demux import SILENT_CONCEALERS, check_frame_count, read_packets
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 def _prepare(file: BinaryFile, _size_bytes: int) -> None:
     """Fetch the index after the movi list in one request."""
     if _read_header(file, 0).form != b"AVI ":
-        raise FastPathUnavailableError("the container has no index in its header")
+        raise FallbackRequired("the container has no index in its header")
     if isinstance(file, SparseFile):
         position = _first_chunk(file) - _LIST_HEAD_BYTES
         position += _read_header(file, position).total_bytes
@@ -94,7 +94,7 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
     def read_packet(number: int) -> Packet[VideoStream]:
         chunk_at, packet_bytes = int(pos[number]), int(size[number])
         if not _read_header(video.file, chunk_at).is_same(_Chunk(b"%02d" % stream.index, packet_bytes)):
-            raise FastPathUnavailableError("the index does not match the chunks")
+            raise FallbackRequired("the index does not match the chunks")
         return video.read_packet(chunk_at + _HEADER_BYTES, packet_bytes, int(pts[number]))
 
     return KeyframeIndex(
@@ -113,14 +113,14 @@ def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> Non
     """Check that each frame's time is the position of its packet in the file."""
     codec, entries = stream.codec_context, stream.index_entries
     if codec.name in SILENT_CONCEALERS:
-        raise FastPathUnavailableError("the decoder conceals damage silently")
+        raise FallbackRequired("the decoder conceals damage silently")
     # MPEG-4 signals whether it reorders frames; for other codecs that can, only decoding would show it.
     if codec.codec.reorder and codec.name != "mpeg4":
-        raise FastPathUnavailableError(f"{codec.name} in AVI may reorder frames")
+        raise FallbackRequired(f"{codec.name} in AVI may reorder frames")
     if not entries or first.pos != entries[0].pos + _HEADER_BYTES:
-        raise FastPathUnavailableError("the index does not start at the first packet")
+        raise FallbackRequired("the index does not start at the first packet")
     if not first.pts == first.dts == entries[0].timestamp:
-        raise FastPathUnavailableError("presentation order differs from decode order")
+        raise FallbackRequired("presentation order differs from decode order")
 
 
 def _require_all_listed(video: OpenVideo) -> None:
@@ -136,26 +136,26 @@ def _require_all_listed(video: OpenVideo) -> None:
     for position, chunk in _walk_chunks(video.file, video.size_bytes, known=listed if is_remote else {}):
         is_listed = position in listed
         if not (chunk.is_same(listed[position]) if is_listed else chunk.is_non_media):
-            raise FastPathUnavailableError("the index does not match the chunks")
+            raise FallbackRequired("the index does not match the chunks")
         if chunk.stream == stream_digits:
             if times.get(position, frames) != frames:
-                raise FastPathUnavailableError("the index miscounts the frames")
+                raise FallbackRequired("the index miscounts the frames")
             frames += 1
         found += is_listed
         gaps += not is_listed
         if is_remote and gaps > _MAX_GAPS:
-            raise FastPathUnavailableError("the index has too many gaps")
+            raise FallbackRequired("the index has too many gaps")
     if found < len(listed):
-        raise FastPathUnavailableError("the index lists chunks that do not exist")
+        raise FallbackRequired("the index lists chunks that do not exist")
 
 
 def _list_keyframes(stream: VideoStream) -> list[IndexEntry]:
     entries = stream.index_entries
     keyframes = [entry for entry in entries if entry.is_keyframe]
     if not keyframes:
-        raise FastPathUnavailableError("the index lists no keyframe")
+        raise FallbackRequired("the index lists no keyframe")
     if len(keyframes) == len(entries) > 1 and not stream.codec_context.codec.intra_only:
-        raise FastPathUnavailableError("every packet is flagged as a keyframe")
+        raise FallbackRequired("every packet is flagged as a keyframe")
     return keyframes
 
 
@@ -181,7 +181,7 @@ def _first_chunk(file: BinaryFile) -> int:
         if chunk.form == b"movi":
             return position + _LIST_HEAD_BYTES
         position += chunk.total_bytes
-    raise FastPathUnavailableError("the AVI has no movi list")
+    raise FallbackRequired("the AVI has no movi list")
 
 
 def _read_header(file: BinaryFile, position: int) -> _Chunk:

@@ -22,7 +22,7 @@ from reelabel.containers.reordering import (
     is_shown_early,
     keeps_decode_position,
 )
-from reelabel.errors import FastPathUnavailableError, IndexMismatchError
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -165,7 +165,7 @@ def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
 class ContainerIndex:
     """How one container format lists its keyframes.
 
-    The functions may raise FastPathUnavailableError, or anything else, for a file that they cannot serve; a slower
+    The functions may raise FallbackRequired, or anything else, for a file that they cannot serve; a slower
     strategy then decodes it. All receive a file at offset 0.
 
     Attributes:
@@ -208,12 +208,12 @@ def read_first_packet(packets: Iterator[Packet[VideoStream]]) -> Packet[VideoStr
     """Return the first packet of a stream.
 
     Raises:
-        FastPathUnavailableError: There is none.
+        FallbackRequired: There is none.
     """
     try:
         return next(packets)
     except (av.error.FFmpegError, StopIteration):
-        raise FastPathUnavailableError("the first packet cannot be read") from None
+        raise FallbackRequired("the first packet cannot be read") from None
 
 
 def first_output_pts(
@@ -224,7 +224,7 @@ def first_output_pts(
     That is the keyframe's, or of HEVC, an earlier picture's that is decoded after it and depends on it alone.
 
     Raises:
-        FastPathUnavailableError: The timestamps contradict this.
+        FallbackRequired: The timestamps contradict this.
     """
     first = keyframe.pts
     if codec.codec.canonical_name != "hevc" or keeps_decode_position(keyframe, codec):
@@ -250,7 +250,7 @@ def list_keyframes(video: OpenVideo) -> list[IndexEntry]:
     """List the presented keyframes, in decode order.
 
     Raises:
-        FastPathUnavailableError: The index lists none, is out of order, or exceeds the file.
+        FallbackRequired: The index lists none, is out of order, or exceeds the file.
     """
     entries = video.stream.index_entries
     keyframes = _find_keyframes(entries)
@@ -269,7 +269,7 @@ def _find_keyframes(entries: IndexEntries) -> list[IndexEntry]:
             keyframes.append(IndexEntry(number, entry.timestamp, entry.pos, entry.size))
         number = entries.search_timestamp(entry.timestamp + 1, backward=False)
     if not keyframes:
-        raise FastPathUnavailableError("the index lists no keyframe")
+        raise FallbackRequired("the index lists no keyframe")
     return keyframes
 
 
@@ -278,7 +278,7 @@ def _require_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> No
     for entry, following in pairwise(keyframes):
         last = entries[following.number - 1]
         if not entry.number < following.number or not entry.pos <= last.pos <= last.pos + last.size <= following.pos:
-            raise FastPathUnavailableError("the index is out of order")
+            raise FallbackRequired("the index is out of order")
 
 
 def _require_complete(video: OpenVideo) -> None:
@@ -286,30 +286,30 @@ def _require_complete(video: OpenVideo) -> None:
     for stream in video.container.streams:
         entries = stream.index_entries
         if len(entries) and entries[len(entries) - 1].pos + entries[len(entries) - 1].size > video.size_bytes:
-            raise FastPathUnavailableError("the file ends before its last frame")
+            raise FallbackRequired("the file ends before its last frame")
 
 
 def seek_packet(video: OpenVideo, timestamp: int) -> Packet[VideoStream]:
     """Seek backward from a PTS and demux the packet there.
 
     Raises:
-        IndexMismatchError: There is none.
+        FallbackRequired: There is none.
     """
     try:
         video.container.seek(timestamp, stream=video.stream, backward=True)
         return next(video.container.demux(video.stream))
     except (av.error.FFmpegError, StopIteration):
-        raise IndexMismatchError("a seek failed") from None
+        raise FallbackRequired("a seek failed", index_is_wrong=True) from None
 
 
 def require_sought(packet: Packet[VideoStream], *, is_expected: bool) -> Packet[VideoStream]:
     """Return a packet that was sought, if it is the expected keyframe, in full.
 
     Raises:
-        IndexMismatchError: It is not.
+        FallbackRequired: It is not.
     """
     if not is_expected or not packet.is_keyframe:
-        raise IndexMismatchError("a seek missed its target")
+        raise FallbackRequired("a seek missed its target", index_is_wrong=True)
     if packet.is_corrupt or packet.pts is None:
-        raise IndexMismatchError("a packet is cut short, or has no PTS")
+        raise FallbackRequired("a packet is cut short, or has no PTS", index_is_wrong=True)
     return packet

@@ -22,7 +22,7 @@ from reelabel.containers.container_index import (
 )
 from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.packet_info import MAX_REORDERED, packet_info
-from reelabel.errors import FastPathUnavailableError, IndexMismatchError
+from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
     _, pts, pos, _ = np.array(list_keyframes(video), np.int64).T
     # The cues list keyframes only.
     if first.pts is None or (first.is_keyframe and first.pts != video.stream.index_entries[0].timestamp):
-        raise FastPathUnavailableError("the index does not start at the first packet")
+        raise FallbackRequired("the index does not start at the first packet")
 
     def read_packet(number: int) -> Packet[VideoStream]:
         packet = seek_packet(video, int(pts[number]))
@@ -81,12 +81,12 @@ def _require_single_segment(video: OpenVideo) -> None:
     video.file.seek(0)
     end = _segment_end(read_up_to(video.file, _HEAD_BYTES))
     if end > video.size_bytes:
-        raise FastPathUnavailableError("the file is cut short, so what is left of it must be counted")
+        raise FallbackRequired("the file is cut short, so what is left of it must be counted")
     if not 0 < end < video.size_bytes:
         return
     video.file.seek(end)
     if read_up_to(video.file, len(_EBML)) == _EBML:
-        raise FastPathUnavailableError("another file has been appended")
+        raise FallbackRequired("another file has been appended")
 
 
 def _load_cues(video: OpenVideo) -> None:
@@ -97,7 +97,7 @@ def _load_cues(video: OpenVideo) -> None:
     try:
         video.container.seek(_LATEST, stream=video.stream)
     except av.error.FFmpegError:
-        raise FastPathUnavailableError("a seek failed") from None
+        raise FallbackRequired("a seek failed") from None
 
 
 def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
@@ -106,21 +106,21 @@ def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
     Cues list keyframes only: how many frames the whole video has, its clusters alone could tell.
     """
     if segment.is_whole or video.stream.codec_context.codec.canonical_name not in _CODECS:
-        raise FastPathUnavailableError("the index does not list every frame")
+        raise FallbackRequired("the index does not list every frame")
     index = _read_index(video)
     if index.first_pts is None:
-        raise FastPathUnavailableError("frames precede the first keyframe in the index")
+        raise FallbackRequired("frames precede the first keyframe in the index")
     start_pts, end_pts = segment.bounds(index.first_pts, video.stream.time_base)
     number, after = max(0, bisect_right(index.pts, start_pts) - 1), bisect_right(index.pts, end_pts)
     if number == 0 and index.first_pts < index.pts[0]:
-        raise FastPathUnavailableError("frames precede the first keyframe")
+        raise FallbackRequired("frames precede the first keyframe")
     if isinstance(video.file, SparseFile):
         video.file.begin_media()
         end = int(index.pos[after]) if after < len(index.pos) else video.size_bytes
         video.file.prefetch([ByteRange(int(index.pos[number]), end - int(index.pos[number]))])
     listed = list(_list_packets(video, int(index.pts[number]), end_pts))
     if not {*index.pts[number:after].tolist()} <= {info.pts for info in listed if info.is_keyframe}:
-        raise IndexMismatchError("the clusters lack a keyframe of the cues")
+        raise FallbackRequired("the clusters lack a keyframe of the cues", index_is_wrong=True)
     return FrameIndex(
         pts=np.array([info.pts for info in listed], np.int64),
         is_keyframe=np.array([info.is_keyframe for info in listed]),
@@ -147,7 +147,7 @@ def _list_packets(video: OpenVideo, start_pts: int, end_pts: float) -> Iterator[
             if allowed < 0:
                 return
     except av.error.FFmpegError:
-        raise FastPathUnavailableError("the demuxer failed") from None
+        raise FallbackRequired("the demuxer failed") from None
 
 
 def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:

@@ -21,7 +21,7 @@ from reelabel.containers.container_index import (
 )
 from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.mp4_sample_table import plays_in_parts, read_box, read_track, walk_boxes
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _prepare(file: BinaryFile, size_bytes: int) -> None:
     """Fetch the header in one request; refuse a fragmented file."""
     for box in walk_boxes(file, size_bytes):
         if box.kind == b"moof":
-            raise FastPathUnavailableError("a fragmented MP4 has no single index")
+            raise FallbackRequired("a fragmented MP4 has no single index")
         if not isinstance(file, SparseFile):
             continue
         left = ByteRange(box.span.end, size_bytes - box.span.end)
@@ -72,14 +72,14 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
     keyframes = list_keyframes(video)
     moov = _read_moov(video)
     if moov is None:
-        raise FastPathUnavailableError("the header is not found")
+        raise FallbackRequired("the header is not found")
     if plays_in_parts(moov, track_id=video.stream.id):
-        raise FastPathUnavailableError("the edit list plays the video in several parts")
+        raise FallbackRequired("the edit list plays the video in several parts")
     track = read_track(moov, track_id=video.stream.id, samples=len(entries))
     is_counted = len(entries) == video.stream.frames and not (track and track.has_empty)
     hidden = _count_hidden(entries, keyframes) if is_counted else None
     if first.pts is None or first.pos != entries[0].pos:
-        raise FastPathUnavailableError("the index does not start at the first packet")
+        raise FallbackRequired("the index does not start at the first packet")
     shift = first.pts - entries[0].timestamp
     numbers, dts, pos, size = np.array(keyframes, np.int64).T
     times = None if track is None else track.times - track.times[0] + first.pts
@@ -180,16 +180,16 @@ def _read_frames(video: OpenVideo, _segment: Segment) -> FrameIndex:
     track = _read_track(video)
     is_listed = track is not None and track.is_whole and not track.has_empty
     if track is None or not is_listed or video.stream.codec_context.codec.canonical_name not in _FRAME_CODECS:
-        raise FastPathUnavailableError("the header does not give every frame's PTS")
+        raise FallbackRequired("the header does not give every frame's PTS")
     is_shown = _find_shown(entries, video.size_bytes)
     if isinstance(video.file, SparseFile):
         video.file.prefetch([ByteRange(entries[0].pos, entries[0].size)])
     first = read_first_packet(read_packets(video.container, video.stream))
     if first.pts is None or first.pos != entries[0].pos:
-        raise FastPathUnavailableError("the index does not start at the first packet")
+        raise FallbackRequired("the index does not start at the first packet")
     pts = track.times - track.times[0] + first.pts
     if not track.keyframes.size or track.keyframes[0] != 0:
-        raise FastPathUnavailableError("the header does not determine presentation order")
+        raise FallbackRequired("the header does not determine presentation order")
     is_keyframe = np.zeros(len(pts), np.bool_)
     is_keyframe[track.keyframes] = True
     return FrameIndex(
@@ -206,12 +206,12 @@ def _find_shown(entries: IndexEntries, size_bytes: int) -> npt.NDArray[np.bool_]
     """Return which samples the edit list leaves, by FFmpeg's account; shape (samples,)."""
     ends = (*entries[:_CHECKED_ENTRIES], *entries[-_CHECKED_ENTRIES:])
     if any(entry.pos + entry.size > size_bytes for entry in ends):
-        raise FastPathUnavailableError("the file ends before its last frame")
+        raise FallbackRequired("the file ends before its last frame")
     if not any(entry.is_discard for entry in ends):
         return np.ones(len(entries), np.bool_)
     is_shown = np.array([not entry.is_discard for entry in entries[:]])
     if not is_shown.any():
-        raise FastPathUnavailableError("an edit list hides all frames")
+        raise FallbackRequired("an edit list hides all frames")
     return is_shown
 
 

@@ -15,7 +15,7 @@ from reelabel.containers.container_index import OpenVideo
 from reelabel.containers.demux import open_video
 from reelabel.containers.matroska import MATROSKA
 from reelabel.containers.mp4 import MP4
-from reelabel.errors import FastPathUnavailableError, ReelabelError
+from reelabel.errors import FallbackRequired, ReelabelError
 from reelabel.sources.sparse_file import SparseFile
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ProbedFile:
         """Open the video, as `open_video` does, reading no more than its index requires.
 
         Raises:
-            FastPathUnavailableError: The file has no index.
+            FallbackRequired: The file has no index.
             VideoError: As `open_video` does.
         """
         with self.guard():
@@ -78,12 +78,12 @@ class ProbedFile:
         """Read the keyframe index.
 
         Raises:
-            FastPathUnavailableError: The index is missing or inconsistent.
+            FallbackRequired: The index is missing or inconsistent.
         """
         with self.guard():
             index = self.container.read_index(video)
             if (np.diff(index.pts) <= 0).any():
-                raise FastPathUnavailableError("keyframes are not presented in index order")
+                raise FallbackRequired("keyframes are not presented in index order")
             return index
 
     @contextmanager
@@ -91,7 +91,7 @@ class ProbedFile:
         """Let unexpected exceptions of the container's code fail this strategy only.
 
         Raises:
-            FastPathUnavailableError: The block raised an exception that is neither ours nor the store's.
+            FallbackRequired: The block raised an exception that is neither ours nor the store's.
         """
         with _guard(self.container.name, self.file):
             yield
@@ -101,12 +101,12 @@ def probe_file(source: VideoFile | SparseFile) -> ProbedFile:
     """Determine the container format of a file.
 
     Raises:
-        FastPathUnavailableError: The file cannot be read, or its format has no index.
+        FallbackRequired: The file cannot be read, or its format has no index.
     """
     file = source if isinstance(source, SparseFile) else source.reopen()
     container = _find_container(file, source.size_bytes)
     if container is None:
-        raise FastPathUnavailableError("the container has no index in its header")
+        raise FallbackRequired("the container has no index in its header")
     return ProbedFile(source=source, file=file, size_bytes=source.size_bytes, container=container)
 
 
@@ -119,7 +119,7 @@ def missing_bytes(file: BinaryFile, size_bytes: int) -> int:
         with _guard(container.name, file):
             file.seek(0)
             return container.missing_bytes(file, size_bytes)
-    except FastPathUnavailableError:
+    except FallbackRequired:
         if _has_failed(file):
             raise
         return 0
@@ -165,12 +165,12 @@ def _register_installed(found: EntryPoint) -> None:
 def _guard(name: str, file: BinaryFile) -> Iterator[None]:
     try:
         yield
-    except (ReelabelError, FastPathUnavailableError, MemoryError):
+    except (ReelabelError, FallbackRequired, MemoryError):
         raise
     except Exception as error:
         if _has_failed(file):
             raise
-        raise FastPathUnavailableError(f"the container {name} failed ({type(error).__name__}: {error})") from error
+        raise FallbackRequired(f"the container {name} failed ({type(error).__name__}: {error})") from error
 
 
 def _has_failed(file: BinaryFile) -> bool:

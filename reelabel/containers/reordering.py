@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -40,7 +40,7 @@ def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext)
     return name in {"vp9", "av1"} or codec.codec.intra_only
 
 
-class TimesOutOfOrderError(FastPathUnavailableError):
+class TimesOutOfOrderError(FallbackRequired):
     """Frames may be shown in another order than that of their timestamps, of which the packets show nothing."""
 
     def __init__(self) -> None:

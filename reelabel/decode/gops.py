@@ -99,7 +99,7 @@ def decode_chosen(
             the generator before the video.
 
     Raises:
-        FastPathUnavailableError: A GOP does not decode to the frames announced.
+        FallbackRequired: A GOP does not decode to the frames announced.
     """
     codec = opened[1].codec_context
     pixels, positions = codec.width * codec.height, [info.position for info in chosen]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.containers.reordering import h264_length_bytes
 from reelabel.decode.parameter_sets import Bits, Sps, header_sps, nal_units
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -32,12 +32,12 @@ def require_own_flag(frame: VideoFrame, packet: Packet[VideoStream] | None, code
         codec: Its decoder.
 
     Raises:
-        FastPathUnavailableError: It is.
+        FallbackRequired: It is.
     """
     if not frame.interlaced_frame or codec.codec.canonical_name != "h264":
         return
     if not _is_coded_interlaced(packet, codec):
-        raise FastPathUnavailableError("whether a picture is interlaced depends on earlier ones")
+        raise FallbackRequired("whether a picture is interlaced depends on earlier ones")
 
 
 def _is_coded_interlaced(packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> bool:

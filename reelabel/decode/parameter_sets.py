@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.containers.reordering import h264_length_bytes
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ _OWN_ASPECT = 255
 _MAX_BITS = 32
 
 
-class ColoursChangeError(FastPathUnavailableError):
+class ColoursChangeError(FallbackRequired):
     """Some parts of a stream state their colours; others do not, so that they have those of what was decoded last."""
 
 
@@ -92,7 +92,7 @@ def require_own_parameters(
         others_bring_them: Whether other packets bring parameter sets, so that those in the header may not be its own.
 
     Raises:
-        FastPathUnavailableError: Its parameter sets are those of an earlier packet.
+        FallbackRequired: Its parameter sets are those of an earlier packet.
         ColoursChangeError: They say more, or less, of colours than those in the header.
     """
     if codec.codec.canonical_name != "h264" or not (length_bytes := h264_length_bytes(codec.extradata)):
@@ -101,7 +101,7 @@ def require_own_parameters(
     for unit in nal_units(memoryview(packet), length_bytes):
         units.setdefault(unit[0] & 0x1F, unit)
     if others_bring_them and not units.keys() & {_IDR, _SPS}:
-        raise FastPathUnavailableError("a keyframe needs the parameter sets of an earlier packet")
+        raise FallbackRequired("a keyframe needs the parameter sets of an earlier packet")
     header = _header_bytes(codec)
     own = [bytes(units[_SPS])] if _SPS in units and units[_SPS] != header else []
     own += [bytes(each)[_SPS_AT:] for each in packet.iter_sidedata() if each.data_type == "new_extradata"]

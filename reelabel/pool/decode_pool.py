@@ -152,7 +152,7 @@ class DecodePool:
             ValueError: The segment is not valid.
             DecodersClosedError: The pool is closed.
             RuntimeError: Another process made it.
-            FastPathUnavailableError: `fast_only` was requested, and nothing else would be exact.
+            FallbackRequired: `fast_only` was requested, and nothing else would be exact.
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
@@ -197,7 +197,7 @@ class DecodePool:
         """Run `extract_keyframes_by_ranges` in a decoding process, for which this one reads `source`.
 
         Raises:
-            FastPathUnavailableError: Byte ranges do not suffice; download the whole file.
+            FallbackRequired: Byte ranges do not suffice; download the whole file.
             VideoError: As `extract` does.
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `source.read` raises.
@@ -246,7 +246,7 @@ class DecodePool:
             The list, and the bytes read of a video that is read in ranges.
 
         Raises:
-            FastPathUnavailableError: The frames are not listed.
+            FallbackRequired: The frames are not listed.
             VideoError: As `extract` does, as far as the header tells.
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `video.read` raises.

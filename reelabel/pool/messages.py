@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from reelabel.errors import (
     DecoderCrashedError,
-    FastPathUnavailableError,
+    FallbackRequired,
     InvalidAnswerError,
     NoFramesError,
     NoVideoStreamError,
@@ -324,7 +324,7 @@ class ReadFailedError(Exception):
 
 def describe_failure(error: Exception) -> Failed:
     """Return the message about an error, in a decoding process."""
-    if isinstance(error, FastPathUnavailableError):
+    if isinstance(error, FallbackRequired):
         return Failed(code=_FAST_PATH, message=clip(str(error)), frames_decoded=error.frames_decoded)
     if isinstance(error, MemoryError | ReadFailedError):
         return Failed(code=OUT_OF_MEMORY if isinstance(error, MemoryError) else _READ_FAILED, message="")
@@ -343,7 +343,7 @@ def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
             "Decoding needed more memory than extract.memory_mib; raise it if the video is valid."
         )
     if failed.code == _FAST_PATH:
-        unavailable = FastPathUnavailableError(failed.message)
+        unavailable = FallbackRequired(failed.message)
         unavailable.bytes_fetched, unavailable.frames_decoded = bytes_fetched, failed.frames_decoded
         return unavailable
     if failed.code not in _ERRORS:

@@ -17,7 +17,7 @@ from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.gops import Timeline, decode_chosen, spans_to_decode
 from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
-from reelabel.errors import FastPathUnavailableError, VideoUnreadableError
+from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.output_order import output_order
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange, SparseFile
@@ -44,7 +44,7 @@ _MAX_REST_BYTES = 128 * 1024  # that are cheaper to read than a request of their
 _MAX_RANGES = 512  # requests for one video; a file stored in more pieces is faster to download
 
 
-class NoFrameIndexError(FastPathUnavailableError):
+class NoFrameIndexError(FallbackRequired):
     """No index of the file lists the frames among which the sampler would choose."""
 
 
@@ -56,7 +56,7 @@ def extract_by_frame_index(request: ExtractionRequest) -> tuple[SampledFrames, S
 
     Raises:
         NoFrameIndexError: The container does not list the frames.
-        FastPathUnavailableError: The file contradicts its index, or most of a remote file would be read.
+        FallbackRequired: The file contradicts its index, or most of a remote file would be read.
         VideoError: As `extract_keyframes` does.
     """
     try:
@@ -73,7 +73,7 @@ def _extract_reading_back(request: ExtractionRequest, probed: ProbedFile) -> tup
             return _extract(request, probed, video, index)
         except NoFrameIndexError:
             raise
-        except FastPathUnavailableError:
+        except FallbackRequired:
             if index.is_whole or (isinstance(video.file, SparseFile) and video.file.failure):
                 raise
         earlier = np.searchsorted(index.keyframe_pts, index.pts[0]) - MAX_PREROLL_GOPS
@@ -89,7 +89,7 @@ def _open(probed: ProbedFile, request: ExtractionRequest) -> Iterator[OpenVideo]
     with ExitStack() as stack:
         try:
             video = stack.enter_context(probed.open(request.limits, strictly=True))
-        except FastPathUnavailableError as error:
+        except FallbackRequired as error:
             if request.fast_only and not request.segment.is_whole:
                 raise  # one pass for all pieces is faster than to list all packets for each
             raise NoFrameIndexError(str(error)) from None
@@ -150,7 +150,7 @@ def _read_frames(probed: ProbedFile, video: OpenVideo, segment: Segment) -> Fram
     try:
         with probed.guard():
             return read(video, segment)
-    except FastPathUnavailableError as error:
+    except FallbackRequired as error:
         raise NoFrameIndexError(str(error)) from None
 
 
@@ -163,7 +163,7 @@ def list_frames(index: FrameIndex) -> tuple[npt.NDArray[np.int64], list[int]]:
     try:
         first_pts = None if index.is_whole else index.first_pts
         numbers = output_order(index.pts, index.is_keyframe, index.is_shown, first_pts=first_pts)
-    except FastPathUnavailableError as error:
+    except FallbackRequired as error:
         raise NoFrameIndexError(str(error)) from None
     if not index.is_whole:  # the leading frames of its first keyframe are those of an earlier GOP
         numbers = numbers[index.pts[numbers] >= index.pts[0]]
@@ -188,7 +188,7 @@ def _needed_ranges(
             packets += rest if sum(packet.size for packet in rest) <= _MAX_REST_BYTES else ()
     ranges = _bridged(packets)
     if len(ranges) > _MAX_RANGES:
-        raise FastPathUnavailableError("the required packets are scattered over the file")
+        raise FallbackRequired("the required packets are scattered over the file")
     return ranges
 
 

@@ -14,7 +14,7 @@ from reelabel.containers.demux import open_video
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.gops import Timeline, decode_chosen
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.strategies.frame_index import NoFrameIndexError, extract_by_frame_index
 from reelabel.strategies.seek import list_frames, list_packets, times_of
 from reelabel.strategies.timeline import choose_positions
@@ -28,7 +28,7 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
     """Decode the GOPs of a local file that contain a chosen frame, each once.
 
     Raises:
-        FastPathUnavailableError: The packets are not sufficient, or a GOP does not decode to the frames they announce.
+        FallbackRequired: The packets are not sufficient, or a GOP does not decode to the frames they announce.
         VideoError: As `extract_keyframes` does.
     """
     try:
@@ -43,7 +43,7 @@ def _extract_by_packets(request: ExtractionRequest) -> SampledFrames:
         times_s = times_of(pts, stream)
         choice = choose_positions(request, len(pts), times_s, stream)
     if choice.positions[0] < keyframes[0]:  # an edit list hides the keyframe they depend on
-        raise FastPathUnavailableError("frames precede the first presented keyframe")
+        raise FallbackRequired("frames precede the first presented keyframe")
     times, starts = pts.tolist(), keyframes.tolist()
     are_key = set(starts)
     infos = [

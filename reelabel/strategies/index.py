@@ -18,7 +18,7 @@ from reelabel.decode.keyframe_check import prime_mpeg4_decoder
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
 from reelabel.decode.parameter_sets import brings_parameters
 from reelabel.decode.splices import begins_splice
-from reelabel.errors import FastPathUnavailableError, IndexMismatchError, VideoUnreadableError
+from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.strategies.keyframe_table import KeyframeTable
@@ -48,7 +48,7 @@ def extract_by_index(request: ExtractionRequest) -> SampledFrames:
     """Extract the picked keyframes, reading only the index and their packets.
 
     Raises:
-        FastPathUnavailableError: The container has no index, or the file contradicts it.
+        FallbackRequired: The container has no index, or the file contradicts it.
         VideoError: As `extract_keyframes` does.
     """
     return extract_with_index(request)[0]
@@ -61,13 +61,13 @@ def extract_with_index(request: ExtractionRequest) -> tuple[SampledFrames, Saved
         The frames, and what locates the keyframes of a remote file in later extractions; empty for a local file.
     """
     if request.every:
-        raise FastPathUnavailableError("all keyframes were requested")
+        raise FallbackRequired("all keyframes were requested")
     try:
         probed = probe_file(request.source)
         with probed.open(request.limits, strictly=True) as video:
             return _extract(request, probed, video)
     except VideoUnreadableError:
-        raise FastPathUnavailableError("the container cannot be opened from its header alone") from None
+        raise FallbackRequired("the container cannot be opened from its header alone") from None
 
 
 def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -> tuple[SampledFrames, SavedIndex]:
@@ -76,7 +76,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
     index = probed.read_index(video)
     require_no_palette(index.first_packet)
     if index.first_pts is None and not request.segment.is_whole:
-        raise FastPathUnavailableError("frames precede the first keyframe in the index")
+        raise FallbackRequired("frames precede the first keyframe in the index")
     times_s = times_of(index.pts, stream)
     first_s, earliest_s = (
         None if pts is None else float(times_of(np.array([pts]), stream)[0])
@@ -112,7 +112,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
     )
     are_times_right = index.pts[numbers].tolist() == [packet.pts for packet in packets]
     if not request.segment.is_whole and not are_times_right:
-        raise IndexMismatchError("keyframe times in the index are wrong")
+        raise FallbackRequired("keyframe times in the index are wrong", index_is_wrong=True)
     if saved and codec and are_times_right and index.is_self_sufficient and (np.diff(index.pts) > 0).all():
         saved = KeyframeTable(
             codec=codec,
@@ -140,7 +140,7 @@ def _read_packets(
             is_proven = is_proven or _shows_order(packets[-1], video)
     pts = [packet.pts for packet in packets if packet.pts is not None]
     if len(pts) < len(packets) or any(after <= before for before, after in pairwise(pts)):
-        raise FastPathUnavailableError("keyframes are not presented in index order")
+        raise FallbackRequired("keyframes are not presented in index order")
     return packets
 
 
@@ -189,7 +189,7 @@ def _decode(
 ) -> Iterator[VideoFrame]:
     for frame in decode_packets_independently(packets, codecs, others_bring_parameters=others_bring_parameters):
         if index.counts_packets and codecs[0].has_b_frames:
-            raise FastPathUnavailableError("presentation order differs from decode order")
+            raise FallbackRequired("presentation order differs from decode order")
         yield frame
 
 

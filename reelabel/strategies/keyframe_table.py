@@ -15,7 +15,7 @@ from reelabel.containers.reordering import TimesOutOfOrderError, keeps_decode_po
 from reelabel.containers.stream_properties import StreamProperties, check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.sampled_frames import UNKNOWN_POSITION, Orientation
 from reelabel.sources.sparse_file import ByteRange, CachedRange
 
@@ -95,11 +95,11 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     """Extract the picked keyframes, reading only their packets.
 
     Raises:
-        FastPathUnavailableError: A packet does not decode to a keyframe.
+        FallbackRequired: A packet does not decode to a keyframe.
         VideoError: As `extract_keyframes` does.
     """
     if request.every or request.native:
-        raise FastPathUnavailableError("a keyframe table serves only picks at the model's size")
+        raise FallbackRequired("a keyframe table serves only picks at the model's size")
     check_frame_size(table.codec.width, table.codec.height, request.limits)
     times_s = table.pts.astype(np.float64) * float(table.stream.time_base)
     chosen = request.choose(len(table.pts), times_s)

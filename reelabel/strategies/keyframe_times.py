@@ -10,7 +10,7 @@ import numpy as np
 from reelabel.containers.demux import open_video
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties, one_pts_to_ms, pts_to_ms, seconds_to_ms
-from reelabel.errors import FastPathUnavailableError, VideoUnreadableError
+from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.strategies.linear import LinearVideo
 from reelabel.strategies.seek import list_frames, list_packets
 
@@ -49,7 +49,7 @@ def keyframe_times_by_index(file: VideoFile | SparseFile, limits: Limits) -> Key
         with probed.open(limits) as video:
             index = probed.read_index(video)
             return _listing(video.container, video.stream, index.pts, index.earliest_pts)
-    except (FastPathUnavailableError, VideoUnreadableError):
+    except (FallbackRequired, VideoUnreadableError):
         return None
 
 
@@ -59,7 +59,7 @@ def keyframe_times_by_packets(file: VideoFile, limits: Limits) -> KeyframeTimes 
         with open_video(file, limits) as (container, stream):
             pts, keyframes = list_frames(list_packets(container, stream, limits))
             return _listing(container, stream, pts[keyframes], int(pts[0]))
-    except FastPathUnavailableError:
+    except FallbackRequired:
         return None
 
 

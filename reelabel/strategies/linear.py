@@ -14,7 +14,7 @@ from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
 from reelabel.containers.stream_properties import StreamProperties, frame_rate
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.output_order import ClockReader, PlayTimes, play_times
 from reelabel.sources.video_file import VideoFile
 from reelabel.strategies.seek import list_frames, list_packets
@@ -83,7 +83,7 @@ class LinearVideo:
             return None
         try:
             pts, _ = list_frames(list_packets(*self.opened, self._limits))
-        except FastPathUnavailableError:
+        except FallbackRequired:
             return None
         return [int(each) for each in pts]
 

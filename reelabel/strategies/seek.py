@@ -17,7 +17,7 @@ from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import is_flagged_wrongly, require_keyframe
 from reelabel.decode.parameter_sets import brings_parameters, require_own_parameters
 from reelabel.decode.splices import begins_splice, ends_sequence
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.output_order import output_order
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
     """Demux all packets, but decode only at the picks.
 
     Raises:
-        FastPathUnavailableError: The packets are not sufficient, or a seek missed its target.
+        FallbackRequired: The packets are not sufficient, or a seek missed its target.
         VideoError: As `extract_keyframes` does.
     """
     if request.every:
-        raise FastPathUnavailableError("all keyframes were requested")
+        raise FallbackRequired("all keyframes were requested")
     with open_video(request.source, request.limits) as opened:
         pts, keyframes = list_frames(list_packets(*opened, request.limits, all_shown=True))
         times_s = times_of(pts, opened[1])
@@ -84,12 +84,12 @@ def list_packets(
         all_shown: Check that no splice makes a decoder leave out frames.
 
     Raises:
-        FastPathUnavailableError: Seeks in the container are inexact, the demuxer fails, there is a palette or a splice,
+        FallbackRequired: Seeks in the container are inexact, the demuxer fails, there is a palette or a splice,
             a packet is truncated, has no PTS or is flagged wrongly, or timestamps do not show the order of frames.
         VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
-        raise FastPathUnavailableError(f"seeking in {container.format.name} is inexact")
+        raise FallbackRequired(f"seeking in {container.format.name} is inexact")
     try:
         listed: list[PacketInfo] = []
         has_ended = has_fallen = False
@@ -103,12 +103,12 @@ def list_packets(
             if not has_fallen and early is None and is_shown_early(packet, stream.codec_context):
                 early = packet
             if packet.is_keyframe and is_flagged_wrongly(packet, stream.codec_context):
-                raise FastPathUnavailableError("a packet is flagged as a keyframe, but its frame is not")
+                raise FallbackRequired("a packet is flagged as a keyframe, but its frame is not")
             if all_shown and packet.is_keyframe and begins_splice(packet, stream.codec_context, has_ended=has_ended):
-                raise FastPathUnavailableError("a splice leaves out frames")
+                raise FallbackRequired("a splice leaves out frames")
             has_ended = all_shown and ends_sequence(packet, stream.codec_context)
     except av.error.FFmpegError:
-        raise FastPathUnavailableError("the demuxer failed") from None
+        raise FallbackRequired("the demuxer failed") from None
     if len(listed) > 1 and not has_fallen:
         require_shown_in_turn(early, stream.codec_context)
     return listed
@@ -118,14 +118,14 @@ def list_frames(listed: list[PacketInfo]) -> tuple[npt.NDArray[np.int64], npt.ND
     """Return the PTS of all shown frames, ascending, and the positions of keyframes among them; both int64.
 
     Raises:
-        FastPathUnavailableError: The packets do not determine the order, or there is no keyframe.
+        FallbackRequired: The packets do not determine the order, or there is no keyframe.
     """
     pts = np.array([packet.pts for packet in listed], np.int64)
     is_keyframe = np.array([packet.is_keyframe for packet in listed], np.bool_)
     order = output_order(pts, is_keyframe, np.array([packet.is_shown for packet in listed], np.bool_))
     keyframes = np.flatnonzero(is_keyframe[order])
     if not keyframes.size:
-        raise FastPathUnavailableError("no packet is flagged as a keyframe")
+        raise FallbackRequired("no packet is flagged as a keyframe")
     return pts[order], keyframes
 
 
@@ -133,11 +133,11 @@ def times_of(pts: npt.NDArray[np.int64], stream: VideoStream) -> npt.NDArray[np.
     """Return the times of PTS in seconds.
 
     Raises:
-        FastPathUnavailableError: The stream has no time base.
+        FallbackRequired: The stream has no time base.
     """
     times_s = pts_to_s(pts, stream.time_base)
     if times_s is None:
-        raise FastPathUnavailableError("the stream has no time base")
+        raise FallbackRequired("the stream has no time base")
     return times_s
 
 
@@ -160,7 +160,7 @@ def _frame_at(
     except MemoryError:
         raise
     except av.error.FFmpegError:
-        raise FastPathUnavailableError("a seek failed") from None
+        raise FallbackRequired("a seek failed") from None
     require_keyframe(frame)
     require_own_flag(frame, None, stream.codec_context)
     return frame
@@ -171,5 +171,5 @@ def _first_match(frames: Iterator[VideoFrame], wanted: int) -> VideoFrame:
         if frame.pts == wanted:
             return frame
         if frame.pts is None or frame.pts > wanted or count >= _MAX_FRAMES_AFTER_SEEK:
-            raise FastPathUnavailableError("a seek missed its target")
-    raise FastPathUnavailableError("a seek reached the end of the stream")
+            raise FallbackRequired("a seek missed its target")
+    raise FallbackRequired("a seek reached the end of the stream")

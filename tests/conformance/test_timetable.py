@@ -3,7 +3,7 @@ import pytest
 from benchmarks.media.matrix import matrix
 from reelabel.containers.demux import open_video
 from reelabel.containers.registry import probe_file
-from reelabel.errors import FastPathUnavailableError, VideoError
+from reelabel.errors import FallbackRequired, VideoError
 from reelabel.limits import Limits
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
@@ -19,7 +19,7 @@ def by_packets(path):
     with open_video_file(path) as file, open_video(file, Limits()) as (container, stream):
         try:
             pts, keyframes = list_frames(list_packets(container, stream, Limits()))
-        except FastPathUnavailableError:
+        except FallbackRequired:
             return None
         return pts.tolist(), keyframes.tolist()
 
@@ -31,7 +31,7 @@ def times_by_header(path):
             with probed.open(Limits()) as video, probed.guard():
                 index = probed.container.read_frames(video, WHOLE)
                 numbers, keyframes = frames_of_index(index)
-        except (FastPathUnavailableError, VideoError):
+        except (FallbackRequired, VideoError):
             return None
         return index.pts[numbers].tolist(), keyframes
 

@@ -2,7 +2,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.errors import FastPathUnavailableError, InvalidAnswerError
+from reelabel.errors import FallbackRequired, InvalidAnswerError
 from reelabel.limits import Limits
 from reelabel.packet_list import read_packet_list
 from reelabel.pool.messages import Packets
@@ -34,7 +34,7 @@ def test_a_stream_whose_packets_have_times_is_demuxed(make_clip):
 
 
 def test_packets_without_times_are_not_listed(make_clip):
-    with open_video_file(make_clip("clip.h264")) as file, pytest.raises(FastPathUnavailableError):
+    with open_video_file(make_clip("clip.h264")) as file, pytest.raises(FallbackRequired):
         read_packet_list(file, Limits())
 
 

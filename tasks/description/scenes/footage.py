@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.errors import FastPathUnavailableError, SamplingRefusedError
+from reelabel.errors import FallbackRequired, SamplingRefusedError
 from reelabel.frames.fetch import RemoteVideo, as_video_errors, isolate_refusal
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
@@ -70,7 +70,7 @@ class PooledFootage:
         if self._packets is None:
             try:
                 self._packets, bytes_read = self.pool.read_packets(self.video, limits=self.limits)
-            except FastPathUnavailableError as error:
+            except FallbackRequired as error:
                 raise SceneMethodError(
                     f"The file does not list its packets ({error}); use the scene method ema or content."
                 ) from None
@@ -156,7 +156,7 @@ class PooledFootage:
                 windows=windows,
                 roughly=roughly,
             )
-        except FastPathUnavailableError as error:
+        except FallbackRequired as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None
         return got
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_first_packet, read_up_to
 from reelabel.containers.demux import read_packets
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 
 FILE_HEADER_BYTES, TAG_HEADER_BYTES, AVC_HEADER_BYTES, TRAILER_BYTES = 9, 11, 5, 4
 VIDEO_TAG, H264, H264_KEYFRAME = 9, 0x07, 0x17
@@ -19,7 +19,7 @@ def read_index(video):
     first = read_first_packet(read_packets(video.container, video.stream))
     pts, pos, size = np.array(list_keyframes(video.file, video.size_bytes), np.int64).T
     if not first.is_keyframe or first.pts != pts[0]:
-        raise FastPathUnavailableError("the index does not start at the first packet")
+        raise FallbackRequired("the index does not start at the first packet")
     return KeyframeIndex(
         pts=pts,
         pos=pos,
@@ -41,12 +41,12 @@ def list_keyframes(file, size_bytes):
         payload_bytes = int.from_bytes(tag[1:4])
         end = position + TAG_HEADER_BYTES + payload_bytes + TRAILER_BYTES
         if end > size_bytes:
-            raise FastPathUnavailableError("the file ends within a tag")
+            raise FallbackRequired("the file ends within a tag")
         if tag[0] == VIDEO_TAG:
             codec, kind = tag[11], tag[12]
             headers += kind == SEQUENCE_HEADER
             if codec & 0x8F != H264 or headers > 1:
-                raise FastPathUnavailableError("the index serves a single H.264 stream only")
+                raise FallbackRequired("the index serves a single H.264 stream only")
             if codec == H264_KEYFRAME and kind == PICTURE:
                 dts = int.from_bytes(tag[7:8] + tag[4:7])
                 pts = dts + int.from_bytes(tag[13:16], signed=True)

@@ -11,7 +11,7 @@ import pytest
 
 from reelabel.containers import registry
 from reelabel.containers.container_index import ContainerIndex
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -169,7 +169,7 @@ def test_the_reason_names_the_container_that_failed(clip):
 
 
 def _refuse(*_):
-    raise FastPathUnavailableError("unknown")
+    raise FallbackRequired("unknown")
 
 
 @pytest.mark.parametrize("missing_bytes", [fail, _refuse])
