@@ -18,10 +18,10 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import CachedRange, SparseFile
 from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.frame_index import extract_by_frame_index
-from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
-from reelabel.strategies.linear import LinearVideo
-from reelabel.strategies.timeline import extract_dense_linear
+from reelabel.strategies.gops import extract_by_frame_index
+from reelabel.strategies.keyframe_table import KeyframeTable
+from reelabel.strategies.linear import LinearVideo, extract_linearly
+from reelabel.strategies.packets import extract_by_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,7 @@ def dense_faults(path: Path) -> tuple[int, list[str]]:
             continue
         served += 1
         with open_video_file(path) as file, closing(LinearVideo(file, asked.limits)) as video:
-            linear = extract_dense_linear(replace(asked, source=file), video)
+            linear = extract_linearly(replace(asked, source=file), video)
         different = (name for name in _SHOWN if not np.array_equal(getattr(got, name), getattr(linear, name)))
         faults += [f"{sampling.sampler} in parts: {name}" for name in different]
     return served, faults

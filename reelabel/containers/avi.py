@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_first_packet, read_up_to
+from reelabel.containers.container_format import (
+    ContainerFormat,
+    KeyframePackets,
+    index_of_keyframes,
+    read_first_packet,
+    read_up_to,
+)
 from reelabel.containers.demux import SILENT_CONCEALERS, check_frame_count, read_packets
 from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import ByteRange, SparseFile
@@ -23,7 +29,8 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from reelabel.containers.container_index import BinaryFile, OpenVideo
+    from reelabel.containers.container_format import BinaryFile, OpenVideo
+    from reelabel.index import VideoIndex
 
 _HEADER_BYTES = 8
 _LIST_HEAD_BYTES = 12
@@ -82,7 +89,7 @@ def _prepare(file: BinaryFile, _size_bytes: int) -> None:
         file.prefetch([ByteRange(position, _read_header(file, position).total_bytes)])
 
 
-def _read_index(video: OpenVideo) -> KeyframeIndex:
+def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
     stream, entries = video.stream, video.stream.index_entries
     check_frame_count(len(entries), video.limits)
     first = read_first_packet(read_packets(video.container, stream))
@@ -97,15 +104,11 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
             raise FallbackRequired("the index does not match the chunks")
         return video.read_packet(chunk_at + _HEADER_BYTES, packet_bytes, int(pts[number]))
 
-    return KeyframeIndex(
-        pts=pts,
-        pos=pos,
-        size=_HEADER_BYTES + size,
-        read_packet=read_packet,
-        first_packet=first,
-        first_pts=int(pts[0]) if pos[0] == entries[0].pos else None,
-        is_order_proven=True,
-        counts_packets=True,
+    first_pts = int(pts[0]) if pos[0] == entries[0].pos else None
+    columns = pts, pos, _HEADER_BYTES + size
+    return (
+        index_of_keyframes(video, columns, first, first_pts=first_pts, is_order_proven=True),
+        KeyframePackets(first=first, read=read_packet, counts_packets=True),
     )
 
 
@@ -197,4 +200,6 @@ def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
     return 0 if declared == _OPEN_SIZE else max(0, _HEADER_BYTES + declared - size_bytes)
 
 
-AVI = ContainerIndex(name="avi", probe=_probe, read_index=_read_index, prepare=_prepare, missing_bytes=_missing_bytes)
+AVI = ContainerFormat(
+    name="avi", probe=_probe, read_keyframes=_read_keyframes, prepare=_prepare, missing_bytes=_missing_bytes
+)

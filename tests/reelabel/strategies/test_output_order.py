@@ -19,7 +19,7 @@ from reelabel.extract import VideoInOrder, extract_keyframes, extract_keyframes_
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.output_order import ClockReader, output_order, play_times
-from reelabel.packet_list import read_packet_list
+from reelabel.read_index import read_index
 from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -194,7 +194,7 @@ def test_the_packets_of_joined_recordings_are_not_listed(file_of):
         open_video_file(file_of(Cell("flv", "h264", "joined-tags"))) as file,
         pytest.raises(FallbackRequired, match="timestamps jump back"),
     ):
-        read_packet_list(file, Limits())
+        read_index(file, Limits(), lists="frames")
 
 
 def test_a_frame_without_a_timestamp_is_timed_by_its_neighbours(file_of):

@@ -1,45 +1,30 @@
-"""The registry of container formats with a keyframe index."""
+"""The container formats that list their frames, or their keyframes, and which of them a file is of."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from reelabel.containers.avi import AVI
-from reelabel.containers.container_index import OpenVideo
+from reelabel.containers.container_format import OpenVideo
 from reelabel.containers.demux import open_video
 from reelabel.containers.matroska import MATROSKA
 from reelabel.containers.mp4 import MP4
 from reelabel.errors import FallbackRequired, ReelabelError
+from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.containers.container_index import BinaryFile, ContainerIndex, KeyframeIndex
+    from reelabel.containers.container_format import BinaryFile, ContainerFormat, KeyframePackets
+    from reelabel.index import VideoIndex
     from reelabel.limits import Limits
+    from reelabel.segment import Segment
     from reelabel.sources.video_file import VideoFile
 
-ENTRY_POINT_GROUP = "reelabel.containers"
-
-# Files are probed in this order, the commonest format first.
-_CONTAINERS: dict[str, ContainerIndex] = {each.name: each for each in (MP4, MATROSKA, AVI)}
-
-
-def register(container: ContainerIndex) -> None:
-    """Register a container format in this process; to reach decoding processes, use the entry point group.
-
-    Raises:
-        ValueError: The name is taken.
-    """
-    if container.name in _CONTAINERS:
-        raise ValueError(f"A container named {container.name!r} is already registered; choose another name.")
-    _CONTAINERS[container.name] = container
+FORMATS = (MP4, MATROSKA, AVI)  # in the order in which files are probed, the commonest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +41,13 @@ class ProbedFile:
     source: VideoFile | SparseFile
     file: BinaryFile
     size_bytes: int
-    container: ContainerIndex
+    container: ContainerFormat
 
     @contextmanager
-    def open(self, limits: Limits, *, strictly: bool = False) -> Iterator[OpenVideo]:
+    def open(self, limits: Limits, *, strictly: bool = False, with_places: bool = False) -> Iterator[OpenVideo]:
         """Open the video, as `open_video` does, reading no more than its index requires.
+
+        With `with_places`, its frames are listed with the places of their packets in the file.
 
         Raises:
             FallbackRequired: The file has no index.
@@ -72,19 +59,27 @@ class ProbedFile:
         self.file.seek(0)
         quickly = self.container.is_header_sufficient
         with open_video(self.source, limits, quickly=quickly, strictly=strictly) as (container, stream):
-            yield OpenVideo(container, stream, self.file, self.size_bytes, limits)
+            yield OpenVideo(container, stream, self.file, self.size_bytes, limits, with_places)
 
-    def read_index(self, video: OpenVideo) -> KeyframeIndex:
-        """Read the keyframe index.
+    def read_keyframes(self, video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
+        """List the keyframes, and read their packets.
 
         Raises:
             FallbackRequired: The index is missing or inconsistent.
         """
         with self.guard():
-            index = self.container.read_index(video)
-            if (np.diff(index.pts) <= 0).any():
-                raise FallbackRequired("keyframes are not presented in index order")
-            return index
+            return self.container.read_keyframes(video)
+
+    def read_frames(self, video: OpenVideo, segment: Segment = WHOLE) -> VideoIndex:
+        """List the frames, or those that determine which ones lie in a segment.
+
+        Raises:
+            FallbackRequired: The index does not list them, or is inconsistent.
+        """
+        if self.container.read_frames is None:
+            raise FallbackRequired("the container does not list every frame")
+        with self.guard():
+            return self.container.read_frames(video, segment)
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -114,7 +109,7 @@ def missing_bytes(file: BinaryFile, size_bytes: int) -> int:
     """Return how many bytes a file lacks, by its top-level structure; 0 if it is complete or unknown."""
     try:
         container = _find_container(file, size_bytes)
-        if container is None or container.missing_bytes is None:
+        if container is None:
             return 0
         with _guard(container.name, file):
             file.seek(0)
@@ -125,40 +120,13 @@ def missing_bytes(file: BinaryFile, size_bytes: int) -> int:
         return 0
 
 
-def _find_container(file: BinaryFile, size_bytes: int) -> ContainerIndex | None:
-    for container in _containers(file):
+def _find_container(file: BinaryFile, size_bytes: int) -> ContainerFormat | None:
+    for container in FORMATS:
         with _guard(container.name, file):
             file.seek(0)
             if container.probe(file, size_bytes):
                 return container
     return None
-
-
-def _containers(file: BinaryFile) -> Iterator[ContainerIndex]:
-    """Yield all formats, those of installed packages last, because finding these takes milliseconds."""
-    known = dict(_CONTAINERS)
-    yield from known.values()
-    for found in _installed():
-        with _guard(found.name, file):
-            _register_installed(found)
-    yield from (container for name, container in _CONTAINERS.items() if name not in known)
-
-
-def load_installed() -> None:
-    """Import the container formats of installed packages; one that fails is left to fail for each file."""
-    for found in _installed():
-        with suppress(Exception):
-            _register_installed(found)
-
-
-@cache
-def _installed() -> EntryPoints:
-    return entry_points(group=ENTRY_POINT_GROUP)
-
-
-@cache
-def _register_installed(found: EntryPoint) -> None:
-    register(found.load())
 
 
 @contextmanager
