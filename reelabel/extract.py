@@ -1,7 +1,8 @@
 """Frame-exact extraction: the same pixels as a full linear decode, at a fraction of its cost.
 
-Keyframes have three strategies, fastest first: container index, seeking, linear decode. Dense samplers have two:
-decoding single GOPs, and linear decode. Each verifies its result; if that fails, the next one is tried.
+Which frames there are, the container's index tells, else a pass over all packets, else a linear decode. By the first
+index, keyframes are decoded from their packets alone, other frames from their GOPs; by the second, all from GOPs. Each
+result is verified; if that fails, the next index is tried.
 """
 
 from __future__ import annotations
@@ -253,7 +254,7 @@ def _extract(request: ExtractionRequest) -> SampledFrames:
             is_news = request.shows_keyframes or error.linear_only or kind == "packets"
             if is_news and not (is_contradicted and error.linear_only):
                 reasons[str(error)] = None
-            is_contradicted |= error.index_is_wrong
+            is_contradicted |= is_news and error.index_is_wrong
             if error.linear_only:
                 break
         else:
