@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 import av.error
 from av.video.frame import PictureType
 
-from reelabel.containers.reordering import (
-    H264_SLICES,
-    HEVC_SLICES,
-    first_slice,
-    first_slice_type,
-    h264_length_bytes,
-    hevc_length_bytes,
-)
+from reelabel.containers.nal import first_slice, first_slice_type
 from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
@@ -42,11 +35,11 @@ def is_flagged_wrongly(packet: Packet[VideoStream], codec: VideoCodecContext) ->
     """Return whether a packet of H.264 or HEVC, flagged as a keyframe, says itself that it is none."""
     name = codec.codec.canonical_name
     if name == "hevc":
-        kind = first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=HEVC_SLICES, shift=1)
+        kind = first_slice_type(packet, codec)
         return kind is not None and kind not in _HEVC_IRAP
     if name != "h264":
         return False
-    unit = first_slice(packet, h264_length_bytes(codec.extradata), kinds=H264_SLICES, shift=0)
+    unit = first_slice(packet, codec)
     return unit is not None and unit[1:2].tobytes() in _H264_INTER
 
 
