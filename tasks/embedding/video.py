@@ -186,7 +186,7 @@ class VideoEmbedder:
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         self.frames.start()  # if it is the first video of a run to be embedded, they load while it is decoded
-        stated_s = max(0.0, self.reader.look(info.uri, info).facts.duration_s)
+        stated_s = max(0.0, self.reader.look(info.uri, info).index.info.duration_s)
         taken = self._take(info, identity.segment, stated_s)
         embeddings = taken.joined(identity.segment.start_s or 0.0)
         started = time.perf_counter()

@@ -171,7 +171,7 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
     def refuse(*_arguments, **_options):
         raise AssertionError("a video was read")
 
-    for name in ("extract", "extract_by_ranges", "read_packets", "read_facts"):
+    for name in ("extract", "extract_by_ranges", "read_index"):
         monkeypatch.setattr(pool, name, refuse, raising=True)
     again = describer_of(SPEC.model_copy(update=changed), tags=("blue", "green")).describe(clip, 0)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import av
 import av.error
+import numpy as np
 from av.stream import Discard
 
 from reelabel.containers.reordering import (
@@ -21,21 +22,25 @@ from reelabel.containers.reordering import (
     is_decodable_leading,
     is_shown_early,
     keeps_decode_position,
+    states_reordering,
 )
-from reelabel.errors import FastPathUnavailableError, IndexMismatchError
+from reelabel.containers.stream_properties import pts_to_s, video_info
+from reelabel.errors import FallbackRequired
+from reelabel.index import VideoIndex
+from reelabel.output_order import output_order
+from reelabel.sampled_frames import UNKNOWN_POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
-    import numpy as np
-    import numpy.typing as npt
     from av.container import InputContainer
     from av.index import IndexEntries
     from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
+    from reelabel.index import Bools, Int64s
     from reelabel.limits import Limits
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteRange, SparseFile
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
     BinaryFile: TypeAlias = BinaryIO | VideoFile | SparseFile
 
 _EARLIEST = -(2**62)
+NO_TIME_BASE = "the stream has no time base"
 
 
 def read_up_to(file: BinaryFile, size: int) -> bytes:
@@ -66,6 +72,7 @@ class OpenVideo(NamedTuple):
         file: The bytes, at an offset that FFmpeg does not share.
         size_bytes: Length of the file.
         limits: Limits on the video's size.
+        with_places: Whether to list where in the file the packets of frames are.
     """
 
     container: InputContainer
@@ -73,6 +80,7 @@ class OpenVideo(NamedTuple):
     file: BinaryFile
     size_bytes: int
     limits: Limits
+    with_places: bool = False
 
     def read_packet(self, pos: int, size: int, pts: int) -> Packet[VideoStream]:
         """Return the packet of a keyframe that is stored in one piece, by its offset, length and PTS."""
@@ -85,76 +93,138 @@ class OpenVideo(NamedTuple):
         return packet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KeyframeIndex:
-    """The keyframes of an open video, in decode order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyframePackets:
+    """The packets of the keyframes that an index lists.
 
     Attributes:
-        pts: PTS of each keyframe, in the stream's time base; shape (K,), int64, K >= 1.
-        pos: Offset of the bytes from which its packet is read; shape (K,), int64.
-        size: Number of these bytes, which are prefetched from a remote file; shape (K,), int64.
-        read_packet: Returns the packet of a keyframe, by its number in the index, after checking it against the index.
-        first_packet: The first packet of the stream.
-        first_pts: PTS of the first presented frame; None if the index does not determine it.
-        frames: Number of presented frames; None if unknown.
-        frames_before: Number of presented frames before each keyframe in decode order; shape (K,), int64; None if
-            unknown.
+        first: The first packet of the stream.
+        read: Returns the packet of a keyframe, by its row, after checking it against the index.
         is_self_sufficient: Whether all PTS are exact, each packet is exactly `size` bytes at `pos`, and the first
             keyframe is the first frame. Later extractions then need nothing else of the file.
-        is_order_proven: Whether timestamps are known to be those of the order in which a decoder outputs frames, or
-            frames cannot be reordered.
         counts_packets: Whether PTS are numbers of packets, which are wrong if the decoder reorders frames.
     """
 
-    pts: npt.NDArray[np.int64]
-    pos: npt.NDArray[np.int64]
-    size: npt.NDArray[np.int64]
-    read_packet: Callable[[int], Packet[VideoStream]]
-    first_packet: Packet[VideoStream]
-    first_pts: int | None
-    frames: int | None = None
-    frames_before: npt.NDArray[np.int64] | None = None
+    first: Packet[VideoStream]
+    read: Callable[[int], Packet[VideoStream]]
     is_self_sufficient: bool = False
-    is_order_proven: bool = False
     counts_packets: bool = False
 
-    def __post_init__(self) -> None:
-        shapes = self.pts.shape, self.pos.shape, self.size.shape
-        if self.pts.ndim != 1 or not self.pts.size or len(set(shapes)) != 1:
-            raise ValueError(f"pts, pos and size must be (K>=1,) alike, got {shapes}")
 
-    @property
-    def earliest_pts(self) -> int | None:
-        """PTS of the first presented frame, or of the first packet, which may precede it."""
-        return self.first_packet.pts if self.first_pts is None else self.first_pts
+def index_of_keyframes(
+    video: OpenVideo,
+    columns: tuple[Int64s, Int64s, Int64s],
+    first: Packet[VideoStream],
+    *,
+    first_pts: int | None,
+    frames: int | None = None,
+    frames_before: Int64s | None = None,
+    is_order_proven: bool = False,
+) -> VideoIndex:
+    """Make an index of a container's keyframes, in decode order.
+
+    Args:
+        video: The video.
+        columns: PTS of each keyframe; offset of the bytes from which its packet is read; and their number.
+        first: The first packet of the stream.
+        first_pts: PTS of the first presented frame; None if the index does not determine it.
+        frames: Number of presented frames; None if unknown.
+        frames_before: Number of presented frames before each keyframe in decode order; None if unknown.
+        is_order_proven: Whether timestamps are known to be those of the order in which a decoder outputs frames, or
+            frames cannot be reordered.
+
+    Raises:
+        FallbackRequired: The keyframes are not presented in index order.
+    """
+    pts, pos, size = columns
+    codec = video.stream.codec_context
+    if (np.diff(pts) <= 0).any():
+        raise FallbackRequired("keyframes are not presented in index order")
+    # Frames before the first IDR picture of a stream may or may not be output.
+    if frames_before is None or not first.is_keyframe or not keeps_decode_position(first, codec):
+        frames_before = np.full(len(pts), UNKNOWN_POSITION)
+    info, are_shown = video_info(video.container, video.stream), np.ones(len(pts), np.bool_)
+    earliest = first.pts if first_pts is None else first_pts
+    times_s = pts_to_s(pts, info.time_base)
+    return VideoIndex(
+        info=info,
+        kind="container",
+        lists="keyframes",
+        pts=pts,
+        is_keyframe=are_shown,
+        is_shown=are_shown,
+        pos=pos,
+        size=size,
+        order=np.arange(len(pts)),
+        time_s=times_s,
+        position=frames_before,
+        keyframe_s=times_s,
+        keyframes=len(pts),
+        first_s=None if earliest is None or not info.time_base else earliest * float(info.time_base),
+        total_frames=frames,
+        is_start_known=first_pts is not None,
+        is_order_proven=is_order_proven or not codec.codec.reorder,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FrameIndex:
-    """The frames of an open video, one per packet, in decode order.
+def index_of_frames(
+    video: OpenVideo,
+    columns: tuple[Int64s, Bools, Bools],
+    *,
+    first_pts: int,
+    keyframe_pts: Int64s,
+    packets: Iterable[ByteRange] = (),
+    is_whole: bool = True,
+) -> VideoIndex:
+    """Make an index of the frames of a container, one per packet, in decode order.
 
-    Attributes:
-        pts: PTS of each frame, in the stream's time base; shape (M,), int64, M >= 1.
-        is_keyframe: Whether each is a keyframe; shape (M,), bool.
-        is_shown: Whether each is presented; shape (M,), bool.
-        locate: Returns where the packets of frames are in the file, by the numbers of the first and the last.
+    Args:
+        video: The video.
+        columns: PTS of each frame; whether it is a keyframe; and whether it is presented.
         first_pts: PTS of the video's first frame.
-        keyframe_pts: PTS of all presented keyframes of the video, ascending; shape (K,), int64.
+        keyframe_pts: PTS of all presented keyframes of the video, ascending.
+        packets: Where they are in the file; empty if that is not needed.
         is_whole: Whether these are all frames of the video, not only those around a segment.
     """
-
-    pts: npt.NDArray[np.int64]
-    is_keyframe: npt.NDArray[np.bool_]
-    is_shown: npt.NDArray[np.bool_]
-    locate: Callable[[int, int], Iterable[ByteRange]]
-    first_pts: int
-    keyframe_pts: npt.NDArray[np.int64]
-    is_whole: bool = True
-
-    def __post_init__(self) -> None:
-        shapes = {self.pts.shape, self.is_keyframe.shape, self.is_shown.shape}
-        if self.pts.ndim != 1 or not self.pts.size or len(shapes) != 1:
-            raise ValueError(f"pts, is_keyframe and is_shown must be (M>=1,) alike, got {shapes}")
+    pts, is_keyframe, is_shown = columns
+    info, doubt = video_info(video.container, video.stream), ""
+    try:
+        order = output_order(pts, is_keyframe, is_shown, first_pts=None if is_whole else first_pts)
+    except FallbackRequired as error:
+        shown = np.flatnonzero(is_shown)
+        order, doubt = shown[np.argsort(pts[shown], kind="stable")], str(error)
+    if not is_whole:  # the leading frames of its first keyframe are those of an earlier GOP
+        order = order[pts[order] >= pts[0]]
+    is_proven = len(pts) == 1 or bool((np.diff(pts) < 0).any())
+    if not is_keyframe[order].any():
+        doubt = doubt or "no presented frame is a keyframe"
+    if not is_whole and not is_proven and states_reordering(video.stream.codec_context):
+        doubt = doubt or "the frames around the segment do not show whether timestamps are in order"
+    if not info.time_base:
+        raise FallbackRequired(NO_TIME_BASE)
+    unit_s = float(info.time_base)
+    pos, size = np.array(list(packets), np.int64).reshape(-1, 2).T if packets else np.zeros((2, len(pts)), np.int64)
+    return VideoIndex(
+        info=info,
+        kind="container",
+        lists="frames",
+        pts=pts,
+        is_keyframe=is_keyframe,
+        is_shown=is_shown,
+        pos=pos,
+        size=size,
+        order=order,
+        time_s=pts[order] * unit_s,
+        position=np.arange(len(order)) if is_whole else np.full(len(order), UNKNOWN_POSITION),
+        keyframe_s=keyframe_pts * unit_s,
+        keyframes=len(keyframe_pts),
+        first_s=first_pts * unit_s,
+        last_s=float(pts[order[-1]] * unit_s) if is_whole else None,
+        total_frames=len(order) if is_whole else None,
+        is_whole=is_whole,
+        is_order_proven=is_proven,
+        doubt=doubt,
+    )
 
 
 def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
@@ -162,30 +232,30 @@ def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerIndex:
-    """How one container format lists its keyframes.
+class ContainerFormat:
+    """How one container format lists its frames.
 
-    The functions may raise FastPathUnavailableError, or anything else, for a file that they cannot serve; a slower
-    strategy then decodes it. All receive a file at offset 0.
+    The functions may raise FallbackRequired, or anything else, for a file that they cannot serve; a slower method then
+    decodes it. All receive a file at offset 0.
 
     Attributes:
         name: Unique name of the format.
         probe: Returns whether a file, given its length, is of this format.
-        read_index: Reads the keyframe index of an open video.
+        read_keyframes: Lists the keyframes of an open video, and reads their packets.
         prepare: Called before FFmpeg opens a file, to refuse it, or to prefetch what will be read of it.
         is_header_sufficient: Whether FFmpeg needs only the header to describe the streams, and no frames.
         read_frames: Lists the frames of an open video, or those that determine which ones lie in a segment, without
-            reading the others; None if no index of this format lists them.
-        missing_bytes: Returns how many bytes are missing at the end of a file, 0 if unknown; None if never known.
+            reading the others. None if no index of this format lists them.
+        missing_bytes: Returns how many bytes are missing at the end of a file, 0 if unknown.
     """
 
     name: str
     probe: Callable[[BinaryFile, int], bool]
-    read_index: Callable[[OpenVideo], KeyframeIndex]
+    read_keyframes: Callable[[OpenVideo], tuple[VideoIndex, KeyframePackets]]
+    missing_bytes: Callable[[BinaryFile, int], int]
     prepare: Callable[[BinaryFile, int], None] = _prepare_nothing
     is_header_sufficient: bool = False
-    read_frames: Callable[[OpenVideo, Segment], FrameIndex] | None = None
-    missing_bytes: Callable[[BinaryFile, int], int] | None = None
+    read_frames: Callable[[OpenVideo, Segment], VideoIndex] | None = None
 
 
 class IndexEntry(NamedTuple):
@@ -208,12 +278,12 @@ def read_first_packet(packets: Iterator[Packet[VideoStream]]) -> Packet[VideoStr
     """Return the first packet of a stream.
 
     Raises:
-        FastPathUnavailableError: There is none.
+        FallbackRequired: There is none.
     """
     try:
         return next(packets)
     except (av.error.FFmpegError, StopIteration):
-        raise FastPathUnavailableError("the first packet cannot be read") from None
+        raise FallbackRequired("the first packet cannot be read") from None
 
 
 def first_output_pts(
@@ -224,7 +294,7 @@ def first_output_pts(
     That is the keyframe's, or of HEVC, an earlier picture's that is decoded after it and depends on it alone.
 
     Raises:
-        FastPathUnavailableError: The timestamps contradict this.
+        FallbackRequired: The timestamps contradict this.
     """
     first = keyframe.pts
     if codec.codec.canonical_name != "hevc" or keeps_decode_position(keyframe, codec):
@@ -250,7 +320,7 @@ def list_keyframes(video: OpenVideo) -> list[IndexEntry]:
     """List the presented keyframes, in decode order.
 
     Raises:
-        FastPathUnavailableError: The index lists none, is out of order, or exceeds the file.
+        FallbackRequired: The index lists none, is out of order, or exceeds the file.
     """
     entries = video.stream.index_entries
     keyframes = _find_keyframes(entries)
@@ -269,7 +339,7 @@ def _find_keyframes(entries: IndexEntries) -> list[IndexEntry]:
             keyframes.append(IndexEntry(number, entry.timestamp, entry.pos, entry.size))
         number = entries.search_timestamp(entry.timestamp + 1, backward=False)
     if not keyframes:
-        raise FastPathUnavailableError("the index lists no keyframe")
+        raise FallbackRequired("the index lists no keyframe")
     return keyframes
 
 
@@ -278,7 +348,7 @@ def _require_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> No
     for entry, following in pairwise(keyframes):
         last = entries[following.number - 1]
         if not entry.number < following.number or not entry.pos <= last.pos <= last.pos + last.size <= following.pos:
-            raise FastPathUnavailableError("the index is out of order")
+            raise FallbackRequired("the index is out of order")
 
 
 def _require_complete(video: OpenVideo) -> None:
@@ -286,30 +356,30 @@ def _require_complete(video: OpenVideo) -> None:
     for stream in video.container.streams:
         entries = stream.index_entries
         if len(entries) and entries[len(entries) - 1].pos + entries[len(entries) - 1].size > video.size_bytes:
-            raise FastPathUnavailableError("the file ends before its last frame")
+            raise FallbackRequired("the file ends before its last frame")
 
 
 def seek_packet(video: OpenVideo, timestamp: int) -> Packet[VideoStream]:
     """Seek backward from a PTS and demux the packet there.
 
     Raises:
-        IndexMismatchError: There is none.
+        FallbackRequired: There is none.
     """
     try:
         video.container.seek(timestamp, stream=video.stream, backward=True)
         return next(video.container.demux(video.stream))
     except (av.error.FFmpegError, StopIteration):
-        raise IndexMismatchError("a seek failed") from None
+        raise FallbackRequired("a seek failed", index_is_wrong=True) from None
 
 
 def require_sought(packet: Packet[VideoStream], *, is_expected: bool) -> Packet[VideoStream]:
     """Return a packet that was sought, if it is the expected keyframe, in full.
 
     Raises:
-        IndexMismatchError: It is not.
+        FallbackRequired: It is not.
     """
     if not is_expected or not packet.is_keyframe:
-        raise IndexMismatchError("a seek missed its target")
+        raise FallbackRequired("a seek missed its target", index_is_wrong=True)
     if packet.is_corrupt or packet.pts is None:
-        raise IndexMismatchError("a packet is cut short, or has no PTS")
+        raise FallbackRequired("a packet is cut short, or has no PTS", index_is_wrong=True)
     return packet
