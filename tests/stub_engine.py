@@ -20,12 +20,12 @@ from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
 
-from infra.errors import InferenceError, ModelError, PromptTooLongError
+from reelabel_engine.__main__ import Implementation, main
+from reelabel_engine.errors import InferenceError, ModelError, PromptTooLongError
+from reelabel_engine.live.item_store import ItemStore
+from reelabel_engine.live.messages import LiveDone, LiveText
+from reelabel_engine.protocol import EngineInfo, Question, QuestionFailure
 from tasks.domain import Answer
-from tasks.model.engine.engine_main import Implementation, main
-from tasks.model.engine.live.item_store import ItemStore
-from tasks.model.engine.live.messages import LiveDone, LiveText
-from tasks.model.protocol import EngineInfo, Question, QuestionFailure
 
 COMMAND = (sys.executable, "-P", __file__)
 _HUNGRY_BYTES = 1024**3

@@ -13,20 +13,20 @@ import numpy as np
 import typer
 
 from benchmarks.engine.model_folders import MEDIUM, write_architecture
+from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
-from tasks.live.items import LiveItem, Pairs
+from tasks.live.items import Pairs
 from tasks.live.model import LiveAnswer, LiveQuery, Prefix
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import VLLM_COMMAND, EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from tasks.live.items import Item
+    from reelabel_engine.live.items import Item, LiveItem
     from tasks.live.model import Warmed
 
 FPS = 2.0

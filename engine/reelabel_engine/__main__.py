@@ -1,4 +1,4 @@
-"""The engine's process: `python -m tasks.model.engine.engine_main CONNECTION_FD LIFELINE_FD`.
+"""The engine's process: `python -m reelabel_engine CONNECTION_FD LIFELINE_FD`.
 
 Reads an EngineConfig, replies with EngineInfo or EngineFailure, then answers batches until the
 connection closes. It kills its whole process group as soon as its parent is gone, even after
@@ -7,6 +7,7 @@ connection closes. It kills its whole process group as soon as its parent is gon
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -21,21 +22,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from infra.garbage import collect_rarely
 from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
-from tasks.model.engine.engine_loop import serve
-from tasks.model.engine.model_errors import describe_error
-from tasks.model.protocol import EngineFailure
-from tasks.model.written_folders import written_folders
+from reelabel_engine.loop import serve
+from reelabel_engine.model_errors import describe_error
+from reelabel_engine.protocol import EngineFailure
+from reelabel_engine.written_folders import written_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.model.engine.engine import Engine
-    from tasks.model.engine.engine_loop import VideoQuestions
-    from tasks.model.engine.live.messages import LiveRequest
-    from tasks.model.protocol import EngineConfig
+    from reelabel_engine.engine import Engine
+    from reelabel_engine.live.messages import LiveRequest
+    from reelabel_engine.loop import VideoQuestions
+    from reelabel_engine.protocol import EngineConfig
 
 
 class Implementation(NamedTuple):
@@ -58,8 +58,8 @@ class Implementation(NamedTuple):
 
 def import_vllm(config: EngineConfig) -> Implementation:
     """Import vLLM and the model's class before the workers are forked; takes seconds, and may fail."""
-    from tasks.model.engine.engine import Engine, import_model  # noqa: PLC0415
-    from tasks.model.engine.renderer import initialize_worker, render_live, render_videos  # noqa: PLC0415
+    from reelabel_engine.engine import Engine, import_model  # noqa: PLC0415
+    from reelabel_engine.renderer import initialize_worker, render_live, render_videos  # noqa: PLC0415
 
     import_model(config)
     return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos, render_live=render_live)
@@ -68,7 +68,7 @@ def import_vllm(config: EngineConfig) -> Implementation:
 def main(import_implementation: Callable[[EngineConfig], Implementation] = import_vllm) -> None:
     """Serve one parent; import the implementation once connected, so that the parent learns why it fails."""
     started = time.perf_counter()
-    collect_rarely()
+    collect_garbage_rarely()
     connection = Connection(int(sys.argv[1]))
     config = connection.recv()
     try:
@@ -114,6 +114,16 @@ def _start_renderer(start: Callable[[EngineConfig], None], config: EngineConfig,
     connection.close()  # otherwise the parent would see no EOF when the engine exits
     start(config)
     _freeze_garbage_collector()
+
+
+# Python's own first threshold is 700.
+_ALLOCATIONS = 10_000
+
+
+def collect_garbage_rarely() -> None:
+    """Collect garbage more rarely than Python does, and not once more when the process ends."""
+    gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)
 
 
 def _freeze_garbage_collector() -> None:

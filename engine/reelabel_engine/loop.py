@@ -11,19 +11,19 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.errors import JobError
-from tasks.model.engine.live.messages import LiveDrop, LiveGiveUp, LiveRequest
-from tasks.model.protocol import Batch, BatchGiveUp, EngineTimes, QuestionFailure, QuestionRef, StepReplies
+from reelabel_engine.live.messages import LiveDrop, LiveGiveUp, LiveRequest
+from reelabel_engine.protocol import Batch, BatchGiveUp, EngineTimes, QuestionFailure, QuestionRef, StepReplies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
     from multiprocessing.connection import Connection
 
-    from tasks.model.engine.engine import Engine
-    from tasks.model.engine.live.desk import LiveDesk
-    from tasks.model.engine.live.renderer import RenderedRequest
-    from tasks.model.engine.renderer import EngineRequest
-    from tasks.model.protocol import Question, Reply
+    from reelabel_engine.engine import Engine
+    from reelabel_engine.live.desk import LiveDesk
+    from reelabel_engine.live.renderer import RenderedRequest
+    from reelabel_engine.protocol import Question, QuestionReply
+    from reelabel_engine.renderer import EngineRequest
 
     VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
     _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
@@ -59,8 +59,8 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
     Args:
         connection: To the parent.
         engine: Loaded, and idle.
-        render: Has the questions on several videos rendered in another process; see `tasks.model.engine.renderer`.
-        render_live: Has the parts of a live prompt rendered likewise; see `tasks.model.engine.live.renderer`.
+        render: Has the questions on several videos rendered in another process; see `reelabel_engine.renderer`.
+        render_live: Has the parts of a live prompt rendered likewise; see `reelabel_engine.live.renderer`.
 
     Raises:
         Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
@@ -193,7 +193,7 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
         yield group
 
 
-def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, Reply]]:
+def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, QuestionReply]]:
     """Hand what has arrived to the engine; return the questions that it rejects."""
     if not isinstance(arrived, (_Live, LiveGiveUp, BatchGiveUp)):
         return _feed(engine, *arrived)
@@ -210,9 +210,9 @@ def _feed(
     engine: Engine,
     tickets: list[QuestionRef],
     questions: list[EngineRequest | QuestionFailure],
-) -> list[tuple[QuestionRef, Reply]]:
+) -> list[tuple[QuestionRef, QuestionReply]]:
     """Feed a video's questions to the engine; return those that it rejects."""
-    refused: list[tuple[QuestionRef, Reply]] = []
+    refused: list[tuple[QuestionRef, QuestionReply]] = []
     for ticket, question in zip(tickets, questions, strict=True):
         if isinstance(question, QuestionFailure):
             refused.append((ticket, question))

@@ -1,4 +1,4 @@
-"""Render one prompt with vLLM's own tokenizer and processor: `python -m tasks.model.engine.preview_main`.
+"""Render one prompt with vLLM's own tokenizer and processor: `python -m reelabel_engine.preview_main`.
 
 Reads a pickled PreviewRequest from standard input and writes a pickled RenderedPrompt to standard output.
 Loads no weights: the renderer is the one that `LLM` runs before its engine.
@@ -13,14 +13,14 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import JobError
-from tasks.model.engine.prompt_preview import PromptSpan, RenderedPrompt
-from tasks.model.engine.renderer import HashedMedium, InputRenderer
-from tasks.model.protocol import QuestionFailure
+from reelabel_engine.preview import PromptSpan, RenderedPrompt
+from reelabel_engine.protocol import QuestionFailure
+from reelabel_engine.renderer import HashedMedium, InputRenderer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tasks.model.engine.prompt_preview import PreviewRequest
+    from reelabel_engine.preview import PreviewRequest
 
 _FEWEST_REPEATS = 4
 

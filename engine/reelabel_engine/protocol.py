@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
-
-from tasks.domain import ONE_VIDEO, Answer, MediaCounts
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reelabel.errors import JobError
-    from tasks.domain.media import MediumKind
-    from tasks.model.engine.live.messages import LiveReply
+    from reelabel_engine.live.messages import LiveReply
 
 
-class Lifetime(ABC):
-    """Starts on entry to a `with` block, and closes on exit."""
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self.start()
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        """Close."""
-        self.close()
-
-    @abstractmethod
-    def start(self) -> None:
-        """Start; return at once."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close; idempotent."""
+MediumKind = Literal["video", "image"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +37,8 @@ class EngineConfig:
         devices: Those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses all visible ones.
         render_processes: Worker processes that render prompts and videos.
         video_pruning_rate: Fraction of a video's tokens that the model leaves out as redundant; 0 leaves out none.
-        media: How many videos and images a question shows at most.
+        max_videos: How many videos a question shows at most.
+        max_images: How many images.
         live_sessions: How many live sessions are open at most; 0 takes none.
     """
 
@@ -80,7 +59,8 @@ class EngineConfig:
     devices: tuple[str, ...] = ()
     render_processes: int = 1
     video_pruning_rate: float = 0.0
-    media: MediaCounts = ONE_VIDEO
+    max_videos: int = 1
+    max_images: int = 0
     live_sessions: int = 0
 
 
@@ -217,7 +197,29 @@ class EngineFailure:
     is_disk_full: bool = False
 
 
-Reply = Answer | QuestionFailure
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAnswer:
+    """What the model answers to one question.
+
+    Attributes:
+        probabilities: One per choice, summing to one.
+        choice_mass: Probability of all choices together before they were normalised; next to 0 if the model would have
+            said something else.
+        prompt_tokens: Tokens of the rendered prompt, including the video.
+        cached_tokens: Those of them served from the prefix cache.
+        preprocess_ms: Milliseconds of the model's processor for this question.
+        inference_ms: Its share of the engine's milliseconds.
+    """
+
+    probabilities: tuple[float, ...]
+    choice_mass: float | None
+    prompt_tokens: int
+    cached_tokens: int
+    preprocess_ms: float
+    inference_ms: float
+
+
+QuestionReply = QuestionAnswer | QuestionFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +246,6 @@ class StepReplies:
         live: Replies to the requests of live sessions.
     """
 
-    replies: Sequence[tuple[QuestionRef, Reply]]
+    replies: Sequence[tuple[QuestionRef, QuestionReply]]
     times: EngineTimes
     live: Sequence[tuple[int, LiveReply]] = ()

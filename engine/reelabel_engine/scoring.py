@@ -8,7 +8,7 @@ from vllm import SamplingParams
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
 
 if TYPE_CHECKING:
-    from tasks.model.prompts.prompt import ChoiceTokens
+    from reelabel_engine.prompts import ChoiceTokens
 
 
 def scoring_parameters(tokens: ChoiceTokens) -> SamplingParams:

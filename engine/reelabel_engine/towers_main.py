@@ -1,4 +1,4 @@
-"""The process of the towers: `python -m tasks.embedding.towers_main CONNECTION_FD LIFELINE_FD`.
+"""The process of the towers: `python -m reelabel_engine.towers_main CONNECTION_FD LIFELINE_FD`.
 
 Reads a configuration, replies with what it loaded or why it could not, then serves requests in order until the
 connection closes. It kills its whole process group as soon as its parent is gone, as the engine's process does.
@@ -14,19 +14,18 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from infra.garbage import collect_rarely
-from tasks.embedding.protocol import Message, TowersConfig, receive, send
-from tasks.model.engine.engine_main import end_with_parent, explain_failure
+from reelabel_engine.__main__ import collect_garbage_rarely, end_with_parent, explain_failure
+from reelabel_engine.towers_protocol import Message, TowersConfig, receive, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.embedding.towers import Towers
+    from reelabel_engine.towers import Towers
 
 
 def load_towers(config: TowersConfig, *, started: float) -> Towers:
     """Import torch and transformers, and load the model."""
-    from tasks.embedding.towers import Towers  # noqa: PLC0415 - takes seconds, and may fail
+    from reelabel_engine.towers import Towers  # noqa: PLC0415 - takes seconds, and may fail
 
     return Towers(config, started=started)
 
@@ -38,7 +37,7 @@ def main(load: Callable[..., Towers] = load_towers) -> None:
         load: Loads the towers; called once the connection is open, so that the parent learns why it fails.
     """
     started = time.perf_counter()
-    collect_rarely()
+    collect_garbage_rarely()
     connection = Connection(int(sys.argv[1]))
     threading.Thread(target=end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
     try:

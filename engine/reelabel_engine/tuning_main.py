@@ -1,4 +1,4 @@
-"""Choose an engine's settings on this machine: `python -m tasks.model.engine.tuning_main`.
+"""Choose an engine's settings on this machine: `python -m reelabel_engine.tuning_main`.
 
 Reads a pickled EngineConfig from standard input and writes a pickled Tuning, or the error, to standard output.
 A module of its own: pickle would look for a Tuning that is defined in the module being run in the reader's `__main__`.
@@ -11,7 +11,7 @@ import pickle
 import sys
 
 from reelabel.errors import ReelabelError
-from tasks.model.engine.tuning import Tuning, tune_engine
+from reelabel_engine.tuning import Tuning, tune_engine
 
 
 def main() -> None:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel_engine.towers_protocol import TowersInfo
     from tasks.description.banks import Bank
     from tasks.domain import ModelIdentity, Spec
     from tasks.embedding.backend import EmbeddingBackend
-    from tasks.embedding.protocol import TowersInfo
     from tasks.model.identity import ModelCard
 
 _DEFAULTS = DescribeOptions(

@@ -16,7 +16,6 @@ from flows.shard.arrivals import group_arrivals
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
 from flows.shard.outage import answer_through_outages
-from infra.errors import InferenceError
 from infra.log_context import in_context
 from reelabel.errors import ConfigurationError, FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
@@ -24,11 +23,12 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import go_on
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.protocol import Batch, QuestionFailure
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, WallClockProfile, views_of
 from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
-from tasks.model.protocol import Batch, QuestionFailure
 from tasks.results.chunks import read_earlier_chunks
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from reelabel_engine.protocol import Question
     from tasks.domain import Job, RunSpec
     from tasks.domain.chunks import CutJob
-    from tasks.model.backend import InferenceBackend
-    from tasks.model.protocol import Question, Reply
+    from tasks.model.backend import InferenceBackend, Reply
     from tasks.results.chunks import EarlierChunks
     from tasks.results.write import ShardWriter
 

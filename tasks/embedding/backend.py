@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from tasks.embedding.protocol import TowersInfo
+    from reelabel_engine.towers_protocol import TowersInfo
     from tasks.model.identity import ModelCard
 
 ENTRY_POINT_GROUP = "reelabel.towers"

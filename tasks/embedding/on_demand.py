@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
+from reelabel_engine.towers_protocol import TowersInfo
 from tasks.embedding.bank_file import towers_versions
-from tasks.embedding.protocol import TowersInfo
 from tasks.frame_cache.sealed_files import SealedFiles
-from tasks.model.protocol import Lifetime
+from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reelabel_engine.devices import assign_gpus, visible_gpus
 from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.fleet import TowersFleet
 from tasks.embedding.on_demand import TowersOnDemand, TowersReports
-from tasks.model.engine.devices import assign_gpus, visible_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

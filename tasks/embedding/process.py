@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import asdict
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from infra.errors import EngineLostError, ModelError
-from infra.program import APPLICATION
-from reelabel.errors import ConfigurationError
-from reelabel.origin import install_command
-from tasks.embedding.protocol import Message, TowersInfo, receive, send
-from tasks.model.engine.devices import extra_of_engines
-from tasks.model.engine.process import CPU_SITE, NUMBERED_BY_DRIVER
+from infra.errors import EngineLostError
+from reelabel_engine.environment import towers_environment
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import EngineFailure
+from reelabel_engine.towers_protocol import Message, TowersInfo, receive, send
 from tasks.model.model_process import Incarnation, LostError, ModelProcess
-from tasks.model.protocol import EngineFailure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from tasks.embedding.protocol import TowersConfig
 
-TOWERS_COMMAND = (sys.executable, "-P", "-m", "tasks.embedding.towers_main")
+TOWERS_COMMAND = (sys.executable, "-P", "-m", "reelabel_engine.towers_main")
 _DEATHS_PER_REQUEST = 2
 
 
@@ -181,32 +174,3 @@ class _TowersLife(Incarnation[TowersInfo]):
     def _abandon(self) -> list[Future[Any]]:
         pending, self._pending = list(self._pending), deque()
         return pending
-
-
-def towers_environment(config: TowersConfig) -> dict[str, str]:
-    """Build the environment variables of the towers' process.
-
-    Raises:
-        ConfigurationError: transformers or torch is not installed.
-    """
-    if not all(map(find_spec, ("torch", "transformers"))):
-        raise ConfigurationError(
-            f"transformers and torch are not installed: `{install_command(extra_of_engines(), of=APPLICATION)}`."
-        )
-    inherited = os.environ.get("PYTHONPATH")
-    environment = os.environ | {
-        "PYTHONSAFEPATH": "1",
-        "DO_NOT_TRACK": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        # A GPU that fails is then an error; otherwise torch would say that there is none, and the CPU be used instead.
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        # For torchvision beside a CPU build of torch; it does nothing beside any other.
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(CPU_SITE), inherited])),
-    }
-    environment.setdefault(*NUMBERED_BY_DRIVER)
-    if config.devices:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(config.devices)
-    if Path(config.model).is_dir():
-        environment["HF_HUB_OFFLINE"] = "1"
-    return environment

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
+from reelabel_engine.towers_protocol import TowersConfig
 from tasks.embedding.backend import DEFAULT_BACKEND, EmbeddingBackend, TowersBackend, TowersOptions
 from tasks.embedding.process import TowersProcess
-from tasks.embedding.protocol import TowersConfig
 from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ModelError
 from infra.program import APPLICATION
 from reelabel.disk import disk_errors, is_full
 from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.text import printable, why_unreadable
+from reelabel_engine.errors import ModelError
+from reelabel_engine.written_folders import written_folders
 from tasks.domain import ModelIdentity
-from tasks.model.written_folders import written_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,19 +20,22 @@ from multiprocessing import Pipe
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from infra.errors import EngineClosedError, ModelError
+from infra.errors import EngineClosedError
 from reelabel.disk import full_disk, temporary_root
 from reelabel.errors import DiskFullError, ReelabelError
 from reelabel.temporary import temporary_folder
 from reelabel.waiting import LOOK_S, go_on
+from reelabel_engine.errors import ModelError
+from reelabel_engine.written_folders import written_folders
 from tasks.model.engine.log import engine_log
-from tasks.model.protocol import EngineFailure, Lifetime
-from tasks.model.written_folders import written_folders
+from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Self
+
+    from reelabel_engine.protocol import EngineFailure
 
 
 class Loadable(Protocol):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from infra.errors import ModelError
-from tasks.embedding.protocol import TowersInfo
-from tasks.embedding.towers_main import main
+from reelabel_engine.errors import ModelError
+from reelabel_engine.towers_main import main
+from reelabel_engine.towers_protocol import TowersInfo
 
 COMMAND = (sys.executable, "-P", __file__)
 KILL, KILL_ONCE, HANG, FAULT, NOT_FINITE = 250, 251, 252, 253, 254

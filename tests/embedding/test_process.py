@@ -8,10 +8,12 @@ from multiprocessing import Pipe
 import numpy as np
 import pytest
 
-from infra.errors import EngineClosedError, EngineLostError, ModelError
+from infra.errors import EngineClosedError, EngineLostError
+from reelabel_engine.environment import towers_environment
+from reelabel_engine.errors import ModelError
+from reelabel_engine.towers_protocol import Message, TowersConfig, receive, send
 from tasks.embedding.fleet import TowersFleet
-from tasks.embedding.process import TowersProcess, towers_environment
-from tasks.embedding.protocol import Message, TowersConfig, receive, send
+from tasks.embedding.process import TowersProcess
 from tests.embedding import stub_towers
 
 

@@ -5,11 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tasks.model.protocol import QuestionFailure
+from reelabel_engine.protocol import QuestionFailure
 
 if TYPE_CHECKING:
-    from tasks.live.items import Item
-    from tasks.live.model import LiveQuery
+    from reelabel_engine.live.items import Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A question about a prefix.
+
+    Attributes:
+        text: The question with its choices, if it has any.
+        choices: The answers, in order; empty for an answer in free text.
+        scoring: With choices, score the choice's letter, or the first token of its text.
+        max_tokens: Maximum tokens of an answer in free text.
+        temperature: Of an answer in free text; 0 takes the most probable token each time.
+        top_p: Of an answer in free text.
+        seed: Of an answer in free text; None draws one.
+    """
+
+    text: str
+    choices: tuple[str, ...] = ()
+    scoring: Literal["letter", "text"] = "letter"
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +57,7 @@ class LiveRequest:
     hashes: tuple[str, ...] = field(repr=False)
     items: tuple[Item, ...] = field(repr=False)
     fresh: int
-    query: LiveQuery | None = None
+    query: Query | None = None
     has_audio: bool = False
 
 
@@ -63,7 +85,7 @@ class LiveText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveDone:
-    """A request has ended; see `tasks.live.model.LiveAnswer`."""
+    """A request has ended; its answer, if it was a question."""
 
     prompt_tokens: int
     cached_tokens: int

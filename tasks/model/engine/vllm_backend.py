@@ -10,31 +10,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infra.checks import Check
-from infra.program import APPLICATION
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
+from reelabel_engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
+from reelabel_engine.environment import ENGINE, engine_environment
+from reelabel_engine.model_errors import find_advice
+from reelabel_engine.protocol import EngineConfig
 from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
-from tasks.model.engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.live.model import EngineLiveModel
-from tasks.model.engine.model_errors import find_advice
-from tasks.model.engine.process import EngineProcess, engine_environment
+from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
 from tasks.model.identity import max_frame_pixels, read_model_card
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from reelabel_engine.tuning import Tuning
     from tasks.domain import MediaCounts
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
-    from tasks.model.engine.tuning import Tuning
     from tasks.model.identity import ModelCard
 
 # Rendering prompts takes a quarter of the cores, shared by all engines; each gets at most 8 processes.
@@ -83,7 +83,8 @@ def engine_config(
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,
         video_pruning_rate=model.video_pruning_rate or 0.0,
-        media=media,
+        max_videos=media.videos,
+        max_images=media.images,
         live_sessions=-(-live_sessions // engines),
     )
 
@@ -119,7 +120,7 @@ def check_tuning(config: EngineConfig) -> Iterator[Check]:
     """Report the settings that an engine would get on this machine, and why; loads no model."""
     environment = engine_environment(config)
     found = subprocess.run(
-        [sys.executable, "-P", "-m", "tasks.model.engine.tuning_main"],
+        [sys.executable, "-P", "-m", "reelabel_engine.tuning_main"],
         input=pickle.dumps(config),
         env=environment,
         capture_output=True,
@@ -264,7 +265,7 @@ def _check_vllm(settings: Settings) -> Check:
         return Check(name="vllm", ok=True, detail=found.stdout)
     last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
     known = find_advice(last_line)
-    advice = known or f"install it again: `{install_command(extra_of_engines(), of=APPLICATION, again=True)}`"
+    advice = known or f"install it again: `{install_command(extra_of_engines(), of=ENGINE, again=True)}`"
     return Check(name="vllm", ok=False, detail=last_line, advice=f"{advice[0].upper()}{advice[1:]}.")
 
 

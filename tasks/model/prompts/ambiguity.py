@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from infra.errors import ChoicesAmbiguousError, SpecialTokensError
 from reelabel.text import pluralize
-from tasks.model.prompts.plain_text import PlainEncoder, special_tokens
-from tasks.model.prompts.prompt import choice_tokens
+from reelabel_engine.errors import ChoicesAmbiguousError, SpecialTokensError
+from reelabel_engine.plain_text import PlainEncoder, special_tokens
+from reelabel_engine.prompts import choice_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

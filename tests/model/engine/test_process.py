@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import EngineClosedError, EngineLostError, ModelError
+from infra.errors import EngineClosedError, EngineLostError
 from reelabel.errors import DiskFullError
 from reelabel.waiting import AbandonedError, working_until
+from reelabel_engine import environment
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.model import model_process
-from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
-from tasks.model.protocol import Batch, EngineConfig
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import LEFT_BY_ENGINE, Trigger, answer_to
@@ -232,9 +233,8 @@ def test_an_engine_ends_with_its_parent(tmp_path):
     script = f"""
 import sys
 from pathlib import Path
-from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
-from tasks.model.protocol import EngineConfig
+from reelabel_engine.protocol import EngineConfig
 config = EngineConfig(model={str(tmp_path / "model")!r})
 engine = EngineProcess(config, log_path=Path({str(tmp_path / "log")!r}), start_timeout_s=60,
     command={stub_engine.COMMAND!r})
@@ -285,13 +285,13 @@ def test_vllm_for_gpus_starts_its_ranks_anew_and_leaves_cuda_to_them(tmp_path, m
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 9.0\necho 8.9\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(process, "_is_installed", "vllm".__eq__)
+    monkeypatch.setattr(environment, "_is_installed", "vllm".__eq__)
 
-    environment = process.engine_environment(EngineConfig(model="m"))
+    variables = environment.engine_environment(EngineConfig(model="m"))
 
-    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert environment["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
-    assert environment["FLASHINFER_CUDA_ARCH_LIST"] == "8.9 9.0"
+    assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert variables["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
+    assert variables["FLASHINFER_CUDA_ARCH_LIST"] == "8.9 9.0"
 
 
 def test_a_batch_that_nobody_waits_for_is_given_up_and_others_are_answered(make_engine):

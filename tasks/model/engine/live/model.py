@@ -10,23 +10,18 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from infra.errors import (
-    ChoicesAmbiguousError,
-    InferenceError,
-    PromptTooLongError,
-    SpecialTokensError,
-)
 from reelabel.errors import ReelabelError
+from reelabel_engine.errors import ChoicesAmbiguousError, InferenceError, PromptTooLongError, SpecialTokensError
+from reelabel_engine.live.messages import LiveDone, LiveDrop, LiveRequest, LiveText, Query
+from reelabel_engine.protocol import QuestionFailure
 from tasks.live.model import Delta, LiveAnswer, LiveInfo, Warmed
-from tasks.model.engine.live.messages import LiveDone, LiveDrop, LiveRequest, LiveText
 from tasks.model.model_process import LostError
-from tasks.model.protocol import QuestionFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reelabel_engine.live.messages import LiveReply
     from tasks.live.model import LiveQuery, Prefix
-    from tasks.model.engine.live.messages import LiveReply
     from tasks.model.engine.process import EngineLife, EngineProcess, LiveSink
     from tasks.model.identity import ModelCard
 
@@ -325,7 +320,7 @@ class LiveEngine:
                 hashes=hashes,
                 items=tuple(items.values()),
                 fresh=fresh,
-                query=query,
+                query=_asked(query) if query else None,
             ),
             sink,
         )
@@ -452,6 +447,18 @@ def _answer(done: LiveDone, query: LiveQuery, text: str, *, first_ms: float, tot
         output_tokens=done.output_tokens,
         first_token_ms=first_ms,
         total_ms=total_ms,
+    )
+
+
+def _asked(query: LiveQuery) -> Query:
+    return Query(
+        text=query.text,
+        choices=query.choices,
+        scoring=query.scoring,
+        max_tokens=query.max_tokens,
+        temperature=query.temperature,
+        top_p=query.top_p,
+        seed=query.seed,
     )
 
 

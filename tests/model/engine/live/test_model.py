@@ -8,14 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from infra.errors import EngineLostError, InferenceError, PromptTooLongError
-from tasks.live.items import LiveItem
+from infra.errors import EngineLostError
+from reelabel_engine.errors import InferenceError, PromptTooLongError
+from reelabel_engine.live.items import LiveItem
+from reelabel_engine.live.messages import LiveDrop, LiveRequest
+from reelabel_engine.protocol import EngineConfig
 from tasks.live.model import Delta, LiveAnswer, LiveQuery, Prefix
-from tasks.model.engine.live.messages import LiveDrop, LiveRequest
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.protocol import EngineConfig
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import Trigger, answer_to
