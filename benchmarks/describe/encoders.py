@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.describe.model import BASE_LAYERS, make_model
 from reelabel_engine.devices import gpu_memory_bytes, visible_gpus
-from reelabel_engine.towers_protocol import TowersConfig
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.process import TowersProcess
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from infra.settings import Settings
-    from reelabel_engine.towers_protocol import TowersInfo
+    from reelabel_engine.protocol import TowersInfo
     from tasks.domain import DescribeSpec
 
 _THREADS = 8

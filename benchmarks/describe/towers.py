@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel_engine.towers_protocol import TowersInfo
+    from reelabel_engine.protocol import TowersInfo
     from tasks.embedding.backend import EmbeddingBackend
 
 _SIDE_PX = 240

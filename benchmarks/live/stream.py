@@ -18,7 +18,7 @@ from tasks.demo.actors import SIDE_PX
 from tasks.live.items import Pairs
 from tasks.live.model import LiveAnswer, LiveQuery, Prefix
 from tasks.model.engine.live.model import EngineLiveModel
-from tasks.model.engine.process import VLLM_COMMAND, EngineProcess
+from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class OpenLive:
 
 
 @contextmanager
-def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = VLLM_COMMAND) -> Iterator[OpenLive]:
+def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = ()) -> Iterator[OpenLive]:
     """Load an engine for live sessions."""
     log_path = folder / "live-engine.log"
     with EngineProcess(setup.config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S, command=command) as process:

@@ -1,7 +1,7 @@
 """The engine's process: `python -m reelabel_engine CONNECTION_FD LIFELINE_FD`.
 
-Reads an EngineConfig, replies with EngineInfo or EngineFailure, then answers batches until the
-connection closes. It kills its whole process group as soon as its parent is gone, even after
+Loads what the first message says, an engine or towers, replies with what it loaded or why it could not, then answers
+requests until the connection closes. It kills its whole process group as soon as its parent is gone, even after
 `kill -9`: the kernel then closes the other end of the lifeline pipe.
 """
 
@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
-from reelabel_engine.loop import serve
+from reelabel_engine.loop import serve, serve_towers
 from reelabel_engine.model_errors import describe_error
-from reelabel_engine.protocol import EngineFailure
+from reelabel_engine.protocol import EngineFailure, LoadEngine, LoadTowers, receive, send
 from reelabel_engine.written_folders import written_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reelabel_engine.engine import Engine
-    from reelabel_engine.live.messages import LiveRequest
     from reelabel_engine.loop import VideoQuestions
-    from reelabel_engine.protocol import EngineConfig
+    from reelabel_engine.protocol import EngineConfig, LiveRequest, TowersConfig
+    from reelabel_engine.towers import Towers
 
 
 class Implementation(NamedTuple):
@@ -65,42 +65,74 @@ def import_vllm(config: EngineConfig) -> Implementation:
     return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos, render_live=render_live)
 
 
-def main(import_implementation: Callable[[EngineConfig], Implementation] = import_vllm) -> None:
-    """Serve one parent; import the implementation once connected, so that the parent learns why it fails."""
+def load_towers(config: TowersConfig, *, started: float) -> Towers:
+    """Import torch and transformers, and load the model; takes seconds, and may fail."""
+    from reelabel_engine.towers import Towers  # noqa: PLC0415
+
+    return Towers(config, started=started)
+
+
+def main(
+    import_engine: Callable[[EngineConfig], Implementation] = import_vllm,
+    load_towers: Callable[..., Towers] = load_towers,
+) -> None:
+    """Serve one parent.
+
+    Args:
+        import_engine: Imports what an engine is made of; called once connected, so that the parent learns why it fails.
+        load_towers: Loads towers; called likewise, with their configuration and `started` as of an engine.
+    """
     started = time.perf_counter()
-    collect_garbage_rarely()
-    connection = Connection(int(sys.argv[1]))
-    config = connection.recv()
+    _collect_garbage_rarely()
+    connection, lifeline = Connection(int(sys.argv[1])), int(sys.argv[2])
     try:
-        implementation = import_implementation(config)
-        # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
-        renderers = ProcessPoolExecutor(
-            config.render_processes,
-            get_context("fork"),
-            _start_renderer,
-            (implementation.start_renderer, config, connection),
-        )
-        renderer_started = renderers.submit(bool)
-        threading.Thread(target=end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
-        engine = implementation.load(config, started=started)
-        renderer_started.result()
-        _freeze_garbage_collector()
-        render_live = implementation.render_live
-        serve(
-            connection,
-            engine,
-            lambda videos: renderers.submit(implementation.render, videos),
-            (lambda request: renderers.submit(render_live, request)) if render_live else None,
-        )
+        load = receive(connection)
+        if isinstance(load, LoadTowers):
+            _end_with(lifeline)
+            serve_towers(connection, load_towers(load.config, started=started))
+        elif isinstance(load, LoadEngine):
+            _serve_engine(connection, lifeline, load.config, import_engine, started)
+        else:
+            raise TypeError(f"{type(load).__name__} is nothing to load")  # noqa: TRY301 - like any fault
     except BaseException as error:
-        # An engine that failed once cannot be trusted with the next batch: report the cause, then exit.
-        connection.send(explain_failure(error))
+        # A process that failed once cannot be trusted with the next request: report the cause, then exit.
+        with suppress(OSError):
+            send(connection, _explain_failure(error))
         with suppress(OSError):  # the log's disk may be full
             traceback.print_exc()
         raise
 
 
-def explain_failure(error: BaseException) -> EngineFailure:
+def _serve_engine(
+    connection: Connection,
+    lifeline: int,
+    config: EngineConfig,
+    import_engine: Callable[[EngineConfig], Implementation],
+    started: float,
+) -> None:
+    implementation = import_engine(config)
+    # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
+    renderers = ProcessPoolExecutor(
+        config.render_processes,
+        get_context("fork"),
+        _start_renderer,
+        (implementation.start_renderer, config, connection),
+    )
+    renderer_started = renderers.submit(bool)
+    _end_with(lifeline)
+    engine = implementation.load(config, started=started)
+    renderer_started.result()
+    _freeze_garbage_collector()
+    render_live = implementation.render_live
+    serve(
+        connection,
+        engine,
+        lambda videos: renderers.submit(implementation.render, videos),
+        (lambda request: renderers.submit(render_live, request)) if render_live else None,
+    )
+
+
+def _explain_failure(error: BaseException) -> EngineFailure:
     """Say why this process ends, and whether a full disk is the cause."""
     # Measured here and now: files of this process disappear with it.
     log = Path("/proc/self/fd/2").resolve()
@@ -120,7 +152,7 @@ def _start_renderer(start: Callable[[EngineConfig], None], config: EngineConfig,
 _ALLOCATIONS = 10_000
 
 
-def collect_garbage_rarely() -> None:
+def _collect_garbage_rarely() -> None:
     """Collect garbage more rarely than Python does, and not once more when the process ends."""
     gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
@@ -132,10 +164,14 @@ def _freeze_garbage_collector() -> None:
     gc.freeze()
 
 
-def end_with_parent(lifeline: int) -> None:
-    """Wait until the other end of a pipe is closed, then kill the whole process group."""
-    os.read(lifeline, 1)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+def _end_with(lifeline: int) -> None:
+    """Kill the whole process group once the other end of a pipe is closed."""
+
+    def wait() -> None:
+        os.read(lifeline, 1)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":

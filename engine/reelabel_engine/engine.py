@@ -10,12 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig
-from vllm import LLM, ModelRegistry
-from vllm.engine.arg_utils import EngineArgs
-from vllm.exceptions import VLLMValidationError
-from vllm.model_executor.model_loader import get_model_cls
-from vllm.multimodal import MULTIMODAL_REGISTRY
-from vllm.platforms import current_platform
 
 from reelabel.text import pluralize
 from reelabel_engine.errors import InferenceError, ModelError
@@ -26,6 +20,15 @@ from reelabel_engine.protocol import EngineInfo, QuestionAnswer, QuestionFailure
 from reelabel_engine.renderer import table_length, translate_vllm_error
 from reelabel_engine.scoring import scoring_parameters
 from reelabel_engine.tuning import PRUNING_METHOD, tune_engine, vllm_arguments
+from reelabel_engine.vllm_api import (
+    LLM,
+    MULTIMODAL_REGISTRY,
+    EngineArgs,
+    ModelRegistry,
+    VLLMValidationError,
+    current_platform,
+    get_model_cls,
+)
 
 if TYPE_CHECKING:
     from reelabel_engine.protocol import EngineConfig, QuestionRef, QuestionReply

@@ -16,13 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
-from vllm.engine.arg_utils import EngineArgs
-from vllm.exceptions import VLLMValidationError
-from vllm.model_executor.model_loader import get_model_cls
-from vllm.multimodal.inputs import MultiModalFeatureSpec
-from vllm.renderers import renderer_from_config
-from vllm.renderers.chat_utils import ChatTemplateResolutionError
-from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_chat_template
 
 from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
@@ -34,18 +27,27 @@ from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
 from reelabel_engine.protocol import QuestionFailure
 from reelabel_engine.qwen_fast_path import QwenFastPath
 from reelabel_engine.tuning import vllm_arguments
+from reelabel_engine.vllm_api import (
+    ChatTemplateResolutionError,
+    EngineArgs,
+    MultiModalFeatureSpec,
+    VLLMValidationError,
+    get_model_cls,
+    renderer_from_config,
+    resolve_chat_template_content_format,
+    safe_apply_chat_template,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
     import numpy.typing as npt
-    from vllm.config import ModelConfig
 
     from reelabel.integrations.vllm.video_input import Video
-    from reelabel_engine.live.messages import LiveRequest
     from reelabel_engine.live.renderer import LiveRenderer
-    from reelabel_engine.protocol import EngineConfig, MediumKind, Question
+    from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question
+    from reelabel_engine.vllm_api import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from reelabel.segment import WHOLE
 from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize, printable
-from reelabel_engine.preview import PreviewRequest
+from reelabel_engine.protocol import PreviewRequest
 from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from reelabel.integrations.vllm.video_input import Video
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
-    from reelabel_engine.preview import RenderedPrompt
+    from reelabel_engine.protocol import RenderedPrompt
     from tasks.domain import Job, View
 
 
@@ -306,7 +306,7 @@ def _render(job_id: str, manifest: str, overrides: SpecOverrides, settings: Sett
     config = engine_config(card, engine_settings(settings, spec), sampling=spec.sampling, media=media)
     request = PreviewRequest(config=config, question=question, media=shown)
     with ERRORS.status("Loading the model's processor"):
-        rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s)
+        rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s, python=settings.model.python)
     times_s = [[round(index / each["fps"], 3) for index in each["frames_indices"]] for _, each in shown]
     return PromptPreview(job=job, orders=1 + len(question.others), rendered=rendered, times_s=times_s)
 

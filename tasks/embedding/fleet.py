@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from reelabel_engine.towers_protocol import TowersInfo
+    from reelabel_engine.protocol import TowersInfo
 
 
 class TowersFleet(Fleet[EmbeddingBackend]):

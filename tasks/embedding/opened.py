@@ -36,6 +36,7 @@ def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
                 answer_timeout_s=settings.model.answer_timeout_s,
                 batch_frames=chosen.batch_frames,
                 devices=devices,
+                python=settings.model.python,
             ),
         )
         for number, devices in enumerate(shares)
@@ -57,6 +58,10 @@ def towers_on_demand(
         ConfigurationError: As `open_towers`.
     """
     reports = TowersReports.of(
-        settings.store, backend=settings.describe.backend, model=card.identity, on_gpu=bool(visible_gpus())
+        settings.store,
+        backend=settings.describe.backend,
+        model=card.identity,
+        on_gpu=bool(visible_gpus()),
+        python=settings.model.python,
     )
     return TowersOnDemand(open_towers(settings, card), reports, charge=charge)

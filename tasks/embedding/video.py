@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.look import IndexReader
-    from reelabel_engine.towers_protocol import TowersInfo
+    from reelabel_engine.protocol import TowersInfo
     from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
     from tasks.embedding.batches import EmbeddedFrames, FrameBatcher

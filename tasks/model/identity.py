@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.program import APPLICATION
 from reelabel.disk import disk_errors, is_full
-from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.text import printable, why_unreadable
@@ -117,12 +115,8 @@ def _folder_card(folder: Path) -> ModelCard:
 
 
 def _hub_card(name: str, revision: str | None) -> ModelCard:
-    try:
-        from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
-    except ImportError:
-        raise ModelError(
-            f"Model {name} is on the hub; to download it: `{install_command('server', of=APPLICATION)}`."
-        ) from None
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
+
     try:
         _check_hub(name, revision)
         path = Path(hf_hub_download(name, "config.json", revision=revision))

@@ -7,7 +7,7 @@ import numpy as np
 
 from infra.errors import EngineLostError
 from reelabel.frames.look import IndexReader
-from reelabel_engine.towers_protocol import TowersInfo
+from reelabel_engine.protocol import TowersInfo
 from tasks.description.describer import VideoDescriber
 from tasks.description.embeddings import normalize
 from tasks.description.outline import OutlineFiles

@@ -12,7 +12,7 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from reelabel_engine.errors import ModelError
-from reelabel_engine.towers_protocol import TowersConfig
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.process import TowersProcess
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("towers")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reelabel_engine.errors import ModelError
-from reelabel_engine.towers_protocol import TowersConfig
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.process import TowersProcess
 from tasks.model.model_process import started_ahead
 from tests.embedding.stub_towers import COMMAND

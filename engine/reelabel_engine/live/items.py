@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import ClassVar, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,8 +22,7 @@ AUDIO_HZ = 16_000
 SPAN_S = 2.0
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LiveItem:
+class LiveItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True):
     """Two consecutive kept frames.
 
     Attributes:
@@ -32,7 +31,7 @@ class LiveItem:
         frames: How many different frames these are: 1 if the last one is still alone, and shown twice.
     """
 
-    images: npt.NDArray[np.uint8] = field(repr=False)
+    images: npt.NDArray[np.uint8]
     times_s: tuple[float, float]
     frames: int = FRAMES_PER_ITEM
 
@@ -57,8 +56,7 @@ class LiveItem:
         return digest.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AudioItem:
+class AudioItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True):
     """A span of audio.
 
     Attributes:
@@ -68,7 +66,7 @@ class AudioItem:
 
     frames: ClassVar[int] = 0
 
-    samples: npt.NDArray[np.int16] = field(repr=False)
+    samples: npt.NDArray[np.int16]
     time_s: float
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.sources.object_store import ObjectStore
-    from reelabel_engine.towers_protocol import TowersInfo
+    from reelabel_engine.protocol import TowersInfo
     from tasks.domain import EmbeddingSpec
     from tasks.embedding.backend import EmbeddingBackend
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from reelabel_engine.protocol import Batch, EngineInfo
-    from reelabel_engine.towers_protocol import TowersInfo
+    from reelabel_engine.protocol import Batch, EngineInfo, TowersInfo
     from tasks.model.backend import Reply
 
 

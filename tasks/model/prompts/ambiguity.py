@@ -103,7 +103,7 @@ def load_tokenizer(card: ModelCard) -> PlainEncoder | None:
     if card.identity.served_at or not card.location:
         return None
     try:
-        from tokenizers import Tokenizer  # noqa: PLC0415 - comes with the engine's extra
+        from tokenizers import Tokenizer  # noqa: PLC0415 - only here
 
         tokenizer = Tokenizer.from_file(str(_tokenizer_file(card)))
     except Exception:  # noqa: BLE001 - tokenizers raises bare exceptions, the hub client those of its HTTP library
@@ -117,6 +117,6 @@ def load_tokenizer(card: ModelCard) -> PlainEncoder | None:
 def _tokenizer_file(card: ModelCard) -> Path:
     if Path(card.location).is_dir():
         return Path(card.location) / "tokenizer.json"
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
 
     return Path(hf_hub_download(card.location, "tokenizer.json", revision=card.revision))

@@ -22,7 +22,7 @@ from infra.embedded import export
 from infra.settings import StoreSettings
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.text import printable
-from reelabel_engine.preview import PromptSpan, RenderedPrompt
+from reelabel_engine.protocol import PromptSpan, RenderedPrompt
 from tasks.domain import Failure, Stage
 from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, GroupScore, Proportion
 from tasks.manifest.digests import jobs_to_rows

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import pytest
 from infra.errors import EngineClosedError, EngineLostError
 from reelabel.errors import DiskFullError
 from reelabel.waiting import AbandonedError, working_until
-from reelabel_engine import environment
+from reelabel_engine.environment import EnginePython, engine_environment
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.model import model_process
@@ -58,6 +59,16 @@ def test_a_refused_question_does_not_stop_the_others(make_engine, word, code):
 
     assert (first, last) == (answer_to(before, frame_file(1)), answer_to(after, frame_file(1)))
     assert refusal.code == code
+
+
+@pytest.mark.parametrize("text", [7, "\ud800"], ids=["a number", "half a character"])
+def test_a_question_that_cannot_be_sent_does_not_stop_the_others(make_engine, text):
+    before, after = question("Before?"), question("After?")
+
+    first, refusal, last = make_engine().answer(batch_about(before, replace(question(), text=text), after))
+
+    assert (first, last) == (answer_to(before, frame_file(1)), answer_to(after, frame_file(1)))
+    assert (refusal.code, refusal.stage) == ("internal", "inference")
 
 
 @pytest.mark.parametrize("end", ["closed", "killed"])
@@ -139,8 +150,8 @@ class ClosedWhenItAnswers(EngineProcess):
 
     closing = None
 
-    def _add_times(self, times):
-        super()._add_times(times)
+    def _note_times(self, times):
+        super()._note_times(times)
         life = self._life
         if life is not None and life.info.done() and self.closing is None:
             failed = threading.Event()
@@ -285,9 +296,8 @@ def test_vllm_for_gpus_starts_its_ranks_anew_and_leaves_cuda_to_them(tmp_path, m
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 9.0\necho 8.9\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(environment, "_is_installed", "vllm".__eq__)
 
-    variables = environment.engine_environment(EngineConfig(model="m"))
+    variables = engine_environment(EngineConfig(model="m"), EnginePython(path="python", versions={"vllm": "0.32"}))
 
     assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert variables["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reelabel_engine.towers_protocol import TowersConfig
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.identity import TINY_TOWERS
 from tasks.embedding.process import TowersProcess
 from tools.tiny_siglip.evaluate import MOST_ON_BLACK, TARGET, accuracies
