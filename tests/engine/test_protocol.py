@@ -1,11 +1,15 @@
 """The messages between the application and the engine's process."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import get_args
 
 import msgspec
 import numpy as np
 import pytest
 
+from reelabel_engine import PROTOCOL
 from reelabel_engine.live.items import AudioItem, LiveItem
 from reelabel_engine.protocol import (
     AskBatch,
@@ -36,6 +40,8 @@ from reelabel_engine.protocol import (
     QuestionRef,
     RefusedTuning,
     RenderedPrompt,
+    Reply,
+    Request,
     ShownFile,
     StepReplies,
     TokenCounts,
@@ -133,35 +139,59 @@ def test_a_reply_arrives_as_it_was_sent(message):
     assert decode_reply(encode(message)) == message
 
 
+VIDEOS = (np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3), np.empty((0, 2, 2, 3), np.uint8))
+PAIR = LiveItem(images=np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)[:, ::-1], times_s=(0.5, 1.0), frames=1)
+SOUND = AudioItem(samples=np.array([-1, 2], np.int16), time_s=2.0)
+LIVE = LiveRequest(
+    number=1,
+    session="s",
+    salt="x",
+    system_prompt=None,
+    hashes=(PAIR.hash, SOUND.hash),
+    items={PAIR.hash: PAIR, SOUND.hash: SOUND},
+    fresh=2,
+    query=Query(text="What?", seed=1),
+)
+PREVIEW = PreviewRequest(
+    config=EngineConfig(model="m"), question=QUESTION, media=((VIDEOS[0], {"fps": 1.0, "frames_indices": [0]}),)
+)
+FRAMES = EmbedFrames(number=1, videos=VIDEOS)
+VECTORS = Vectors(number=1, vectors=np.ones((2, 3), np.float32))
+
+
+STORED = Path(__file__).with_name("messages.json")
+
+
+def as_json():
+    """Return every message as it is encoded, by its name, as JSON."""
+    messages = [*REQUESTS, LIVE, PREVIEW, FRAMES, *REPLIES, VECTORS]
+    found = {type(each).__name__: msgspec.msgpack.decode(encode(each)) for each in messages}
+    return json.loads(msgspec.json.encode({"protocol": PROTOCOL} | found))
+
+
+def test_messages_are_those_of_their_protocol_number():
+    """`PYTHONPATH=. python -m tests.engine.test_protocol` writes the file, once `PROTOCOL` was raised.
+
+    A new field with a default needs no other number.
+    """
+    found = as_json()
+
+    assert found == json.loads(STORED.read_text())
+    assert found.keys() - {"protocol"} == {each.__name__ for each in (*get_args(Request), *get_args(Reply))}
+
+
 def test_pixels_vectors_and_sound_arrive_as_they_were_sent():
-    videos = (np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3), np.empty((0, 2, 2, 3), np.uint8))
-    pair = LiveItem(images=np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)[:, ::-1], times_s=(0.5, 1.0), frames=1)
-    sound = AudioItem(samples=np.array([-1, 2], np.int16), time_s=2.0)
-    live = LiveRequest(
-        number=1,
-        session="s",
-        salt="x",
-        system_prompt=None,
-        hashes=(pair.hash, sound.hash),
-        items={pair.hash: pair, sound.hash: sound},
-        fresh=2,
-        query=Query(text="What?", seed=1),
-    )
-    preview = PreviewRequest(
-        config=EngineConfig(model="m"), question=QUESTION, media=((videos[0], {"fps": 1.0, "frames_indices": [0]}),)
-    )
+    frames = decode_request(encode(FRAMES)).videos
+    vectors = decode_reply(encode(VECTORS)).vectors
+    found = decode_request(encode(LIVE))
+    [(pixels, metadata)] = decode_request(encode(PREVIEW)).media
 
-    frames = decode_request(encode(EmbedFrames(number=1, videos=videos))).videos
-    vectors = decode_reply(encode(Vectors(number=1, vectors=np.ones((2, 3), np.float32)))).vectors
-    found = decode_request(encode(live))
-    [(pixels, metadata)] = decode_request(encode(preview)).media
-
-    for sent, came in zip((*videos, np.ones((2, 3), np.float32), videos[0]), (*frames, vectors, pixels), strict=True):
+    for sent, came in zip((*VIDEOS, VECTORS.vectors, VIDEOS[0]), (*frames, vectors, pixels), strict=True):
         assert sent.dtype == came.dtype
         assert np.array_equal(sent, came)
     assert metadata == {"fps": 1.0, "frames_indices": [0]}
-    assert found.query == live.query
-    assert [*found.items] == [item.hash for item in found.items.values()] == [pair.hash, sound.hash]
+    assert found.query == LIVE.query
+    assert [*found.items] == [item.hash for item in found.items.values()] == [PAIR.hash, SOUND.hash]
 
 
 @pytest.mark.parametrize(
@@ -202,3 +232,7 @@ def test_fields_of_a_later_version_are_ignored():
 def test_a_question_that_no_message_can_have_is_found_before_it_is_sent(odd):
     with pytest.raises((TypeError, ValueError)):
         check(replace(QUESTION, **odd))
+
+
+if __name__ == "__main__":
+    STORED.write_text(json.dumps(as_json(), indent=1, ensure_ascii=False) + "\n")
