@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from reelabel_engine.protocol import EngineInfo
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard
-    from tasks.model.protocol import EngineInfo
     from tasks.plans.plan import Plan
 
 _POLL_S = 1.0

@@ -10,7 +10,9 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_OURS = tuple(f"{_ROOT}/{name}" for name in ("reelabel/", "tasks/", "flows/", "tests/flows/test_unexpected.py"))
+_OURS = tuple(
+    f"{_ROOT}/{name}" for name in ("reelabel/", "engine/", "tasks/", "flows/", "tests/flows/test_unexpected.py")
+)
 # Not OSError: those of the store and the disk are not a video's, and the shard is tried again.
 _ERRORS = (
     AssertionError,

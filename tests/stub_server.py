@@ -14,9 +14,9 @@ from hashlib import blake2b
 from http.server import BaseHTTPRequestHandler
 from string import ascii_uppercase
 
+from reelabel_engine.prompts import choice_tokens, score_choices
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.prompt import choice_tokens, score_choices
 from tests.http_server import HttpServer
 from tests.vllm_server import KEY, NAME
 

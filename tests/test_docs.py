@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 import infra.errors
 import reelabel.errors
+import reelabel_engine.errors
 from benchmarks.__main__ import app as benchmarks_app
 from flows.cli.main import app
 from infra.settings import Settings
@@ -127,7 +128,7 @@ def test_every_benchmark_is_described():
 
 
 def test_every_code_of_a_failed_job_is_explained():
-    kinds = [*vars(reelabel.errors).values(), *vars(infra.errors).values()]
+    kinds = [*vars(reelabel.errors).values(), *vars(reelabel_engine.errors).values(), *vars(infra.errors).values()]
     codes = {kind.code for kind in kinds if isinstance(kind, type) and issubclass(kind, JobError)}
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/troubleshooting.md").read_text(), flags=re.MULTILINE)
 

@@ -13,10 +13,10 @@ from benchmarks.console import OUT, PROGRESS, figures_table, print_json
 from benchmarks.engine.model_folders import MEDIUM, write_architecture
 from benchmarks.engine.questions import measure_questions
 from benchmarks.engine.sweep import Candidate, Requests, sweep
+from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

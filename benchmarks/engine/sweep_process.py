@@ -33,7 +33,7 @@ def main() -> None:
 
 def measure(requests: Requests, candidate: Candidate, *, cores: frozenset[int]) -> SweepRow:
     """Load an engine, render the requests, and answer them round by round."""
-    from tasks.model.engine.tuning import tune_engine, vllm_arguments  # noqa: PLC0415
+    from reelabel_engine.tuning import tune_engine, vllm_arguments  # noqa: PLC0415
 
     began = time.perf_counter()
     overridden = vllm_arguments(requests.config) | candidate.arguments
@@ -56,7 +56,7 @@ def measure(requests: Requests, candidate: Candidate, *, cores: frozenset[int]) 
 
 def _render(requests: Requests) -> list[dict[str, Any]]:
     """Render a question about each of many videos as input of vLLM."""
-    from tasks.model.engine.renderer import HashedMedium, InputRenderer  # noqa: PLC0415
+    from reelabel_engine.renderer import HashedMedium, InputRenderer  # noqa: PLC0415
 
     renderer = InputRenderer(requests.config)
     prompts = []

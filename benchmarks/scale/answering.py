@@ -33,8 +33,9 @@ from tasks.results.write import ShardWriter
 if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
     from reelabel.frames.frame_file import FrameFile
+    from reelabel_engine.protocol import Batch
     from tasks.domain import Shard
-    from tasks.model.protocol import Batch, Reply
+    from tasks.model.backend import Reply
     from tasks.plans.plan import Plan
 
 _STORE = StoreSettings()

@@ -16,9 +16,9 @@ from reelabel.cores import usable_cores
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.passes import choose_pass, dense_pass, sampling_of_pass
+from reelabel_engine.protocol import Batch
 from tasks.domain import Answer, Job
 from tasks.model.prompts.prompt import build_question
-from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.sources.object_store import ObjectStore
+    from reelabel_engine.protocol import TowersInfo
     from tasks.domain import EmbeddingSpec
     from tasks.embedding.backend import EmbeddingBackend
-    from tasks.embedding.protocol import TowersInfo
 
 
 def open_embedder(

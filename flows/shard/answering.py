@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from reelabel_engine.protocol import Batch
     from tasks.domain import Failure, JobResult, RunSpec
     from tasks.domain.chunks import CutJob
-    from tasks.model.backend import InferenceBackend
-    from tasks.model.protocol import Batch, Reply
+    from tasks.model.backend import InferenceBackend, Reply
     from tasks.results.chunks import EarlierChunks
     from tasks.results.write import ShardWriter
 

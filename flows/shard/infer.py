@@ -15,7 +15,6 @@ from flows.shard.answering import ShardOutcome
 from flows.shard.arrivals import group_arrivals
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
-from infra.errors import InferenceError
 from infra.log_context import in_context
 from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
@@ -23,11 +22,12 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import go_on
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.protocol import Batch, QuestionFailure
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, views_of
 from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
-from tasks.model.protocol import Batch, QuestionFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from flows.shard.answering import AnswerContext, Shown
     from reelabel.frames.extractor import ExtractedVideo
+    from reelabel_engine.protocol import Question
     from tasks.domain import Job, RunSpec
-    from tasks.model.protocol import Question, Reply
+    from tasks.model.backend import Reply
 
 _MAX_CONCURRENT_READS = 4
 # While one group of a shard is being answered, the next is being read and sent.

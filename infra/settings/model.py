@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator
 
 from infra.settings.backends import add_backend_names, check_backend_name
-from infra.settings.base import SettingsSection
+from infra.settings.base import AbsolutePath, SettingsSection
 from infra.settings.template import check_template
 from reelabel.text_bounds import Text  # noqa: TC001 - of fields
 
@@ -70,6 +70,13 @@ class ModelSettings(PromptOptions):
         ),
     ] = None
     revision: Annotated[str | None, Field(description="Hub revision.")] = None
+    python: Annotated[
+        AbsolutePath | None,
+        Field(
+            description="Python that runs the engine; by default this one if vLLM is installed in it, else "
+            ".venv-engine/bin/python beside its environment."
+        ),
+    ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Field(description="Data type of the weights.")
     ] = "auto"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     Field,
     SecretStr,
@@ -30,7 +29,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from infra.settings.base import SettingsSection
+from infra.settings.base import AbsolutePath, SettingsSection
 from infra.settings.chunks import ChunkOptions
 from infra.settings.describe import DescribeSettings
 from infra.settings.live import LiveSettings
@@ -56,9 +55,6 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "REELABEL_CONFIG"
 _PREFIX = "REELABEL_"
 _DEPTH = 2  # of a setting: its section and its name
-
-# Workers run in other folders, so a path must not depend on the current one.
-AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
 
 class DatabaseSettings(SettingsSection):

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.look import IndexReader
+    from reelabel_engine.protocol import TowersInfo
     from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
     from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
     from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.embedding.pack_file import PackFiles
     from tasks.embedding.pieces import Piece
-    from tasks.embedding.protocol import TowersInfo
 
 _MS = 1000
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)

@@ -8,8 +8,9 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from infra.errors import EngineLostError, InferenceError, PromptError, PromptTooLongError
+from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError, TransientError
+from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
 from tasks.live import protocol
 from tasks.live.arrivals import Asked
 from tasks.live.model import SPEECH_HZ, Delta, LiveQuery, Speech

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from tasks.live.items import AUDIO_HZ
+from reelabel_engine.live.items import AUDIO_HZ
 from tasks.live.protocol import VideoDone
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.live.items import FRAMES_PER_ITEM, SPAN_S, AudioItem, LiveItem, Pairs, Spans, pair_up
+from reelabel_engine.live.items import FRAMES_PER_ITEM, SPAN_S, AudioItem, LiveItem
+from tasks.live.items import Pairs, Spans, pair_up
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule
 from tasks.live.window import Window, spread
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from reelabel_engine.live.items import Item
     from tasks.live.arrivals import Asked, Audio, Frame
-    from tasks.live.items import Item
     from tasks.live.protocol import SessionConfig
     from tasks.live.window import WindowRule
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from tasks.live.items import AudioItem
+from reelabel_engine.live.items import AudioItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from tasks.live.items import Item
+    from reelabel_engine.live.items import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,8 +7,9 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from infra.errors import EngineLostError, PromptTooLongError
+from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError
+from reelabel_engine.errors import PromptTooLongError
 from tasks.live.arrivals import ReadAgain
 from tasks.live.protocol import ErrorEvent, Notice
 

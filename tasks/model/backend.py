@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 from infra.checks import Check
 from infra.settings.backends import add_backend, load_backend
 from reelabel.errors import ConfigurationError, ReelabelError
-from tasks.domain import ONE_VIDEO
+from reelabel_engine.protocol import QuestionFailure
+from tasks.domain import ONE_VIDEO, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes
     from tasks.domain import MediaCounts, RunSpec
     from tasks.live.model import LiveModel
     from tasks.model.identity import ModelCard
-    from tasks.model.protocol import Batch, EngineInfo, EngineTimes, Reply
+
+Reply = Answer | QuestionFailure
 
 
 class InferenceBackend(Protocol):

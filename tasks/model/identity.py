@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ModelError
-from infra.program import APPLICATION
 from reelabel.disk import disk_errors, is_full
-from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.text import printable, why_unreadable
+from reelabel_engine.errors import ModelError
+from reelabel_engine.written_folders import written_folders
 from tasks.domain import ModelIdentity
-from tasks.model.written_folders import written_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,12 +115,8 @@ def _folder_card(folder: Path) -> ModelCard:
 
 
 def _hub_card(name: str, revision: str | None) -> ModelCard:
-    try:
-        from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
-    except ImportError:
-        raise ModelError(
-            f"Model {name} is on the hub; to download it: `{install_command('server', of=APPLICATION)}`."
-        ) from None
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
+
     try:
         _check_hub(name, revision)
         path = Path(hf_hub_download(name, "config.json", revision=revision))

@@ -15,10 +15,11 @@ from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import delete, func, insert, literal, select, text
 
 from infra.database.connect import database_errors
-from infra.errors import ChunksOutdatedError, InferenceError
+from infra.errors import ChunksOutdatedError
 from reelabel.errors import InternalError, ReelabelError, TransientError, VideoChangedError
 from reelabel.record import columns_of, reader_of
 from reelabel.unexpected import failing_alone
+from reelabel_engine.errors import InferenceError
 from sql.queries import read_query
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from infra.errors import EngineLostError, InferenceError
+from infra.errors import EngineLostError
 from infra.settings import StoreSettings
 from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
+from reelabel_engine.errors import InferenceError
 from tasks.description import scene_file
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, Job, ModelIdentity

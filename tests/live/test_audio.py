@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem
 from tasks.live.arrivals import Arrivals, Audio, ReadAgain
-from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem, Spans
+from tasks.live.items import Spans
 from tasks.live.outbox import Outbox
 from tasks.live.protocol import AudioChunk, MessageRefusedError, SpeechDelta
 from tasks.live.setup import LiveLimits

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from PIL import Image
 
-from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import DecodersLostError
+from reelabel_engine.errors import InferenceError, PromptTooLongError
 from tasks.live.arrivals import Arrivals, Frame
 from tasks.live.frames import FrameReader
 from tasks.live.protocol import MessageRefusedError, SessionResume, VideoFrame

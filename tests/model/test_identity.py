@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
 from tasks.model.identity import TINY_MODEL, fingerprint_folder, read_model_card
 
 

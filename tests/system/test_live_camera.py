@@ -11,7 +11,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings
-from tasks.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.live.items import AUDIO_HZ, AudioItem
 from tests.flows.serve.live.server import live_server
 from tests.live.scripted_model import INFO
 from tests.system.conftest import _CHROMIUM, _OPTIONS

@@ -192,7 +192,9 @@ class _Search:
                 return towers
 
             embedder = QueryEmbedder(
-                space=space, kept=BankFiles.of(self._settings.store), open_towers=lambda: nullcontext(load())
+                space=space,
+                kept=BankFiles.of(self._settings.store, python=self._settings.model.python),
+                open_towers=lambda: nullcontext(load()),
             )
             if options.image is not None:
                 return space, [embedder.embed_image(options.picture)], None

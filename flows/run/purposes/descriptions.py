@@ -71,7 +71,7 @@ class Descriptions(Purpose):
         A run that has described videos and embedded none leaves the index as it is: to find that nothing is new takes
         as long as it takes to describe them.
         """
-        described, files = description_spec(spec), BankFiles.of(settings.store)
+        described, files = description_spec(spec), BankFiles.of(settings.store, python=settings.model.python)
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
         charge = partial(ledger.doing, RunPhase.LOAD)

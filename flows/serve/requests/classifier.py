@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from flows.shard.answer import AnsweredShard
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel_engine.protocol import EngineInfo
     from tasks.domain import Job, RunSpec
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
-    from tasks.model.protocol import EngineInfo
 
 # Specs that are kept, each with the options that some request had.
 _SPECS = 256

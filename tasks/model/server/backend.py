@@ -12,20 +12,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from infra.errors import (
-    EngineClosedError,
-    InferenceError,
-    ServerFailedError,
-    ServerUnavailableError,
-    SpecialTokensError,
-)
+from infra.errors import EngineClosedError, ServerFailedError, ServerUnavailableError
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import LOOK_S, go_on
+from reelabel_engine.errors import InferenceError, SpecialTokensError
+from reelabel_engine.plain_text import PlainEncoder, find_special_token
+from reelabel_engine.prompts import choice_tokens
+from reelabel_engine.protocol import EngineInfo, EngineTimes, QuestionFailure
 from tasks.domain import ONE_VIDEO, Answer
-from tasks.model.prompts.plain_text import PlainEncoder, find_special_token
-from tasks.model.prompts.prompt import choice_tokens
-from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime, QuestionFailure
+from tasks.model.lifetime import Lifetime
 from tasks.model.server.answers import Usage
 from tasks.model.server.capabilities import completion_body, detect_capabilities
 from tasks.model.server.client import ServerClient
@@ -37,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from infra.settings.server import ServerSettings
+    from reelabel_engine.protocol import Batch, Question, ShownFile
     from tasks.domain import MediaCounts
     from tasks.domain.media import MediumKind
-    from tasks.model.protocol import Batch, Question, Reply, ShownFile
+    from tasks.model.backend import Reply
     from tasks.model.server.capabilities import ServerCapabilities
     from tasks.model.server.frame_transport import EncodedFrames
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ModelError, ServerUnavailableError
+from infra.errors import ServerUnavailableError
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
+from reelabel_engine.errors import ModelError
+from reelabel_engine.prompts import choice_tokens
 from tasks.domain import ONE_VIDEO, ModelIdentity
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
-from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import encode_as_images, encode_media, encodings_of, require_encoding
 from tasks.model.server.scoring import logprobs_request, read_logprobs

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from infra.errors import InferenceError, PromptTooLongError, ServerFailedError, ServerUnavailableError
+from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from reelabel.origin import install_command
+from reelabel_engine.errors import InferenceError, PromptTooLongError
 from tasks.model.server.answers import Completion, CompletionChunk, Models, ServedModel, Tokens, Version
 
 if TYPE_CHECKING:

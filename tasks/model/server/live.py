@@ -16,10 +16,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from infra.errors import InferenceError
-from tasks.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.prompts import choice_tokens
 from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech, Warmed
-from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.server.answers import Usage
 from tasks.model.server.backend import refuse_special_tokens
 from tasks.model.server.client import ServerClient
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from infra.settings.server import ServerSettings
-    from tasks.live.items import Item
+    from reelabel_engine.live.items import Item
     from tasks.live.model import LiveQuery, Prefix
     from tasks.model.identity import ModelCard
     from tasks.model.server.answers import SpokenDelta

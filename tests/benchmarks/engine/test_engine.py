@@ -8,9 +8,9 @@ from benchmarks.engine.model_folders import MEDIUM, Architecture, write_architec
 from benchmarks.engine.noise import noise_video
 from benchmarks.engine.questions import measure_questions
 from benchmarks.engine.sweep import CHOSEN, Candidate, Requests, Sweep, SweepRow, sweep
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 
 TINY = EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56)
 SMALL = Architecture(

@@ -3,7 +3,7 @@
 import pytest
 from pydantic.dataclasses import dataclass
 
-from tasks.model.engine.model_errors import describe_error
+from reelabel_engine.model_errors import describe_error
 
 COUNT = "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices()?"
 

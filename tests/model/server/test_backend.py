@@ -17,9 +17,9 @@ from infra.errors import EngineClosedError, ServerUnavailableError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
+from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.protocol import Batch
 from tasks.model.server.capabilities import read_served_model_card
 from tasks.model.server.scoring import read_logprobs
 from tests.model.asked import batch_about, frame_file, question

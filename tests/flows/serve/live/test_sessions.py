@@ -143,7 +143,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(served, rows):
 def engine_processes(served):
     """Return the engines, without the renderers that they fork."""
     children = psutil.Process(served.process.pid).children()
-    return [child for child in children if "engine_main" in " ".join(child.cmdline())]
+    return [child for child in children if "-m reelabel_engine" in " ".join(child.cmdline())]
 
 
 def test_a_killed_engine_is_replaced_and_the_query_answered(served):

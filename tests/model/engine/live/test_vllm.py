@@ -10,12 +10,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from infra.errors import EngineLostError, PromptTooLongError
+from infra.errors import EngineLostError
 from reelabel.pool.decode_pool import DecodePool
+from reelabel_engine.errors import PromptTooLongError
+from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem
+from reelabel_engine.protocol import Batch, EngineConfig, Question
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live.frames import FrameReader
-from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, Pairs, Spans
+from tasks.live.items import Pairs, Spans
 from tasks.live.model import Delta, LiveQuery, Prefix
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveLimits, LiveSetup
@@ -24,7 +27,6 @@ from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.prompt import render_question
-from tasks.model.protocol import Batch, EngineConfig, Question
 from tests.live.client import ask, frame, start
 from tests.model.engine.live.streams import FPS, clip, pairs_of, whole_video
 from tests.model.families.saved import saved

@@ -1,26 +1,32 @@
-"""Render one prompt with vLLM's own tokenizer and processor: `python -m tasks.model.engine.preview_main`.
+"""Answer one request without loading a model: `python -m reelabel_engine.once`, by standard input and output.
 
-Reads a pickled PreviewRequest from standard input and writes a pickled RenderedPrompt to standard output.
-Loads no weights: the renderer is the one that `LLM` runs before its engine.
+A prompt is rendered by the renderer that `LLM` runs before its engine, with vLLM's own tokenizer and processor.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from reelabel.errors import JobError
-from tasks.model.engine.prompt_preview import PromptSpan, RenderedPrompt
-from tasks.model.engine.renderer import HashedMedium, InputRenderer
-from tasks.model.protocol import QuestionFailure
+from reelabel.errors import JobError, ReelabelError
+from reelabel_engine.protocol import (
+    ChosenTuning,
+    PreviewRequest,
+    PromptSpan,
+    QuestionFailure,
+    RefusedTuning,
+    RenderedPrompt,
+    TuningRequest,
+    decode_request,
+    encode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tasks.model.engine.prompt_preview import PreviewRequest
+    from reelabel_engine.protocol import Reply, Request
 
 _FEWEST_REPEATS = 4
 
@@ -30,13 +36,29 @@ def main() -> None:
     # Libraries may print to standard output; keep that out of the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    rendered = render(pickle.load(sys.stdin.buffer))  # noqa: S301 - from our own process
+    reply = _answer(decode_request(sys.stdin.buffer.read()))
     with answer:
-        pickle.dump(rendered, answer)
+        answer.write(encode(reply))
+
+
+def _answer(request: Request) -> Reply:
+    if isinstance(request, PreviewRequest):
+        return render(request)
+    if isinstance(request, TuningRequest):
+        from reelabel_engine.tuning import tune_engine  # noqa: PLC0415 - the other request needs none of it
+
+        try:
+            chosen = tune_engine(request.config)
+        except ReelabelError as error:
+            return RefusedTuning(code=error.code, message=error.message)
+        return ChosenTuning(values=chosen.values, reason=chosen.reason)
+    raise TypeError(f"{type(request).__name__} is not answered here")
 
 
 def render(request: PreviewRequest) -> RenderedPrompt:
     """Render a question as the engine would, as far as that succeeds."""
+    from reelabel_engine.renderer import HashedMedium, InputRenderer  # noqa: PLC0415 - it imports vLLM
+
     renderer = InputRenderer(request.config)
     tokenizer = renderer.tokenizer
     refusals: list[QuestionFailure] = []

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
 
-from infra.errors import InferenceError
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
-from tasks.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
-from tasks.model.engine.live.positions import SECONDS
-from tasks.model.engine.renderer import HashedMedium
-from tasks.model.protocol import Question, QuestionFailure
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
+from reelabel_engine.live.positions import SECONDS
+from reelabel_engine.protocol import Question, QuestionFailure
+from reelabel_engine.renderer import HashedMedium
+from reelabel_engine.vllm_api import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
 
 if TYPE_CHECKING:
-    from tasks.model.engine.live.messages import LiveRequest
-    from tasks.model.engine.renderer import InputRenderer
-    from tasks.model.prompts.prompt import ChoiceTokens
+    from reelabel_engine.prompts import ChoiceTokens
+    from reelabel_engine.protocol import LiveRequest
+    from reelabel_engine.renderer import InputRenderer
 
 _MILLISECONDS = 1000
 _CACHED_ENDS = 256
@@ -92,26 +92,26 @@ class LiveRenderer:
     def render(self, request: LiveRequest) -> RenderedRequest:
         """Render a request; a part that is refused is a `QuestionFailure`."""
         items: dict[str, RenderedItem | QuestionFailure] = {}
-        for item in request.items:
+        for name, item in request.items.items():
             try:
                 with failing_alone("Preparing what a session shows", stage=InferenceError.stage):
-                    items[item.hash] = self._audio(item) if isinstance(item, AudioItem) else self._pair(item)
+                    items[name] = self._audio(name, item) if isinstance(item, AudioItem) else self._pair(name, item)
             except JobError as error:
-                items[item.hash] = QuestionFailure.of(error)
+                items[name] = QuestionFailure.of(error)
         try:
             with failing_alone("Preparing the question of a session", stage=InferenceError.stage):
                 return RenderedRequest(items=items, ends=self._ends_of(request))
         except JobError as error:
             return RenderedRequest(items=items, ends=QuestionFailure.of(error))
 
-    def _audio(self, item: AudioItem) -> RenderedItem:
+    def _audio(self, name: str, item: AudioItem) -> RenderedItem:
         config = self._renderer.hf_config.thinker_config
         token = config.audio_token_index
         prompt = {
             "prompt": self._renderer.tokenizer.convert_ids_to_tokens(token),
             "prompt_token_ids": [token],
             "multi_modal_data": {"audio": [(item.samples / np.float32(-np.iinfo(np.int16).min), AUDIO_HZ)]},
-            "multi_modal_uuids": {"audio": [item.hash]},
+            "multi_modal_uuids": {"audio": [name]},
         }
         rendered = self._renderer.render(prompt)
         [values] = rendered["mm_kwargs"]["audio"]
@@ -125,8 +125,8 @@ class LiveRenderer:
             time_s=item.time_s,
         )
 
-    def _pair(self, item: LiveItem) -> RenderedItem:
-        prompt = self._renderer.prompt(_question("", None), [_medium(item)])
+    def _pair(self, name: str, item: LiveItem) -> RenderedItem:
+        prompt = self._renderer.prompt(_question("", None), [_medium(name, item)])
         rendered = self._renderer.render(prompt)
         [place] = rendered["mm_placeholders"]["video"]
         [values] = rendered["mm_kwargs"]["video"]
@@ -159,7 +159,7 @@ class LiveRenderer:
     def _lay_out(self, system_prompt: str | None, text: str) -> RenderedEnds:
         ids = self._renderer.lay_out(text, system_prompt, ("video",)).token_ids
         if self._placeholder is None:
-            self._pair(_probe())
+            self._pair("probe", _probe())
         placeholder = self._placeholder or ()
         for start in range(len(ids) - len(placeholder) + 1) if placeholder else ():
             if ids[start : start + len(placeholder)] == placeholder:
@@ -173,7 +173,7 @@ def _question(text: str, system_prompt: str | None, **values: Any) -> Question: 
     )
 
 
-def _medium(item: LiveItem) -> HashedMedium:
+def _medium(name: str, item: LiveItem) -> HashedMedium:
     """Return a pair as a video whose frames have their true times."""
     milliseconds = [round(time_s * _MILLISECONDS) for time_s in item.times_s]
     total = milliseconds[-1] + 1
@@ -185,7 +185,7 @@ def _medium(item: LiveItem) -> HashedMedium:
         "video_backend": "reelabel",
         "do_sample_frames": False,
     }
-    return HashedMedium(frames=(item.images, metadata), hash=item.hash)
+    return HashedMedium(frames=(item.images, metadata), hash=name)
 
 
 def _timed(values: MultiModalKwargsItem, time_s: float) -> MultiModalKwargsItem:

@@ -16,10 +16,15 @@ import numpy as np
 import torch
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 from transformers.video_utils import VideoMetadata
-from vllm.inputs.engine import mm_input
-from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem, MultiModalKwargsItems, PlaceholderRange
 
 from reelabel.errors import JobError
+from reelabel_engine.vllm_api import (
+    MultiModalFieldElem,
+    MultiModalKwargsItem,
+    MultiModalKwargsItems,
+    PlaceholderRange,
+    mm_input,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

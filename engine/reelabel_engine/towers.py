@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as nn
 import transformers
 
-from infra.errors import ModelError
-from tasks.embedding.protocol import TowersInfo
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import TowersInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from tasks.embedding.protocol import TowersConfig
+    from reelabel_engine.protocol import TowersConfig
 
 _BATCH_TEXTS = 256
 _RESIZE_BYTES = 64 * 1024**2

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm import SamplingParams
-from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
+from reelabel_engine.vllm_api import MAX_LOGPROB_TOKEN_IDS, SamplingParams
 
 if TYPE_CHECKING:
-    from tasks.model.prompts.prompt import ChoiceTokens
+    from reelabel_engine.prompts import ChoiceTokens
 
 
 def scoring_parameters(tokens: ChoiceTokens) -> SamplingParams:

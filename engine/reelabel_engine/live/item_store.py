@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from infra.errors import InferenceError
+from reelabel_engine.errors import InferenceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tasks.model.engine.live.renderer import RenderedItem
-    from tasks.model.protocol import QuestionFailure
+    from reelabel_engine.live.renderer import RenderedItem
+    from reelabel_engine.protocol import QuestionFailure
 
 
 class ItemStore:

@@ -10,26 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig
-from vllm import LLM, ModelRegistry
-from vllm.engine.arg_utils import EngineArgs
-from vllm.exceptions import VLLMValidationError
-from vllm.model_executor.model_loader import get_model_cls
-from vllm.multimodal import MULTIMODAL_REGISTRY
-from vllm.platforms import current_platform
 
-from infra.errors import InferenceError, ModelError
-from tasks.domain import Answer
-from tasks.model.engine.live.desk import BATCH, LiveDesk
-from tasks.model.engine.live.positions import continue_positions
-from tasks.model.engine.renderer import table_length, translate_vllm_error
-from tasks.model.engine.scoring import scoring_parameters
-from tasks.model.engine.tuning import PRUNING_METHOD, tune_engine, vllm_arguments
-from tasks.model.prompts.prompt import score_choices
-from tasks.model.protocol import EngineInfo, QuestionFailure
+from reelabel.text import pluralize
+from reelabel_engine.errors import InferenceError, ModelError
+from reelabel_engine.live.desk import BATCH, LiveDesk
+from reelabel_engine.live.positions import continue_positions
+from reelabel_engine.prompts import score_choices
+from reelabel_engine.protocol import EngineInfo, QuestionAnswer, QuestionFailure
+from reelabel_engine.renderer import table_length, translate_vllm_error
+from reelabel_engine.scoring import scoring_parameters
+from reelabel_engine.tuning import PRUNING_METHOD, tune_engine, vllm_arguments
+from reelabel_engine.vllm_api import (
+    LLM,
+    MULTIMODAL_REGISTRY,
+    EngineArgs,
+    ModelRegistry,
+    VLLMValidationError,
+    current_platform,
+    get_model_cls,
+)
 
 if TYPE_CHECKING:
-    from tasks.model.engine.renderer import EngineRequest
-    from tasks.model.protocol import EngineConfig, QuestionRef, Reply
+    from reelabel_engine.protocol import EngineConfig, QuestionRef, QuestionReply
+    from reelabel_engine.renderer import EngineRequest
 
 
 def import_model(config: EngineConfig) -> None:
@@ -65,7 +68,7 @@ class Engine:
         """Load the model; takes seconds to minutes. The process began at `started`, by `time.perf_counter`."""
         if config.video_pruning_rate:
             _require_pruning(config)
-        if config.media.are_several:
+        if (config.max_videos, config.max_images) != (1, 0):
             _require_media(config)
         self._takes_audio = bool(config.live_sessions) and _require_pairs(config) in _HEARING_MODELS
         llm = LLM(**vllm_arguments(config))
@@ -128,7 +131,7 @@ class Engine:
             del self._in_flight[name]
         self._engine.abort_request(names)
 
-    def step(self) -> list[tuple[QuestionRef, Reply]]:
+    def step(self) -> list[tuple[QuestionRef, QuestionReply]]:
         """Run one engine step; return the questions that it finished."""
         started = time.perf_counter()
         if self.live:
@@ -200,13 +203,18 @@ def _require_media(config: EngineConfig) -> None:
     """
     model = EngineArgs(**vllm_arguments(config)).create_model_config()
     limits = MULTIMODAL_REGISTRY.get_processing_info(model).supported_mm_limits
-    for kind, count in (("video", config.media.videos), ("image", config.media.images)):
+    for kind, count in (("video", config.max_videos), ("image", config.max_images)):
         most = limits.get(kind, 0)
         if most is not None and count > most:
             raise ModelError(
                 f"vLLM's {get_model_cls(model).__name__} takes at most {most} {kind}{'' if most == 1 else 's'} in a "
-                f"question, but jobs show {config.media}; leave these jobs out, or use another model."
+                f"question, but jobs show {_shown(config)}; leave these jobs out, or use another model."
             )
+
+
+def _shown(config: EngineConfig) -> str:
+    counts = ((config.max_videos, "video"), (config.max_images, "image"))
+    return " and ".join(pluralize(count, kind) for count, kind in counts if count)
 
 
 def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
@@ -214,14 +222,13 @@ def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
     worker.model_runner.is_multimodal_pruning_enabled = True
 
 
-def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
+def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> QuestionReply:  # noqa: ANN401 - vLLM's RequestOutput
     logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
     try:
         probabilities, mass = score_choices(ready.tokens, logprobs)
     except InferenceError as error:
         return QuestionFailure.of(error)
-    return Answer(
-        choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
+    return QuestionAnswer(
         probabilities=probabilities,
         choice_mass=mass,
         prompt_tokens=len(output.prompt_token_ids),

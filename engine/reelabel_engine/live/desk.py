@@ -8,30 +8,30 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from vllm import SamplingParams
-from vllm.exceptions import VLLMValidationError
-from vllm.inputs.engine import mm_input
-from vllm.multimodal.inputs import MultiModalKwargsItems
-from vllm.sampling_params import RequestOutputKind
 
-from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import JobError
-from tasks.model.engine.live.item_store import ItemStore
-from tasks.model.engine.live.messages import LiveDone, LiveText
-from tasks.model.engine.live.positions import positions_per_s, time_indexes
-from tasks.model.engine.live.renderer import RenderedItem
-from tasks.model.engine.renderer import translate_vllm_error
-from tasks.model.engine.scoring import scoring_parameters
-from tasks.model.prompts.prompt import ChoiceTokens, score_choices
-from tasks.model.protocol import QuestionFailure
+from reelabel_engine.errors import InferenceError, PromptTooLongError
+from reelabel_engine.live.item_store import ItemStore
+from reelabel_engine.live.positions import positions_per_s, time_indexes
+from reelabel_engine.live.renderer import RenderedItem
+from reelabel_engine.prompts import ChoiceTokens, score_choices
+from reelabel_engine.protocol import LiveDone, LiveText, QuestionFailure
+from reelabel_engine.renderer import translate_vllm_error
+from reelabel_engine.scoring import scoring_parameters
+from reelabel_engine.vllm_api import (
+    MultiModalKwargsItems,
+    RequestOutputKind,
+    SamplingParams,
+    VLLMValidationError,
+    mm_input,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vllm.multimodal.inputs import PlaceholderRange
-
-    from tasks.model.engine.live.messages import LiveReply, LiveRequest
-    from tasks.model.engine.live.renderer import RenderedEnds, RenderedRequest
+    from reelabel_engine.live.renderer import RenderedEnds, RenderedRequest
+    from reelabel_engine.protocol import LiveReply, LiveRequest
+    from reelabel_engine.vllm_api import PlaceholderRange
 
 ASKED, READ, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
 

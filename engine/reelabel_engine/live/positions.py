@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tasks.live.items import SPAN_S
+from reelabel_engine.live.items import SPAN_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
-    from vllm.multimodal.inputs import MultiModalFeatureSpec
+
+    from reelabel_engine.vllm_api import MultiModalFeatureSpec
 
 SECONDS = "second_per_grid_ts"
 # A longer gap counts as this long: where nothing changed for an hour, or frames were evicted, positions would run out.

@@ -1,4 +1,4 @@
-"""The loop of the engine's process: receive batches, have workers render them, keep the engine busy."""
+"""The loops of the process: receive requests, have workers render them, keep the engine busy; or embed in order."""
 
 from __future__ import annotations
 
@@ -11,19 +11,39 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.errors import JobError
-from tasks.model.engine.live.messages import LiveDrop, LiveGiveUp, LiveRequest
-from tasks.model.protocol import Batch, BatchGiveUp, EngineTimes, QuestionFailure, QuestionRef, StepReplies
+from reelabel_engine.protocol import (
+    AskBatch,
+    Batch,
+    BatchGiveUp,
+    CountTokens,
+    EmbedFrames,
+    EmbedTexts,
+    EngineLoaded,
+    EngineTimes,
+    LiveDrop,
+    LiveGiveUp,
+    LiveRequest,
+    QuestionFailure,
+    QuestionRef,
+    StepReplies,
+    TokenCounts,
+    TowersLoaded,
+    Vectors,
+    receive,
+    send,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
     from multiprocessing.connection import Connection
 
-    from tasks.model.engine.engine import Engine
-    from tasks.model.engine.live.desk import LiveDesk
-    from tasks.model.engine.live.renderer import RenderedRequest
-    from tasks.model.engine.renderer import EngineRequest
-    from tasks.model.protocol import Question, Reply
+    from reelabel_engine.engine import Engine
+    from reelabel_engine.live.desk import LiveDesk
+    from reelabel_engine.live.renderer import RenderedRequest
+    from reelabel_engine.protocol import Question, QuestionReply
+    from reelabel_engine.renderer import EngineRequest
+    from reelabel_engine.towers import Towers
 
     VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
     _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
@@ -59,15 +79,15 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
     Args:
         connection: To the parent.
         engine: Loaded, and idle.
-        render: Has the questions on several videos rendered in another process; see `tasks.model.engine.renderer`.
-        render_live: Has the parts of a live prompt rendered likewise; see `tasks.model.engine.live.renderer`.
+        render: Has the questions on several videos rendered in another process; see `reelabel_engine.renderer`.
+        render_live: Has the parts of a live prompt rendered likewise; see `reelabel_engine.live.renderer`.
 
     Raises:
         Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
     """
     receiver = _Receiver(connection, render, live=(engine.live, render_live) if engine.live and render_live else None)
     receiver.start()  # before reporting readiness: if the thread cannot start, the parent must not wait for it
-    connection.send(engine.describe())
+    send(connection, EngineLoaded(info=engine.describe()))
     while True:
         starved_ms = 0.0
         if engine.is_idle:
@@ -81,7 +101,28 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
             replies += engine.step()
         busy_ms = (time.perf_counter() - started) * 1e3
         times = EngineTimes(busy_ms=busy_ms, starved_ms=starved_ms)
-        connection.send(StepReplies(replies=replies, times=times, live=engine.live.replies() if engine.live else ()))
+        live = engine.live.replies() if engine.live else ()
+        send(connection, StepReplies(replies=tuple(replies), times=times, live=tuple(live)))
+
+
+def serve_towers(connection: Connection, towers: Towers) -> None:
+    """Report that the towers are ready, and answer requests in order until the connection closes."""
+    send(connection, TowersLoaded(info=towers.describe()))
+    while True:
+        try:
+            request = receive(connection)
+        except EOFError:
+            return
+        if isinstance(request, EmbedFrames):
+            vectors = towers.embed_frames(request.videos)
+            send(connection, Vectors(number=request.number, vectors=vectors))
+        elif isinstance(request, EmbedTexts):
+            send(connection, Vectors(number=request.number, vectors=towers.embed_texts(request.texts)))
+        elif isinstance(request, CountTokens):
+            tokens = tuple(towers.count_tokens(request.texts))
+            send(connection, TokenCounts(number=request.number, tokens=tokens))
+        else:
+            raise TypeError(f"towers take no {type(request).__name__}")
 
 
 class _Receiver(threading.Thread):
@@ -99,20 +140,23 @@ class _Receiver(threading.Thread):
     def run(self) -> None:
         try:
             while True:
-                message = self._connection.recv()
+                message = receive(self._connection)
                 if isinstance(message, BatchGiveUp):
                     self._inbox.put(message)
-                    continue
-                if not isinstance(message, tuple):
+                elif isinstance(message, AskBatch):
+                    self._receive_batch(message)
+                elif isinstance(message, (LiveRequest, LiveDrop, LiveGiveUp)):
                     self._receive_live(message)
-                    continue
-                number, batch = message
-                for videos in _group(_split(number, batch)):
-                    self._received += len(videos)
-                    rendering = self._render([(video.frame_files, video.questions) for video in videos])
-                    rendering.add_done_callback(partial(self._collect, videos))
+                else:
+                    raise TypeError(f"an engine takes no {type(message).__name__}")  # noqa: TRY301 - like a fault
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
             self._inbox.put(error)
+
+    def _receive_batch(self, message: AskBatch) -> None:
+        for videos in _group(_split(message.number, message.batch)):
+            self._received += len(videos)
+            rendering = self._render([(video.frame_files, video.questions) for video in videos])
+            rendering.add_done_callback(partial(self._collect, videos))
 
     def _receive_live(self, message: LiveRequest | LiveDrop | LiveGiveUp) -> None:
         if self._live is None:
@@ -123,7 +167,7 @@ class _Receiver(threading.Thread):
         elif isinstance(message, LiveDrop):
             desk.items.drop(message.session, message.hashes)
         else:
-            desk.items.expect(message.session, [item.hash for item in message.items])
+            desk.items.expect(message.session, message.items)
             render(message).add_done_callback(partial(self._collect_live, desk, message))
 
     def _collect_live(self, desk: LiveDesk, request: LiveRequest, rendering: Future[bytes]) -> None:
@@ -193,7 +237,7 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
         yield group
 
 
-def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, Reply]]:
+def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, QuestionReply]]:
     """Hand what has arrived to the engine; return the questions that it rejects."""
     if not isinstance(arrived, (_Live, LiveGiveUp, BatchGiveUp)):
         return _feed(engine, *arrived)
@@ -210,9 +254,9 @@ def _feed(
     engine: Engine,
     tickets: list[QuestionRef],
     questions: list[EngineRequest | QuestionFailure],
-) -> list[tuple[QuestionRef, Reply]]:
+) -> list[tuple[QuestionRef, QuestionReply]]:
     """Feed a video's questions to the engine; return those that it rejects."""
-    refused: list[tuple[QuestionRef, Reply]] = []
+    refused: list[tuple[QuestionRef, QuestionReply]] = []
     for ticket, question in zip(tickets, questions, strict=True):
         if isinstance(question, QuestionFailure):
             refused.append((ticket, question))

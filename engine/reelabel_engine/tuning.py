@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError
-from tasks.model.engine.devices import gpu_memory_bytes
+from reelabel_engine.devices import gpu_memory_bytes
 
 if TYPE_CHECKING:
-    from tasks.model.protocol import EngineConfig
+    from reelabel_engine.protocol import EngineConfig
 
 
 _MIB, _GIB = 1024**2, 1024**3
@@ -191,8 +191,8 @@ class ModelProfile:
 
     def shown_tokens(self, config: EngineConfig) -> int:
         """Return the maximum tokens of all that a question shows."""
-        of_images = config.media.images * self._tokens_of_frame(config)
-        return config.media.videos * self.video_tokens(config) + of_images
+        of_images = config.max_images * self._tokens_of_frame(config)
+        return config.max_videos * self.video_tokens(config) + of_images
 
     def _tokens_of_frame(self, config: EngineConfig) -> int:
         return self.frame_tokens or config.max_pixels // config.size_multiple_px**2
@@ -278,7 +278,7 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "dtype": config.dtype,
         "tensor_parallel_size": config.tensor_parallel_size,
         "load_format": config.load_format,
-        "limit_mm_per_prompt": {"image": config.media.images, "video": config.media.videos},
+        "limit_mm_per_prompt": {"image": config.max_images, "video": config.max_videos},
         "logprobs_mode": "raw_logprobs",  # over the whole vocabulary, so that it shows what the choices have of it
         "max_logprobs": -1,
         "enable_prefix_caching": True,

@@ -16,37 +16,38 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
-from vllm.engine.arg_utils import EngineArgs
-from vllm.exceptions import VLLMValidationError
-from vllm.model_executor.model_loader import get_model_cls
-from vllm.multimodal.inputs import MultiModalFeatureSpec
-from vllm.renderers import renderer_from_config
-from vllm.renderers.chat_utils import ChatTemplateResolutionError
-from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_chat_template
 
-from infra.errors import InferenceError, PromptTooLongError, SpecialTokensError
 from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
 from reelabel.unexpected import failing_alone
-from tasks.model.engine.qwen_fast_path import QwenFastPath
-from tasks.model.engine.tuning import vllm_arguments
-from tasks.model.prompts.plain_text import PlainEncoder, plain_encoder
-from tasks.model.prompts.prompt import ChoiceTokens, chat_messages, choice_tokens
-from tasks.model.protocol import QuestionFailure
+from reelabel_engine.errors import InferenceError, PromptTooLongError, SpecialTokensError
+from reelabel_engine.plain_text import PlainEncoder, plain_encoder
+from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
+from reelabel_engine.protocol import QuestionFailure
+from reelabel_engine.qwen_fast_path import QwenFastPath
+from reelabel_engine.tuning import vllm_arguments
+from reelabel_engine.vllm_api import (
+    ChatTemplateResolutionError,
+    EngineArgs,
+    MultiModalFeatureSpec,
+    VLLMValidationError,
+    get_model_cls,
+    renderer_from_config,
+    resolve_chat_template_content_format,
+    safe_apply_chat_template,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
     import numpy.typing as npt
-    from vllm.config import ModelConfig
 
     from reelabel.integrations.vllm.video_input import Video
-    from tasks.domain.media import MediumKind
-    from tasks.model.engine.live.messages import LiveRequest
-    from tasks.model.engine.live.renderer import LiveRenderer
-    from tasks.model.protocol import EngineConfig, Question
+    from reelabel_engine.live.renderer import LiveRenderer
+    from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question
+    from reelabel_engine.vllm_api import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +303,7 @@ def render_videos(videos: Sequence[tuple[Sequence[bytes], Sequence[Question]]]) 
 def render_live(request: LiveRequest) -> bytes:
     """Render the parts of a live prompt; return a pickled `RenderedRequest`."""
     if not _live_renderers:
-        from tasks.model.engine.live.renderer import LiveRenderer  # noqa: PLC0415 - it needs this module
+        from reelabel_engine.live.renderer import LiveRenderer  # noqa: PLC0415 - it needs this module
 
         _live_renderers.append(LiveRenderer(_renderers[0]))
     return _pickled(_live_renderers[0].render(request))
