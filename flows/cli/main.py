@@ -42,19 +42,19 @@ COMMANDS = (
         ),
         (
             "classify",
-            "runs.commands",
+            "run_commands",
             "Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept.",
         ),
         (
             "describe",
-            "runs.commands",
+            "run_commands",
             "Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.",
         ),
         ("search", "rows.commands", "Search described videos by text, image or example."),
         ("results", "rows.commands", "Print the labels or descriptions and the failures of a run."),
         ("report", "rows.commands", "Write a self-contained HTML page about a run."),
-        ("serve", "runs.commands", "Answer single requests and live sessions over HTTP until Ctrl-C."),
-        ("live", "runs.commands", "Ask about a camera, a stream or a file as it plays."),
+        ("serve", "run_commands", "Answer single requests and live sessions over HTTP until Ctrl-C."),
+        ("live", "run_commands", "Ask about a camera, a stream or a file as it plays."),
         ("doctor", "set_up.commands", "Check the installation and its services, and suggest fixes."),
     )
     | _panel(
@@ -79,10 +79,10 @@ COMMANDS = (
     )
     | _panel(
         "Operate",
-        ("backfill", "runs.commands", "Rerun selected jobs, by id or by outcome."),
-        ("reference", "runs.commands", "Mark a run as the reference of its manifest: backfills use its spec."),
+        ("backfill", "run_commands", "Rerun selected jobs, by id or by outcome."),
+        ("reference", "run_commands", "Mark a run as the reference of its manifest: backfills use its spec."),
         ("deploy", "operations", "Create or update the Prefect deployments."),
-        ("catch-up", "runs.commands", "Run missed scheduled runs of classify/nightly, oldest first."),
+        ("catch-up", "run_commands", "Run missed scheduled runs of classify/nightly, oldest first."),
         ("worker", "groups", "Extract or infer for runs with run.executor = remote."),
         ("maintain", "operations", "Apply the retention settings and close the rows of lost runs."),
         ("cache", "groups", "List cached frame files, and evict old ones."),

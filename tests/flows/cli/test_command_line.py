@@ -370,7 +370,7 @@ print(sorted(sys.modules))
 
     assert "'typer'" in shown
     assert not any(
-        f"'{module}'" in shown for module in ("pydantic", "numpy", "infra.settings", "flows.cli.runs.commands")
+        f"'{module}'" in shown for module in ("pydantic", "numpy", "infra.settings", "flows.cli.run_commands")
     )
 
 
