@@ -11,6 +11,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from flows.shard.answering import ShardOutcome
 from flows.shard.arrivals import group_arrivals
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
@@ -300,6 +302,6 @@ def _fail(
     view, fault = next((view, fault) for view, (fault, _) in zip(views, found, strict=True) if fault)
     cause, uri = QuestionFailure.of(fault), redact_uri(view.video_uri)
     if len(views) > 1 and uri not in cause.message:
-        cause = replace(cause, message=f"{uri}: {cause.message}")
+        cause = msgspec.structs.replace(cause, message=f"{uri}: {cause.message}")
     fingerprint = join_fingerprints([each for _, each in found])
     return [Failure.of(cause, job, shard_index, fingerprint=fingerprint) for job in jobs]

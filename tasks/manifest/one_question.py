@@ -127,7 +127,7 @@ class VideoJobs:
 
 def _require_manifest(source: str) -> None:
     """Refuse videos that nobody asks about, before they are read as a manifest."""
-    path = None if scheme_of(source) else Path(source).expanduser()
+    path = Path(source).expanduser() if source and not scheme_of(source) else None
     if path and path.is_dir():
         what = f"{source} is a folder, not a manifest"
     elif source.endswith("/"):
