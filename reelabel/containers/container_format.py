@@ -31,7 +31,7 @@ from reelabel.output_order import output_order
 from reelabel.sampled_frames import UNKNOWN_POSITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO
 
     from av.container import InputContainer
@@ -173,7 +173,7 @@ def index_of_frames(
     *,
     first_pts: int,
     keyframe_pts: Int64s,
-    packets: Iterable[ByteRange] = (),
+    packets: Sequence[ByteRange] = (),
     is_whole: bool = True,
 ) -> VideoIndex:
     """Make an index of the frames of a container, one per packet, in decode order.
@@ -203,7 +203,7 @@ def index_of_frames(
     if not info.time_base:
         raise FallbackRequired(NO_TIME_BASE)
     unit_s = float(info.time_base)
-    pos, size = np.array(list(packets), np.int64).reshape(-1, 2).T if packets else np.zeros((2, len(pts)), np.int64)
+    pos, size = np.array(packets, np.int64).reshape(-1, 2).T if packets else np.zeros((2, len(pts)), np.int64)
     return VideoIndex(
         info=info,
         kind="container",

@@ -150,7 +150,7 @@ def assemble_frames(
         count = max(count, rows[info] + 1)
         # Damage is concealed with what a released frame's memory held, so none may be held longer for being wanted.
         del frame, picture
-    info = describe()
+    stated = describe()
     shown = wanted[:count]
     time_s = np.array([each.time_s for each in shown], np.float64)
     picks = np.searchsorted(chosen.unique, chosen.places)
@@ -166,9 +166,9 @@ def assemble_frames(
         keyframe_ms=index.keyframe_ms,
         first_ms=index.first_ms,
         total_frames=index.total_frames,
-        fps=info.fps,
-        duration_s=index.length_s(info),
-        pixel_aspect=info.pixel_aspect,
+        fps=stated.fps,
+        duration_s=index.length_s(stated),
+        pixel_aspect=stated.pixel_aspect,
         native_width_px=native_width_px,
         native_height_px=native_height_px,
         orientation=renderer.orientation,

@@ -119,7 +119,10 @@ def _times_s(index: VideoIndex) -> npt.NDArray[np.float64]:
     """Return when the keyframes are shown, in seconds from the first frame."""
     assert index.keyframe_s is not None
     first_s = float(index.keyframe_s[0])
-    return index.keyframe_s - (first_s if index.first_s is None else min(index.first_s, first_s))
+    times_s: npt.NDArray[np.float64] = index.keyframe_s - min(
+        first_s, first_s if index.first_s is None else index.first_s
+    )
+    return times_s
 
 
 def _count(sampling: Sampling, available: int) -> int:
