@@ -102,9 +102,10 @@ class Intake:
         return picture.image
 
     def _keep(self, frame: Frame, image: npt.NDArray[np.uint8], *, time_s: float, alike: float | None) -> bool:
-        if self._record:
-            self._record.keep(time_s=time_s, image=image)
+        number = self._kept.count
         has_more, evicted = self._kept.add(frame, image, time_s=time_s)
+        if self._record:
+            self._record.keep(number=number, time_s=time_s, image=image)
         is_full = self._kept.held > self._limits.max_window_frames
         self._acknowledge(frame, "kept", time_s=time_s, alike=alike, evicted=evicted)
         if not is_full:

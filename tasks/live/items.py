@@ -23,6 +23,8 @@ AUDIO_HZ = 16_000
 SPAN_S = 2.0
 _SHORTEST = AUDIO_HZ // 10  # samples; the encoder makes no token of less than 30 ms
 TOLERANCE_S = 0.5  # by which clocks may differ within a span
+# Ends the name of a video of frames that a session kept: the model is shown each pair at its own time, as it was then.
+FOOTAGE = ".footage.mkv"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

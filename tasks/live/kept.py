@@ -41,6 +41,7 @@ class Seen:
         last_frame: Its number, and its client's id of it.
         evicted: Kept frames that have left the window.
         last_audio_s: When the audio that it hears ends; None if it hears none.
+        frames: Numbers of the kept frames that it sees, in order; twice where one is shown twice before others.
     """
 
     query: int
@@ -53,6 +54,7 @@ class Seen:
     last_frame: tuple[int, str | None]
     evicted: int
     last_audio_s: float | None = None
+    frames: tuple[int, ...] = ()
 
     @property
     def waited_ms(self) -> float:
@@ -68,11 +70,14 @@ class KeptFrames:
 
     Attributes:
         last_s: Time of the last frame; None before the first.
+        count: How many frames were kept so far.
     """
 
     def __init__(self, session_id: str, config: SessionConfig) -> None:
         """Start with none."""
         self.last_s: float | None = None
+        self.count = 0
+        self._numbers: dict[float, int] = {}  # of the frames that questions may still see, by their times
         self._session_id, self._system_prompt = session_id, config.system_prompt
         self._most = config.num_frames  # of the window, in a question
         self._window, self._pairs, self._spans = Window(window_rule(config)), Pairs(), Spans()
@@ -122,15 +127,17 @@ class KeptFrames:
         return self._readable(self._window.following)
 
     def time_of(self, frame: Frame) -> float:
-        """Return the time of a frame that has arrived.
+        """Return the time of a frame that has arrived, in whole milliseconds.
 
         Of one that has the time of the last kept one, or less than a millisecond more, it is the next millisecond: by
         their times, kept frames are told apart.
         """
         own_s = self._own_time_of(frame)
-        if self.last_s is None or self._last_own_s is None or own_s < self._last_own_s:
-            return own_s
-        return max(own_s, (round(self.last_s * _MS) + 1) / _MS)
+        time_ms = round(own_s * _MS)
+        if self.last_s is not None and self._last_own_s is not None:
+            last_ms = round(self.last_s * _MS)
+            time_ms = min(time_ms, last_ms - 1) if own_s < self._last_own_s else max(time_ms, last_ms + 1)
+        return time_ms / _MS
 
     def _own_time_of(self, frame: Frame) -> float:
         return self._time_of(frame.announced.own_time_s, frame.arrived_s)
@@ -165,11 +172,16 @@ class KeptFrames:
         self._begin(frame.announced.own_time_s, frame.arrived_s)
         before, self._last = self._last, (frame.number, frame.announced.frame_id)
         self.last_s, self._last_own_s = time_s, self._own_time_of(frame)
+        self._numbers[time_s] = self.count
+        self.count += 1
         complete = self._pairs.add(image, time_s)
         evicted = 0
         for pair in complete:
             items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
-            evicted += sum(gone.frames for item in items for gone in self._window.add(item))
+            gone = [each for item in items for each in self._window.add(item)]
+            evicted += sum(each.frames for each in gone)
+            for gone_s in {time_s for each in gone if each.frames for time_s in each.times_s}:
+                del self._numbers[gone_s]
             if self._window.sink[-1:] == (pair,):
                 self._last_of_sink = self._last if pair.frames == FRAMES_PER_ITEM else before
         return bool(complete), evicted
@@ -197,7 +209,11 @@ class KeptFrames:
         sink = self._window.sink
         recent = self._shown(self._items[len(sink) :])
         items = (*sink, *recent)
-        ends = [item.times_s[1] for item in items if item.frames]
+        pairs = [item for item in items if item.frames]
+        ends = [pair.times_s[1] for pair in pairs]
+        shown = [time_s for pair in pairs for time_s in pair.times_s]
+        if pairs and pairs[-1].frames < FRAMES_PER_ITEM:
+            shown.pop()  # models pad a video in the same way
         after_sink = [item.times_s[0] for item in recent if item.frames]
         has_last = bool(after_sink) or not self._window.evicted
         if not after_sink and has_last:
@@ -214,6 +230,7 @@ class KeptFrames:
             last_frame=self._last if has_last else self._last_of_sink,
             evicted=self._window.evicted,
             last_audio_s=max((item.times_s[1] for item in items if not item.frames), default=None),
+            frames=tuple(self._numbers[time_s] for time_s in shown),
         )
 
     @property

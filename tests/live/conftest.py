@@ -62,14 +62,15 @@ class Kept:
     def __init__(self):
         self.frames, self.answers, self.reason, self.failures = [], [], None, 0
 
-    def keep(self, *, time_s, image):
+    def keep(self, *, number, time_s, image):
+        assert number == len(self.frames)
         self.frames.append((time_s, image.shape))
 
     def answer(self, query, seen, outcome):
         if self.failures:
             self.failures -= 1
             raise DatabaseUnavailableError("Postgres is unavailable.")
-        self.answers.append((query.text, seen.query, outcome))
+        self.answers.append((query.text, seen.query, outcome, seen.frames))
 
     def close(self, reason, stats):
         self.reason, self.stats = reason, stats

@@ -13,7 +13,7 @@ from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import DecodersLostError
 from tasks.live.arrivals import Arrivals, Frame
 from tasks.live.frames import FrameReader
-from tasks.live.protocol import MessageRefusedError, SessionResume, VideoFrame
+from tasks.live.protocol import MessageRefusedError, SessionConfig, SessionResume, VideoFrame
 from tasks.live.setup import LiveLimits
 from tests.live.client import Told, ask, config, frame, picture, send_frames, start
 from tests.live.scripted_model import ScriptedModel
@@ -315,6 +315,31 @@ def test_of_the_window_num_frames_are_seen_evenly_spread_and_only_what_is_seen_i
     assert [prefix.frames for prefix, _ in model.warmed] == [2, 4]
 
 
+def test_the_frames_that_a_query_saw_are_recorded_by_their_numbers(begin):
+    def numbers(shades, **config):
+        records = {}
+        told = Told(begin(None, None, 4, records).open(SessionConfig(type="session.config", **config)))
+        send_frames(told, shades)
+        ask(told)
+        [(_, _, _, frames)] = records[told.session.session_id].answers
+        return list(frames)
+
+    assert numbers([0, 0, 60, 60, 120]) == [0, 1, 2], "of the kept frames"
+    every = {"enable_frame_filter": False}
+    assert numbers(SHADES[:14], window=4, sink=2, **every) == [0, 1, 10, 11, 12, 13]
+    assert numbers(SHADES[:11], num_frames=3, sink=2, **every) == [0, 1, 2, 6, 10]
+
+
+def test_a_frame_that_is_shown_twice_among_others_is_recorded_twice(begin):
+    records = {}
+    told = Told(begin(None, None, 4, records).open(SessionConfig(type="session.config")))
+    for shade, size in ((0, (56, 56)), (60, (84, 56)), (120, (84, 56)), (180, (56, 56))):
+        told.session.receive_data(picture(shade, size=size))
+        told.last("frame.ack")
+    ask(told)
+    assert records[told.session.session_id].answers[0][3] == (0, 0, 1, 2, 3)
+
+
 def test_a_window_in_seconds(begin):
     told = start(begin, window_s=3, enable_frame_filter=False)
     send_frames(told, SHADES[:20])
@@ -572,7 +597,7 @@ def test_what_is_told_is_recorded_first(begin):
     send_frames(told, [0, 0, 60])
     record.failures = 1
     assert ask(told, "first")["query"] == 0
-    assert [(text, number) for text, number, _ in record.answers] == [("first", 0)]
+    assert [(text, number) for text, number, _, _ in record.answers] == [("first", 0)]
     assert [time_s for time_s, _ in record.frames] == [0, 2]
     told.send({"type": "video.done"})
     told.until("session.closed")

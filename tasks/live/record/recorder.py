@@ -43,7 +43,7 @@ _WAITING_BYTES = 4 * _PART_BYTES
 _MAX_ENDED = 64
 # Columns of a query's row that are as in `Answered`.
 _SAME = (
-    *("query", "code", "asked_s", "frames_used", "sink_frames", "window_from_s", "last_frame_s", "audio_s"),
+    *("query", "code", "asked_s", "last_frame_s", "audio_s"),
     *("prompt_tokens", "cached_tokens", "output_tokens", "first_token_ms", "total_ms", "model"),
 )
 
@@ -71,9 +71,6 @@ class Opened:
 class Answered:
     """A query that has ended, with an answer or with the reason why it has none.
 
-    It saw the kept frames numbered below `sink_frames`, and those from `window_from_s` on, up to `last_frame_s`; only
-    some of the latter, evenly spread, if `frames_used` is less.
-
     Attributes:
         query: Number of the query in its session, from 0.
         question: The question as asked.
@@ -83,9 +80,7 @@ class Answered:
         code: Why there is no answer, as a stable code; None if there is one.
         message: The same as a sentence.
         asked_s: When it was asked, in seconds on the session's clock.
-        frames_used: Frames in its prompt.
-        sink_frames: Frames of the sink, which are never evicted.
-        window_from_s: Time of the window's first frame; None if it had none.
+        frames: Numbers of the kept frames in its prompt, in order; twice where one is shown twice before others.
         last_frame_s: Time of the last frame; None if no frame was seen.
         audio_s: Seconds of audio in its prompt.
         prompt_tokens: Tokens of the prompt.
@@ -104,9 +99,7 @@ class Answered:
     code: str | None = None
     message: str | None = None
     asked_s: float
-    frames_used: int
-    sink_frames: int = 0
-    window_from_s: float | None
+    frames: tuple[int, ...]
     last_frame_s: float | None
     audio_s: float = 0.0
     prompt_tokens: int
@@ -285,18 +278,19 @@ class SessionRecord:
         """Bytes of the frames that wait."""
         return self._waiting_bytes
 
-    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
+    def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Record a kept frame, later than those before; returns at once.
 
         Where the store has not responded for so long that the waiting frames would fill the memory, a frame is
         counted as lost instead.
 
         Args:
+            number: Its number among the session's kept frames, from 0.
             time_s: Its time, in seconds on the session's clock.
             image: RGB pixels; shape (H, W, 3), uint8.
         """
         with self._lock:
-            number, self._kept = self._kept, self._kept + 1
+            self._kept = number + 1
             if self._waiting_bytes + image.nbytes > _WAITING_BYTES:
                 self._lost += 1
                 return
@@ -320,6 +314,7 @@ class SessionRecord:
             "choice_index": _choice_index(answered),
             "probabilities": None if answered.probabilities is None else list(answered.probabilities),
             "margin": answered.margin,
+            "frames": list(answered.frames),
             "message": None if answered.message is None else storable(answered.message),
         }
         row |= {name: getattr(answered, name) for name in _SAME}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Record(Protocol):
     """Where a session leaves its frames and answers; all but `keep` may block."""
 
-    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
+    def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Take a kept frame; never blocks."""
 
     def answer(self, query: VideoQuery, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
@@ -48,9 +48,9 @@ class Recording:
     record: SessionRecord
     model: str
 
-    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
+    def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Take a kept frame."""
-        self.record.keep(time_s=time_s, image=image)
+        self.record.keep(number=number, time_s=time_s, image=image)
 
     def answer(self, query: VideoQuery, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
         """Write the row of a query that has ended."""
@@ -66,9 +66,7 @@ class Recording:
                 code=refused.code if refused else None,
                 message=refused.message if refused else None,
                 asked_s=seen.asked_s,
-                frames_used=seen.prefix.frames if seen.prefix else 0,
-                sink_frames=seen.sink_frames,
-                window_from_s=seen.first_frame_s if seen.prefix else None,
+                frames=seen.frames,
                 last_frame_s=seen.last_frame_s if seen.prefix else None,
                 audio_s=seen.prefix.audio_s if seen.prefix else 0.0,
                 prompt_tokens=done.prompt_tokens if done else 0,

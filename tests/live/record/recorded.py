@@ -25,8 +25,7 @@ def answered(**changed):
         "answer": "no",
         "probabilities": (0.25, 0.75),
         "asked_s": 1.5,
-        "frames_used": 3,
-        "window_from_s": 0.0,
+        "frames": (0, 1, 2),
         "last_frame_s": 1.371,
         "prompt_tokens": 40,
         "cached_tokens": 32,
@@ -57,19 +56,16 @@ def record_session(recorder):
     )
     record = recorder.open(opened)
     for number, time_s in enumerate(TIMES_S):
-        record.keep(time_s=time_s, image=image(number * 40))
+        record.keep(number=number, time_s=time_s, image=image(number * 40))
         if number == 2:
             record.write()
     record.answer(answered())
     record.answer(answered(query=1, question="What is it?", choices=None, answer="A wall.", probabilities=None))
     # The window had moved on: the sink's frame, and those from the fifth on.
     moved = {
-        "frames_used": 3,
-        "sink_frames": 1,
-        "window_from_s": 2.5,
+        "frames": (0, 4, 5),
         "last_frame_s": 9.0,
         "asked_s": 9.1,
-        "audio_s": 4.5,
     }
     record.answer(answered(query=2, question="Is it bright?", answer="yes", probabilities=(0.9, 0.1), **moved))
     failed = {"answer": None, "probabilities": None, "first_token_ms": None}

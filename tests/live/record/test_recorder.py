@@ -28,8 +28,10 @@ def rows(db, table):
 def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, db):
     record = recorder.open(opened(session_id=uuid4()))
     for number, time_s in enumerate((0.04, 0.5, 1.37)):
-        record.keep(time_s=time_s, image=image(number * 100))
-    record.keep(time_s=2.0, image=image(9, size=(8, 8)))  # the camera was turned: another size, so another file
+        record.keep(number=number, time_s=time_s, image=image(number * 100))
+    record.keep(
+        number=3, time_s=2.0, image=image(9, size=(8, 8))
+    )  # the camera was turned: another size, so another file
 
     record.close(reason="done", counts=FrameCounts(received=9, similar=4, evicted=2))
 
@@ -50,7 +52,7 @@ def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, d
 def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
     for _ in range(2):
         record = recorder.open(opened(session_id=uuid4()))
-        record.keep(time_s=0.0, image=image(1))
+        record.keep(number=0, time_s=0.0, image=image(1))
         record.close(reason="done", counts=FrameCounts(received=1))
     mine, other = (each["key"] for each in rows(db, LIVE_FRAMES))
     with pytest.raises(FrameFileError, match=r"another store\.mac_key"):
@@ -67,7 +69,7 @@ def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive
     recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
     record = recorder.open(opened(session_id=uuid4()))
     before = rows(db, LIVE_SESSION)[0]["seen_at"]
-    record.keep(time_s=0.0, image=image(1))
+    record.keep(number=0, time_s=0.0, image=image(1))
 
     for _ in range(500):
         if rows(db, LIVE_FRAMES) and rows(db, LIVE_SESSION)[0]["seen_at"] > before:
@@ -85,10 +87,10 @@ def test_a_session_that_cannot_be_written_does_not_stop_the_others(db, objects, 
     gone, other = (recorder.open(opened(session_id=uuid4())) for _ in range(2))
     with db.begin() as connection:
         connection.execute(delete(LIVE_SESSION).where(LIVE_SESSION.c.session_id == gone.session_id))
-    gone.keep(time_s=0.0, image=image(1))
+    gone.keep(number=0, time_s=0.0, image=image(1))
     for _ in range(20):
         threading.Event().wait(0.01)
-    other.keep(time_s=0.0, image=image(1))
+    other.keep(number=0, time_s=0.0, image=image(1))
 
     for _ in range(500):
         if rows(db, LIVE_FRAMES):
@@ -108,7 +110,7 @@ def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_
     away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none", connect_timeout_s=1))
     recorder.engine = away
     for number in range(5):
-        record.keep(time_s=float(number), image=image(number))
+        record.keep(number=number, time_s=float(number), image=image(number))
     with pytest.raises(DatabaseUnavailableError):
         record.write()
 
@@ -129,7 +131,7 @@ def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_b
     records = [recorder.open(opened(session_id=uuid4())) for _ in range(2)]
     recorder.engine = away
     for record in records:
-        record.keep(time_s=0.0, image=image(1))
+        record.keep(number=0, time_s=0.0, image=image(1))
         with pytest.raises(DatabaseUnavailableError):
             record.close(reason="done", counts=FrameCounts(received=1))
     recorder.engine = db
@@ -147,7 +149,7 @@ def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_b
 def test_a_session_whose_frames_cannot_be_written_ends_without_them_when_the_server_does(db, objects, store_settings):
     recorder = start(db, objects, store_settings.uri)
     record = recorder.open(opened(session_id=uuid4()))
-    record.keep(time_s=0.0, image=image(1))
+    record.keep(number=0, time_s=0.0, image=image(1))
     recorder.files = replace(recorder.files, root_uri="s3://there-is-no-such-bucket")
     with pytest.raises(ReelabelError):
         record.close(reason="done", counts=FrameCounts(received=1))
@@ -178,7 +180,7 @@ def test_the_writer_records_and_the_reader_reads(database, objects, store_settin
     writer, reader = connect(database, Login.WRITER), connect(database, Login.READER)
     recorder = start(writer, objects, store_settings.uri)
     record = recorder.open(opened(session_id=uuid4()))
-    record.keep(time_s=0.0, image=image(1))
+    record.keep(number=0, time_s=0.0, image=image(1))
     record.answer(answered())
     record.close(reason="done", counts=FrameCounts(received=1))
 
