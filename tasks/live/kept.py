@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,10 +30,8 @@ class Seen:
     """What a query sees.
 
     Attributes:
-        query: Number of the query.
         prefix: Its frames; None if there is none, or no longer.
-        asked_s: When it was asked, in seconds since the first frame.
-        arrived_s: The same by the monotonic clock.
+        asked_s: When it was asked, on the clock of the frames.
         sink_frames: Frames of the sink.
         first_frame_s: Time of the first frame after those; None if there is no other.
         last_frame_s: Time of the last frame that it sees.
@@ -44,10 +41,8 @@ class Seen:
         frames: Numbers of the kept frames that it sees, in order; twice where one is shown twice before others.
     """
 
-    query: int
     prefix: Prefix | None
     asked_s: float
-    arrived_s: float
     sink_frames: int
     first_frame_s: float | None
     last_frame_s: float
@@ -55,11 +50,6 @@ class Seen:
     evicted: int
     last_audio_s: float | None = None
     frames: tuple[int, ...] = ()
-
-    @property
-    def waited_ms(self) -> float:
-        """Milliseconds since it was asked."""
-        return (time.monotonic() - self.arrived_s) * 1e3
 
 
 class KeptFrames:
@@ -71,12 +61,14 @@ class KeptFrames:
     Attributes:
         last_s: Time of the last frame; None before the first.
         count: How many frames were kept so far.
+        clock: Time of the last frame that came in order, and when it arrived, by the monotonic clock; None before it.
     """
 
     def __init__(self, session_id: str, config: SessionConfig) -> None:
         """Start with none."""
         self.last_s: float | None = None
         self.count = 0
+        self.clock: tuple[float, float] | None = None
         self._numbers: dict[float, int] = {}  # of the frames that questions may still see, by their times
         self._session_id, self._system_prompt = session_id, config.system_prompt
         self._most = config.num_frames  # of the window, in a question
@@ -218,12 +210,10 @@ class KeptFrames:
         has_last = bool(after_sink) or not self._window.evicted
         if not after_sink and has_last:
             after_sink = [item.times_s[0] for item in sink if item.frames][-1:]
-        origin_s = self._origin[1] if self._origin else asked.arrived_s
+        time_s, arrived_s = self.clock or (0.0, asked.arrived_s)
         return Seen(
-            query=asked.number,
             prefix=self._prefix(items) if ends else None,
-            asked_s=asked.arrived_s - origin_s,
-            arrived_s=asked.arrived_s,
+            asked_s=time_s + max(0.0, asked.arrived_s - arrived_s),
             sink_frames=_frames(sink),
             first_frame_s=after_sink[0] if after_sink else None,
             last_frame_s=ends[-1] if ends else 0.0,

@@ -69,6 +69,7 @@ def apply_chat_template(
     text: str,
     system_prompt: str | None,
     shown: tuple[MediumKind, ...] = ("video",),
+    turns: tuple[tuple[str, str], ...] = (),
 ) -> RenderedChat:
     """Apply the model's chat template as `LLM.chat` does.
 
@@ -80,7 +81,8 @@ def apply_chat_template(
         plain: Its tokenizer.
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
-        shown: What is shown before the question, in order.
+        shown: What is shown, in order, before the first question.
+        turns: Earlier questions and their answers.
 
     Raises:
         InferenceError: The model has no chat template, or the template rejects the question.
@@ -90,6 +92,7 @@ def apply_chat_template(
     messages = chat_messages(
         _CUT.join(plain.split(text)),
         system_prompt and _CUT.join(plain.split(system_prompt)),
+        turns=[(_CUT.join(plain.split(question)), _CUT.join(plain.split(answer))) for question, answer in turns],
         shown=shown,
         placeholders=_placeholders(renderer, shown),
     )

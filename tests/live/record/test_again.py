@@ -11,7 +11,6 @@ from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from tasks.live.record.again import encode_footage, write_jobs
 from tasks.live.record.frame_part import KeptFrame
-from tasks.live.record.recorder import FrameCounts, Opened
 from tasks.live.record.stored import SessionFrames, find_session
 from tests.live.record.recorded import SIZE_PX, TIMES_S, answered, image, record_session
 
@@ -82,14 +81,14 @@ def test_asking_again_twice_writes_the_same_videos(recorder, db, objects):
 
 
 def test_questions_that_cannot_be_asked_as_they_were_are_left_out_with_the_reason(recorder, db):
-    record = recorder.open(Opened(session_id=uuid4(), model="tiny", config={}, versions={}, host="h"))
+    record = recorder.open(uuid4(), model="tiny", config={}, versions={}, host="h")
     for number, size in enumerate([(28, 28), *[SIZE_PX] * 4]):
         record.keep(number=number, time_s=float(number), image=image(number, size))
     for query, (frames, audio_s) in enumerate(
         [((1, 2), 0), ((0, 1), 0), ((1, 1, 3), 0), ((1, 2, 9), 0), ((7,), 0), ((1, 2, 3), 0), ((), 0), ((1,), 1.5)]
     ):
         record.answer(answered(query=query, frames=frames, audio_s=audio_s))
-    record.close(reason="done", counts=FrameCounts(received=5))
+    record.close(reason="done", frames_received=5)
     pixels = SIZE_PX[0] * SIZE_PX[1]
 
     found = write_jobs(find_session(db, "last"), recorder.files, max_pixels=pixels, max_video_pixels=2 * pixels)
