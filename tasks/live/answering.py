@@ -180,13 +180,18 @@ class Answerer:
 
     # Called by whoever takes frames
 
-    def due(self, time_s: float, arrived_s: float) -> list[Asked]:
-        """Return the standing questions that are to be asked at a time of the session's clock, and of arrivals."""
+    @property
+    def standing(self) -> list[Standing]:
+        """The standing questions."""
         with self._lock:
-            due = [each for each in self._standing.values() if each.is_due(time_s)]
-            for each in due:
-                each.begin(time_s)
-            return [self._opened(each.query, arrived_s, each) for each in due]
+            return [*self._standing.values()]
+
+    def ask_again(self, standing: Standing, *, time_s: float, arrived_s: float) -> Asked:
+        """Take a standing question as a query, at a time of the session's clock, and of the monotonic clock."""
+        with self._lock:
+            asked = self._opened(standing.query, arrived_s, standing)
+            standing.begin(time_s)
+        return asked
 
     def put(self, asked: Asked, seen: Seen) -> None:
         """Have a query answered after those before it."""
@@ -194,8 +199,14 @@ class Answerer:
 
     def fail(self, asked: Asked, refused: MessageRefusedError) -> None:
         """End a query with an error of this program."""
+        self._fail(asked, refused)
+        with self._lock:
+            self._end(self._open.index(asked))
+
+    def _fail(self, asked: Asked, refused: MessageRefusedError) -> None:
+        if asked.number is None:
+            asked.number = self._next_number()
         self._tell(asked, refused)
-        self._end(asked)
 
     def finish(self) -> None:
         """Note that no query follows."""
@@ -223,19 +234,20 @@ class Answerer:
                 if not self._is_given_up.is_set():
                     _LOG.exception("A query of a live session failed")
                     text = "The query failed; the server's log says why."
-                    self._tell(asked, MessageRefusedError(text, code="internal"))
-            self._end(asked)
+                    self._fail(asked, MessageRefusedError(text, code="internal"))
+            with self._lock:
+                self._end(self._open.index(asked))
         if not self._is_given_up.is_set():
             self._on_done()
 
-    def _end(self, asked: Asked) -> None:
-        with self._lock:
-            if self._running is asked:
-                self._running = None
-            self._open.remove(asked)
-            self.ended_s = time.monotonic()
-            if asked.standing:
-                asked.standing.is_open = False
+    def _end(self, position: int) -> None:
+        """End an open query; the lock is held."""
+        asked = self._open.pop(position)
+        if self._running is asked:
+            self._running = None
+        if asked.standing:
+            asked.standing.is_open = False
+        self.ended_s = time.monotonic()
 
     def _answer(self, asked: Asked, seen: Seen) -> None:
         self._begin(asked)

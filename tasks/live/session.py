@@ -420,18 +420,21 @@ class Session:
 
     def _ask_due(self) -> None:
         """Have the standing questions asked whose time has come."""
-        clock = self._kept.clock
-        if clock is None:
+        if self._kept.clock is None:
             return
-        asked = None
-        try:
-            for asked in self._answerer.due(*clock):
-                self._answerer.put(asked, self._kept.see(asked))
-        except Exception:  # noqa: BLE001 - one question must not end the session
-            if asked:
-                self._answerer.fail(asked, self._failed("query"))
-            else:
-                self.refuse(self._failed("query"))
+        time_s, arrived_s = self._kept.clock
+        for standing in self._answerer.standing:
+            asked = None
+            try:
+                if standing.is_due(time_s):
+                    asked = self._answerer.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
+                    self._answerer.put(asked, self._kept.see(asked))
+            except Exception:  # noqa: BLE001 - one question must not end the session
+                failed = self._failed("query")
+                if asked:
+                    self._answerer.fail(asked, failed)
+                else:
+                    self.refuse(failed)
 
     def _failed(self, what: str) -> MessageRefusedError:
         """Log the error that is being handled; return what the client is told."""
