@@ -74,6 +74,7 @@ class Engine:
         llm = LLM(**vllm_arguments(config))
         if config.video_pruning_rate:
             llm.collective_rpc(_enable_pruning)
+        llm.collective_rpc(continue_positions)
         self._engine = llm.llm_engine
         self.live = _prepare_live(llm) if config.live_sessions else None
         self._tuning = tune_engine(config).values
@@ -169,7 +170,6 @@ def _require_pairs(config: EngineConfig) -> str:
 
 
 def _prepare_live(llm: LLM) -> LiveDesk:
-    llm.collective_rpc(continue_positions)
     config = llm.llm_engine.vllm_config
     return LiveDesk(
         llm.llm_engine,

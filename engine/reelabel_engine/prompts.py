@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain, cycle
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -112,24 +113,30 @@ def chat_messages(
     text: str,
     system_prompt: str | None,
     *,
+    turns: Sequence[tuple[str, str]] = (),
     shown: Sequence[MediumKind] = ("video",),
     placeholders: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Build OpenAI-style messages with the videos and images before the question.
+    """Build OpenAI-style messages with the videos and images before the first question.
 
     That order lets questions that show the same share its prefill.
 
     Args:
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
+        turns: Earlier questions and their answers.
         shown: What is shown, in order.
         placeholders: Texts that represent these, for a template that takes plain text; None uses content parts, in
             the system message too.
     """
+    first, *others = (*chain.from_iterable(turns), text)
+    roles = cycle(("user", "assistant"))
     if placeholders is not None:
-        user: dict[str, Any] = {"role": "user", "content": "\n".join((*placeholders, text))}
-        system: dict[str, Any] = {"role": "system", "content": system_prompt}
+        contents: list[Any] = ["\n".join((*placeholders, first)), *others]
+        system: Any = system_prompt
     else:
-        user = {"role": "user", "content": [*({"type": kind} for kind in shown), {"type": "text", "text": text}]}
-        system = {"role": "system", "content": [{"type": "text", "text": system_prompt}]}
-    return [user] if system_prompt is None else [system, user]
+        contents = [[{"type": "text", "text": each}] for each in (first, *others)]
+        contents[0] = [*({"type": kind} for kind in shown), *contents[0]]
+        system = [{"type": "text", "text": system_prompt}]
+    messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
+    return messages if system_prompt is None else [{"role": "system", "content": system}, *messages]

@@ -232,6 +232,7 @@ class Query:
 
     Attributes:
         text: The question with its choices, if it has any.
+        turns: Earlier questions and their answers, which follow the prefix before the question.
         choices: The answers, in order; empty for an answer in free text.
         scoring: With choices, score the choice's letter, or the first token of its text.
         max_tokens: Maximum tokens of an answer in free text.
@@ -241,6 +242,7 @@ class Query:
     """
 
     text: str
+    turns: tuple[tuple[str, str], ...] = ()
     choices: tuple[str, ...] = ()
     scoring: Literal["letter", "text"] = "letter"
     max_tokens: int = 256

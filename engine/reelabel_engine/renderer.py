@@ -22,6 +22,8 @@ from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError, PromptTooLongError, SpecialTokensError
+from reelabel_engine.live.items import FOOTAGE, FRAMES_PER_ITEM
+from reelabel_engine.live.positions import merged_positions, with_starts
 from reelabel_engine.plain_text import PlainEncoder, plain_encoder
 from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
 from reelabel_engine.protocol import QuestionFailure
@@ -68,6 +70,7 @@ def apply_chat_template(
     text: str,
     system_prompt: str | None,
     shown: tuple[MediumKind, ...] = ("video",),
+    turns: tuple[tuple[str, str], ...] = (),
 ) -> RenderedChat:
     """Apply the model's chat template as `LLM.chat` does.
 
@@ -79,7 +82,8 @@ def apply_chat_template(
         plain: Its tokenizer.
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
-        shown: What is shown before the question, in order.
+        shown: What is shown, in order, before the first question.
+        turns: Earlier questions and their answers.
 
     Raises:
         InferenceError: The model has no chat template, or the template rejects the question.
@@ -89,6 +93,7 @@ def apply_chat_template(
     messages = chat_messages(
         _CUT.join(plain.split(text)),
         system_prompt and _CUT.join(plain.split(system_prompt)),
+        turns=[(_CUT.join(plain.split(question)), _CUT.join(plain.split(answer))) for question, answer in turns],
         shown=shown,
         placeholders=_placeholders(renderer, shown),
     )
@@ -153,11 +158,13 @@ class HashedMedium:
     Attributes:
         frames: Frames and metadata, as returned by `reelabel.integrations.vllm.video_input`; one frame of an image.
         hash: Identifies exactly these frames: vLLM reuses whatever it has cached under this hash.
+        starts_s: When each pair of frames begins, of a video that shows what a live session saw; else empty.
     """
 
     kind: MediumKind = "video"
     frames: Video = field(repr=False)
     hash: str
+    starts_s: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, kind: MediumKind, frame_file: bytes) -> HashedMedium:
@@ -169,7 +176,10 @@ class HashedMedium:
         # The file contains pixels, times and sampling, so its hash covers all of them.
         # A video of one frame, and an image, may have the same file.
         file_hash = blake2b(frame_file, digest_size=16, person=kind.encode()).hexdigest()
-        return cls(kind=kind, frames=video_input(decode_frame_file(frame_file)), hash=file_hash)
+        file = decode_frame_file(frame_file)
+        is_footage = kind == "video" and file.source_uri.endswith(FOOTAGE)
+        starts_s = file.time_s[file.picks][::FRAMES_PER_ITEM].tolist() if is_footage else ()
+        return cls(kind=kind, frames=video_input(file), hash=file_hash, starts_s=tuple(starts_s))
 
     def adapted(self, config: Any) -> Any:  # noqa: ANN401 - what vLLM takes; of transformers
         """Return what the model's processor takes: a video with its metadata, or an image."""
@@ -220,8 +230,12 @@ class InputRenderer:
             "multi_modal_uuids": hashes,
         }
 
-    def render(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+    def render(self, prompt: dict[str, Any], *, starts_s: Sequence[float] = ()) -> Any:  # noqa: ANN401 - vLLM's EngineInput
         """Process a prompt into an input of vLLM's engine.
+
+        Args:
+            prompt: As of `prompt`.
+            starts_s: When each pair of its only video begins; empty if its frames have a common rate.
 
         Raises:
             PromptTooLongError: The prompt has more tokens, or spans more positions, than the model takes.
@@ -233,6 +247,8 @@ class InputRenderer:
             rendered = self._render_with_vllm(prompt)
             if is_one_video:
                 self._shortcut.learn(prompt, rendered)
+        if starts_s:
+            rendered = with_starts(rendered, starts_s)
         self._positions.check(rendered)
         return rendered
 
@@ -285,7 +301,8 @@ def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) ->
         try:
             with failing_alone("Preparing the question for the model", stage=InferenceError.stage):
                 tokens = renderer.tokens(question)
-                prompt = renderer.render(renderer.prompt(question, media))
+                starts_s = media[0].starts_s if len(media) == 1 else ()
+                prompt = renderer.render(renderer.prompt(question, media), starts_s=starts_s)
         except JobError as error:
             ready.append(QuestionFailure.of(error))
             continue
@@ -371,7 +388,8 @@ class PositionLimit:
         if self.limit is None:
             return
         try:
-            positions, _ = self._model.get_mrope_input_positions(rendered["prompt_token_ids"], _features(rendered))
+            usual = self._model.get_mrope_input_positions
+            positions, _ = merged_positions(self._model, usual, rendered["prompt_token_ids"], _features(rendered))
         except AttributeError:  # of a model that needs more, such as MiniCPM-V 4.7
             return
         except Exception as error:

@@ -499,9 +499,10 @@ CREATE TABLE reelabel.live_frames (
     PRIMARY KEY (session_id, part)
 );
 
--- The queries of a session, each written before its answer is acknowledged. A query saw the kept frames numbered below
--- sink_frames, and those from window_from_s on, up to last_frame_s. asked_s is on the session's clock; first_token_ms
--- and total_ms are from the query's arrival. A query without an answer has a code.
+-- The queries of a session, each written before its answer is acknowledged. frames are the numbers of the kept frames
+-- that a query saw, in order; one is listed twice where the model was shown it twice, as its successor had another size.
+-- asked_s and last_frame_s are on the session's clock; first_token_ms and total_ms are from the query's arrival. A query
+-- without an answer has a code.
 CREATE TABLE reelabel.live_query (
     session_id     uuid NOT NULL REFERENCES reelabel.live_session ON DELETE CASCADE,
     query          integer NOT NULL CHECK (query >= 0),
@@ -514,9 +515,7 @@ CREATE TABLE reelabel.live_query (
     code           text,
     message        text,
     asked_s        double precision NOT NULL,
-    frames_used    integer NOT NULL CHECK (frames_used >= 0),
-    sink_frames    integer NOT NULL CHECK (sink_frames >= 0),
-    window_from_s  double precision,
+    frames         integer[] NOT NULL,
     last_frame_s   double precision,
     audio_s        double precision NOT NULL DEFAULT 0 CHECK (audio_s >= 0),
     prompt_tokens  integer NOT NULL CHECK (prompt_tokens >= 0),

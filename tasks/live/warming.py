@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError
 from reelabel_engine.errors import PromptTooLongError
+from tasks.live import metrics
 from tasks.live.arrivals import ReadAgain
 from tasks.live.protocol import ErrorEvent, Notice
 
@@ -112,6 +113,7 @@ class Warming:
         if error is None and not (warmed := future.result()).is_dropped:
             self.warmed += 1
             self.last = warmed
+            metrics.frames_prefilled(warmed.total_ms)
             self._watch.back()
         match error:
             case None:

@@ -20,6 +20,8 @@ AUDIO_HZ = 16_000
 # The encoder of Qwen2.5-Omni attends within two seconds, and its prompts alternate between two seconds of frames and
 # two of audio.
 SPAN_S = 2.0
+# Ends the name of a video of frames that a session kept: the model is shown each pair at its own time, as it was then.
+FOOTAGE = ".footage.mkv"
 
 
 class LiveItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True):

@@ -7,14 +7,21 @@ the audio of a video by the same time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from reelabel_engine.live.items import SPAN_S
+from reelabel_engine.vllm_api import (
+    MultiModalFieldElem,
+    MultiModalKwargsItem,
+    MultiModalKwargsItems,
+    PlaceholderRange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,8 +31,11 @@ if TYPE_CHECKING:
     from reelabel_engine.vllm_api import MultiModalFeatureSpec
 
 SECONDS = "second_per_grid_ts"
+# When each pair of a video begins; of a video whose pairs have no common rate.
+STARTS = "pair_starts_s"
 # A longer gap counts as this long: where nothing changed for an hour, or frames were evicted, positions would run out.
 MAX_STEP_S = 30.0
+_GRID = "video_grid_thw"
 _TIMED = ("video", "audio")
 _ROUNDING = 1e-6  # seconds times a rate are whole numbers but for their last bits
 _MOST_KNOWN = 16_384  # items whose shapes are remembered
@@ -101,7 +111,7 @@ def merged_positions(
     Returns:
         Shape (3, tokens), int64; and the difference between the position after the last one and their number.
     """
-    features = sorted(mm_features, key=lambda feature: feature.mm_position.offset)
+    features = sorted(chain.from_iterable(map(_pairs, mm_features)), key=lambda feature: feature.mm_position.offset)
     groups = _adjacent(features)
     marks_audio = getattr(model.config, "audio_start_token_id", None)
     has_audio = bool(features) and input_tokens[features[0].mm_position.offset - 1] == marks_audio
@@ -119,6 +129,36 @@ def merged_positions(
     after = len(input_tokens) - done
     parts.append(np.broadcast_to(np.arange(position, position + after), (3, after)))
     return torch.from_numpy(np.concatenate(parts, axis=1)), position + after - len(input_tokens)
+
+
+def with_starts(rendered: Any, starts_s: Sequence[float]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+    """Return a prompt of one video whose pairs begin at these times, if its positions depend on times."""
+    [values] = rendered["mm_kwargs"]["video"]
+    if SECONDS not in values or len(starts_s) < 2:  # noqa: PLR2004 - one pair has no rate
+        return rendered
+    starts = MultiModalFieldElem(data=torch.tensor(starts_s, dtype=torch.float64), field=values[SECONDS].field)
+    return {
+        **rendered,
+        "mm_kwargs": MultiModalKwargsItems({"video": [MultiModalKwargsItem({**values, STARTS: starts})]}),
+    }
+
+
+def _pairs(feature: MultiModalFeatureSpec) -> list[MultiModalFeatureSpec]:
+    """Return a video whose pairs have times of their own as adjacent videos, and anything else as it is."""
+    if not feature.data or STARTS not in feature.data:
+        return [feature]
+    starts_s, grid, place = feature.data[STARTS], feature.data[_GRID], feature.mm_position
+    tokens = place.length // len(starts_s.data)
+    alone = MultiModalFieldElem(data=torch.tensor([1, *grid.data[1:]]), field=grid.field)
+    return [
+        replace(
+            feature,
+            data=MultiModalKwargsItem({_GRID: alone, SECONDS: MultiModalFieldElem(data=start_s, field=starts_s.field)}),
+            identifier=f"{feature.identifier} {number}",
+            mm_position=PlaceholderRange(offset=place.offset + number * tokens, length=tokens),
+        )
+        for number, start_s in enumerate(starts_s.data)
+    ]
 
 
 def _adjacent(features: Iterable[MultiModalFeatureSpec]) -> list[list[MultiModalFeatureSpec]]:

@@ -146,7 +146,7 @@ class LiveRenderer:
         begin, end = self._audio_tokens() if request.has_audio else ((), ())
         if query is None:
             return RenderedEnds(head=self._ends(system_prompt, "").head + begin)
-        ends = self._ends(system_prompt, query.text)
+        ends = self._ends(system_prompt, query.text, query.turns)
         question = _question(query.text, system_prompt, choices=query.choices, scoring=query.scoring)
         choices = self._renderer.tokens(question) if query.choices else ()
         return RenderedEnds(head=ends.head + begin, tail=end + ends.tail, choices=choices)
@@ -156,8 +156,8 @@ class LiveRenderer:
         config = self._renderer.hf_config.thinker_config
         return (config.audio_start_token_id,), (config.audio_end_token_id,)
 
-    def _lay_out(self, system_prompt: str | None, text: str) -> RenderedEnds:
-        ids = self._renderer.lay_out(text, system_prompt, ("video",)).token_ids
+    def _lay_out(self, system_prompt: str | None, text: str, turns: tuple[tuple[str, str], ...] = ()) -> RenderedEnds:
+        ids = self._renderer.lay_out(text, system_prompt, ("video",), turns).token_ids
         if self._placeholder is None:
             self._pair("probe", _probe())
         placeholder = self._placeholder or ()

@@ -13,6 +13,7 @@ import threading
 import time
 import wave
 from concurrent.futures import Future
+from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -103,12 +104,18 @@ class ServerLiveModel:
         began_s = time.perf_counter()
         refuse_special_tokens(self._encode, query.text, prefix.system_prompt)
         system = [] if prefix.system_prompt is None else [{"role": "system", "content": prefix.system_prompt}]
-        content = [*self._parts_of(prefix), {"type": "text", "text": query.text}]
-        body = {"model": self._model, "messages": [*system, {"role": "user", "content": content}]}
+        texts = [*chain.from_iterable(query.turns), query.text]
+        content = [*self._parts_of(prefix), {"type": "text", "text": texts[0]}]
+        roles = cycle(("assistant", "user"))
+        turns = [{"role": role, "content": text} for role, text in zip(roles, texts[1:], strict=False)]
+        body = {"model": self._model, "messages": [*system, {"role": "user", "content": content}, *turns]}
         if query.choices:
             yield self._choose(body, query, began_s)
         else:
             yield from self._write(body, query, began_s)
+
+    def cancel(self, session: str) -> None:
+        """Do nothing: the connection is closed at the next piece of the answer."""
 
     def forget(self, session: str) -> None:
         """End a session; idempotent."""

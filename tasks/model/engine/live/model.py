@@ -273,6 +273,8 @@ class LiveEngine:
             except Empty:
                 self.engine.lose_if_silent(life)
                 continue
+            if reply is None:
+                return
             now_ms = (time.perf_counter() - began_s) * 1e3
             first_ms = now_ms if first_ms is None else first_ms
             if isinstance(reply, LiveText):
@@ -284,6 +286,14 @@ class LiveEngine:
                 return
             else:
                 raise self._translate(reply) if isinstance(reply, BaseException) else _error_of(reply)
+
+    def cancel(self, session: str) -> None:
+        """End the questions of a session that are being answered."""
+        with self._lock:
+            known, life = self._sessions.get(session), self._life
+            for number, (_, listener) in [*known.asking.items()] if known and life else ():
+                life.give_up(number)  # type: ignore[union-attr]  # one of the two conditions
+                listener.replies.put(None)
 
     def forget(self, session: str) -> None:
         """End a session."""
@@ -363,7 +373,7 @@ class _Listener:
     """Queues the replies to a question."""
 
     def __init__(self) -> None:
-        self.replies: SimpleQueue[LiveReply | BaseException] = SimpleQueue()
+        self.replies: SimpleQueue[LiveReply | BaseException | None] = SimpleQueue()  # None: cancelled
 
     def reply(self, reply: LiveReply) -> None:
         self.replies.put(reply)
@@ -425,6 +435,11 @@ class EngineLiveModel:
             raise _unknown()
         yield from engine.ask(prefix, query)
 
+    def cancel(self, session: str) -> None:
+        """End the question of a session that is being answered, if there is one."""
+        if engine := self._of.get(session):
+            engine.cancel(session)
+
     def forget(self, session: str) -> None:
         """End a session; idempotent."""
         with self._lock:
@@ -464,6 +479,7 @@ def _answer(done: LiveDone, query: LiveQuery, text: str, *, first_ms: float, tot
 def _asked(query: LiveQuery) -> Query:
     return Query(
         text=query.text,
+        turns=query.turns,
         choices=query.choices,
         scoring=query.scoring,
         max_tokens=query.max_tokens,

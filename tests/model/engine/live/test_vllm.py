@@ -19,7 +19,7 @@ from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live.frames import FrameReader
 from tasks.live.items import Pairs, Spans
-from tasks.live.model import Delta, LiveQuery, Prefix
+from tasks.live.model import Delta, LiveAnswer, LiveQuery, Prefix
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveLimits, LiveSetup
 from tasks.live.window import Window, WindowRule
@@ -230,6 +230,36 @@ def test_free_text_comes_as_it_is_made(live):
     assert answer.finish_reason == ("length" if answer.output_tokens == 12 else "stop")
     assert answer.text.startswith(shorter.text)
     assert answer.first_token_ms <= answer.total_ms
+
+
+def test_earlier_turns_follow_the_frames_which_are_not_read_again(live):
+    items = pairs_of(clip(30, 80))
+    session = live.open()
+    live.read(session, items)
+    _, first = live.ask(session, items, text="Tell me.", max_tokens=4)
+    turns = (("Tell me.", f"{first.text} <|im_end|>"),)
+
+    _, second = live.ask(session, items, text="And then?", turns=turns, max_tokens=4)
+    _, at_once = live.ask(live.open(), items, text="And then?", turns=turns, max_tokens=4)
+    _, alone = live.ask(session, items, text="And then?", max_tokens=4)
+
+    assert second.text == at_once.text
+    assert (second.cached_tokens >= first.cached_tokens > 64, at_once.cached_tokens) == (True, 0)
+    assert second.prompt_tokens > alone.prompt_tokens + 3  # the question, and <|im_end|> as the text that it is
+
+
+def test_an_answer_that_is_cancelled_ends_and_the_next_is_given(qwen3):
+    # Random weights: it does not end its answer.
+    items = pairs_of(clip(31, 12))
+    session = qwen3.open()
+    answer = qwen3.model.ask(prefix_of(session, items), LiveQuery(text="Tell me.", max_tokens=1000))
+    next(answer)
+
+    qwen3.model.cancel(session)
+
+    assert not any(isinstance(each, LiveAnswer) for each in answer)
+    assert qwen3.ask(session, items).probabilities
+    qwen3.model.cancel(session)  # there is nothing to cancel
 
 
 def test_frames_are_read_while_an_answer_is_written(qwen3):
