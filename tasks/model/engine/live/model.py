@@ -292,7 +292,7 @@ class LiveEngine:
         with self._lock:
             known, life = self._sessions.get(session), self._life
             for number, (_, listener) in [*known.asking.items()] if known and life else ():
-                life.give_up(number)  # type: ignore[union-attr]  # one of the two conditions
+                life.give_up(number, LiveGiveUp(number=number))  # type: ignore[union-attr]  # one of the two conditions
                 listener.replies.put(None)
 
     def forget(self, session: str) -> None:
