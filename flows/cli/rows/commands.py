@@ -194,9 +194,6 @@ def search(  # noqa: PLR0913 - a command's options
     model: Annotated[
         str | None, typer.Option(help="Folder or hub name of the embedding model. Default: describe.model.")
     ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Read all embedding files instead of the index: slow, but the reference.")
-    ] = False,
     sheet: Annotated[str | None, typer.Option(help="Save the frames to this image file, such as x.png.")] = None,
     form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
     raw: Raw = False,
@@ -217,7 +214,6 @@ def search(  # noqa: PLR0913 - a command's options
         task=task,
         min_score=min_score,
         model=model,
-        exact=exact,
         sheet=sheet,
         form=form,
         raw=raw,
