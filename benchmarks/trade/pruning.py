@@ -180,6 +180,7 @@ def _labels(jobs: Sequence[Job], answers: Sequence[Answer]) -> pl.DataFrame:
             "job_id": job.job_id,
             "label": job.choices[answer.choice_index],
             "probabilities": list(answer.probabilities),
+            "choice_mass": answer.choice_mass,
         }
         for job, answer in zip(jobs, answers, strict=True)
     ]

@@ -49,6 +49,9 @@ class EngineConfig:
         video_pruning_rate: Fraction of a video's tokens that the model leaves out as redundant; 0 leaves out none.
         max_videos: How many videos a question shows at most.
         max_images: How many images.
+        frames_as_images: Whether a video's frames are shown as images, to a model that takes nothing else.
+        chat_template_args: Arguments of the chat template.
+        engine_args: Further arguments of vLLM, handed to it unchanged.
         live_sessions: How many live sessions are open at most; 0 takes none.
     """
 
@@ -71,7 +74,20 @@ class EngineConfig:
     video_pruning_rate: float = 0.0
     max_videos: int = 1
     max_images: int = 0
+    frames_as_images: bool = False
+    chat_template_args: dict[str, Any] = field(default_factory=dict, hash=False)
+    engine_args: dict[str, Any] = field(default_factory=dict, hash=False)
     live_sessions: int = 0
+
+    @property
+    def shown_videos(self) -> int:
+        """How many videos a prompt has at most."""
+        return 0 if self.frames_as_images else self.max_videos
+
+    @property
+    def shown_images(self) -> int:
+        """How many images a prompt has at most."""
+        return self.num_frames if self.frames_as_images else self.max_images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

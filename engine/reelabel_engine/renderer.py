@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,7 +42,7 @@ from reelabel_engine.vllm_api import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -71,6 +72,8 @@ def apply_chat_template(
     system_prompt: str | None,
     shown: tuple[MediumKind, ...] = ("video",),
     turns: tuple[tuple[str, str], ...] = (),
+    *,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
 ) -> RenderedChat:
     """Apply the model's chat template as `LLM.chat` does.
 
@@ -84,6 +87,7 @@ def apply_chat_template(
         system_prompt: None leaves it to the chat template.
         shown: What is shown, in order, before the first question.
         turns: Earlier questions and their answers.
+        arguments: Further arguments of the template.
 
     Raises:
         InferenceError: The model has no chat template, or the template rejects the question.
@@ -99,7 +103,7 @@ def apply_chat_template(
     )
     try:
         chat = safe_apply_chat_template(
-            renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True
+            renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True, **arguments
         )
     except ChatTemplateResolutionError:
         raise InferenceError("The model has no chat template; add a chat_template.jinja to its folder.") from None
@@ -181,6 +185,14 @@ class HashedMedium:
         starts_s = file.time_s[file.picks][::FRAMES_PER_ITEM].tolist() if is_footage else ()
         return cls(kind=kind, frames=video_input(file), hash=file_hash, starts_s=tuple(starts_s))
 
+    def as_images(self) -> list[HashedMedium]:
+        """Return each frame as an image."""
+        frames, metadata = self.frames
+        return [
+            HashedMedium(kind="image", frames=(frames[at : at + 1], metadata), hash=f"{self.hash}-{at}")
+            for at in range(len(frames))
+        ]
+
     def adapted(self, config: Any) -> Any:  # noqa: ANN401 - what vLLM takes; of transformers
         """Return what the model's processor takes: a video with its metadata, or an image."""
         return adapt_video(self.frames, config) if self.kind == "video" else Image.fromarray(self.frames[0][0])
@@ -198,9 +210,12 @@ class InputRenderer:
         self.hf_config = self._renderer.model_config.hf_config
         self._plain = plain_encoder(self.tokenizer)
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
-        self.lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer, self._plain))
+        self.lay_out = lru_cache(_CACHED_TEXTS)(
+            partial(apply_chat_template, self._renderer, self._plain, arguments=config.chat_template_args)
+        )
         self.max_model_len = int(vllm_config.model_config.max_model_len)
         self._positions = PositionLimit(vllm_config.model_config)
+        self._shows_images = config.frames_as_images
         self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
@@ -217,6 +232,8 @@ class InputRenderer:
         Raises:
             InferenceError: The model has no chat template, or the template rejects the question.
         """
+        if self._shows_images:
+            media = [image for each in media for image in each.as_images()]
         chat = self.lay_out(question.text, question.system_prompt, tuple(each.kind for each in media))
         data: dict[str, list[Any]] = {}
         hashes: dict[str, list[str]] = {}
@@ -247,7 +264,7 @@ class InputRenderer:
             rendered = self._render_with_vllm(prompt)
             if is_one_video:
                 self._shortcut.learn(prompt, rendered)
-        if starts_s:
+        if starts_s and not self._shows_images:
             rendered = with_starts(rendered, starts_s)
         self._positions.check(rendered)
         return rendered

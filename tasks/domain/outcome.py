@@ -46,6 +46,10 @@ class OrderBias:
     same_position: bool
 
 
+# Labels with less of the probability on all choices together say what the model was made to say.
+LOW_CHOICE_MASS = 0.05
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The model's answer to one job; counts and times are summed over its choice orders.

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from infra.errors import InferenceError, PromptTooLongError
+from reelabel_engine.errors import InferenceError, PromptTooLongError
 from tasks.live.protocol import MessageRefusedError, parse_message
 from tests.live.client import Told, ask, config, frame, send_frames, start
 from tests.live.scripted_model import ScriptedModel

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from contextlib import nullcontext
 
 import polars as pl
@@ -405,6 +406,13 @@ def test_samplers_are_listed_with_their_options(environment):
     assert [row["sampler"] for row in rows] == [*samplers()]
     assert all(row["shows"] in shown for row in rows)
     assert "--max-gap-s" in next(line for line in shown.splitlines() if line.startswith("auto"))
+
+
+def test_config_prints_maps_on_one_line_of_toml(environment):
+    given = {"enable_thinking": False, "of": {"deep": [1]}}
+    shown = reelabel(environment | {"REELABEL_MODEL_CHAT_TEMPLATE_ARGS": json.dumps(given)}, "config").stdout
+
+    assert tomllib.loads(shown)["model"]["chat_template_args"] == given
 
 
 def test_config_prints_every_setting(environment):
