@@ -8,7 +8,7 @@ from tasks.domain.cost import RunCost
 from tasks.domain.describe_spec import DescribeSpec, Spec
 from tasks.domain.job import MAX_JOBS, Job, Shard, View, cluster_by_videos, group_by_views, views_of
 from tasks.domain.media import MAX_MEDIA, ONE_VIDEO, MediaCounts, Medium
-from tasks.domain.outcome import PASSING_CODES, Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
+from tasks.domain.outcome import PASSING_CODES, Answer, ChunkCounts, Failure, FirstAnswer, JobResult, OrderBias, Stage
 from tasks.domain.spec import EmbeddingSpec, ModelIdentity, RunSpec
 from tasks.domain.wall_clock import RunPhase, WallClockProfile
 
@@ -21,6 +21,7 @@ __all__ = [
     "SAMPLER_OPTIONS",
     "WHOLE",
     "Answer",
+    "ChunkCounts",
     "DescribeSpec",
     "EmbeddingSpec",
     "Failure",
