@@ -16,7 +16,7 @@ from reelabel.text import pluralize
 from tasks.manifest.cells import parse_list
 from tasks.manifest.check import check_row
 from tasks.manifest.layouts.folder import read_folder
-from tasks.manifest.layouts.video_files import VideoFiles, is_video, suffix_of
+from tasks.manifest.layouts.video_files import VIDEO_SUFFIXES, VideoFiles, suffix_of
 from tasks.manifest.location import folder_of_glob, is_glob
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ class QuestionOnVideos:
         """A name for the manifest and its dataset: of the folder or video, and a digest of the question."""
         folder = folder_of_glob(self.source) if is_glob(self.source) else self.source
         last = redact_uri(folder).partition("?")[0].rpartition("/")[2]
-        words = re.sub(r"[^\w-]+", "-", last.rpartition(".")[0] if is_video(last) else last).strip("-")
+        words = re.sub(r"[^\w-]+", "-", last.rpartition(".")[0] if suffix_of(last) in VIDEO_SUFFIXES else last).strip(
+            "-"
+        )
         digest = json_digest([self.source, self.prompt, [*self.choices]])[:_DIGEST_CHARACTERS]
         return f"{words[:_NAME_CHARACTERS] or 'videos'}-{digest}"
 
@@ -132,7 +134,7 @@ def _require_manifest(source: str) -> None:
         what = f"{source} is a folder, not a manifest"
     elif source.endswith("/"):
         what = f"{source} is a prefix, not a manifest"
-    elif is_video(source):
+    elif suffix_of(source) in VIDEO_SUFFIXES:
         what = f"{source} names {'videos' if is_glob(source) else 'a video'}, not a manifest"
     else:
         return

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from PIL import Image
 from rich.table import Table
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from uuid import UUID
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, RowMapping
 
     from infra.settings import Settings
     from tasks.report.strip import Strip
@@ -106,9 +106,10 @@ def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _Known:
     except ConfigurationError as error:  # written by another version
         return replace(known, note=error.message)
     objects, job_id = ObjectStore(settings.store, settings.web), newest["job_id"]
+    its_row = {job_id: cast("RowMapping", newest)}
     try:
         if not isinstance(spec, RunSpec):
-            found, note = jobs_of_rows(newest["manifest_uri"], objects, {job_id: newest}, questions=False)
+            found, note = jobs_of_rows(newest["manifest_uri"], objects, its_row, questions=False)
             return replace(known, note=note, video=redact_uri(found[job_id].video_uri) if found else None)
         if settings.store.uri is None:
             return replace(known, note="The question and the frames need the store of the run; set REELABEL_STORE_URI.")
@@ -122,14 +123,14 @@ def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _Known:
         with database_errors(), engine.connect() as connection:
             shown = read_shown(
                 connection,
-                Scope.of(newest),
+                Scope(dataset=newest["dataset"], spec_id=newest["spec_id"]),
                 sources,
                 reasons={job_id: ()},
                 before={},
                 named_chunks={job_id: frozenset(range(_MAX_CHUNKS))},
                 max_videos=_MAX_FRAME_FILES,
             )
-    except TransientError as error:
+    except (ConfigurationError, TransientError) as error:  # the store's
         return replace(known, note=f"The question and the frames are unavailable: {error.message}")
     return _with_frames(known, shown)
 
@@ -138,7 +139,7 @@ def _with_frames(known: _Known, found: ShownJobs) -> _Known:
     if not found.jobs:  # its row was replaced in the meantime
         return replace(known, note="Its outcome is being replaced; run the command again.")
     [job] = found.jobs
-    numbers = [job.strip, *(each.strip for each in (*job.media, *job.chunks))]
+    numbers = [job.strip, *(each.strip for each in job.media), *(each.strip for each in job.chunks)]
     strips = tuple(found.strips[number] for number in numbers if number is not None)
     return replace(known, shown=job, strips=strips, note=found.note or ("" if strips else job.no_strip))
 
@@ -150,8 +151,8 @@ def _print(known: _Known) -> None:
         if shown.system_prompt:
             OUT.print(Text(printable(f"System: {shown.system_prompt}", keep="\n")), style="dim")
         OUT.print(Text(printable(shown.question, keep="\n")))
-    for line in _outcome(known):
-        print_line(*line)
+    for parts in _outcome(known):
+        print_line(*parts)
     for line in _videos(known):
         print_line(line)
     if known.note:

@@ -42,6 +42,6 @@ def read_folder(source: VideoFiles) -> ImportedRows:
     if not videos:
         raise ManifestError(f"There is no video below {redact_uri(source.uri)}; check the path.")
     if others:
-        count = pluralize(len(others), "file")
-        found.notes.append(f"Left out {count} without the suffix of a video (first: {printable(others[0])}).")
+        files, first = pluralize(len(others), "file"), printable(others[0])
+        found.notes.append(f"Left out {files}, hidden or without the suffix of a video (first: {first}).")
     return found

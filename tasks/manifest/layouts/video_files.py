@@ -149,8 +149,12 @@ def suffix_of(name: str) -> str:
 
 
 def is_video(name: str) -> bool:
-    """Return whether a name is that of a video, by its suffix; macOS keeps attributes of `a.mp4` in `._a.mp4`."""
-    return suffix_of(name) in VIDEO_SUFFIXES and not name.rpartition("/")[2].startswith("._")
+    """Return whether a name below a folder is that of a video, by its suffix, and not hidden.
+
+    macOS keeps attributes of `a.mp4` in `._a.mp4`, and a trash; our own home folder may be there, too.
+    """
+    is_hidden = any(part.startswith(".") for part in name.split("/"))
+    return suffix_of(name) in VIDEO_SUFFIXES and not is_hidden
 
 
 def _value(name: str, fields: Mapping[str, Any], theirs: str) -> Any:  # noqa: ANN401 - as the column has it

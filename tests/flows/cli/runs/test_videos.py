@@ -42,7 +42,7 @@ def test_new_files_of_a_folder_are_answered_and_no_video_twice(reelabel, folder,
     second = reelabel("classify", f"{folder}/", *QUESTION)
 
     assert first.returncode == 0, first.stderr + first.stdout
-    assert "Left out 2 files without the suffix of a video (first: ._a.mp4)." in first.stdout
+    assert "Left out 2 files, hidden or without the suffix of a video (first: ._a.mp4)." in first.stdout
     manifest = re.search(
         r"The manifest of 2 videos: (s3://\S+/questions/holiday-clips-[0-9a-f]{12}\.parquet)", first.stdout
     )
