@@ -74,16 +74,15 @@ class Spans:
 
 
 class Pairs:
-    """Pairs frames as they come; a frame of another size begins a new pair."""
+    """Pairs frames as they come; a frame of another size begins a new pair.
+
+    Attributes:
+        alone: The last frame if it has no partner yet, shown twice, as models pad a video with an odd number of frames.
+    """
 
     def __init__(self) -> None:
         """Start with none."""
-        self._alone: LiveItem | None = None
-
-    @property
-    def alone(self) -> LiveItem | None:
-        """The last frame if it has no partner yet, shown twice, as models pad a video with an odd number of frames."""
-        return self._alone
+        self.alone: LiveItem | None = None
 
     def add(self, image: npt.NDArray[np.uint8], time_s: float) -> tuple[LiveItem, ...]:
         """Add a frame.
@@ -96,11 +95,11 @@ class Pairs:
             The pairs that are now complete: one for every second frame; a frame whose successor has another size stays
             a pair with itself.
         """
-        alone = self._alone
+        alone = self.alone
         if alone is not None and alone.images.shape[1:] == image.shape:
-            self._alone = None
+            self.alone = None
             return (LiveItem(images=np.stack([alone.images[0], image]), times_s=(alone.times_s[0], time_s)),)
-        self._alone = LiveItem(images=np.stack([image, image]), times_s=(time_s, time_s), frames=1)
+        self.alone = LiveItem(images=np.stack([image, image]), times_s=(time_s, time_s), frames=1)
         return () if alone is None else (alone,)
 
 

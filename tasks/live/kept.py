@@ -167,17 +167,26 @@ class KeptFrames:
         self.last_s, self._last_own_s = time_s, self._own_time_of(frame)
         self._numbers[time_s] = self.count
         self.count += 1
-        complete = self._pairs.add(image, time_s)
-        evicted = 0
-        for pair in complete:
-            items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
-            gone = [each for item in items for each in self._window.add(item)]
-            evicted += sum(each.frames for each in gone)
-            for gone_s in {time_s for each in gone if each.frames for time_s in each.times_s}:
-                del self._numbers[gone_s]
-            if self._window.sink[-1:] == (pair,):
-                self._last_of_sink = self._last if pair.frames == FRAMES_PER_ITEM else before
+        alone = self._pairs.alone
+        complete: tuple[LiveItem, ...] = ()
+        try:
+            complete = self._pairs.add(image, time_s)
+            evicted = sum(self._show(pair, before) for pair in complete)
+        except Exception:
+            if not any(pair in self._window.current for pair in complete):
+                self._pairs.alone = alone  # the frame before is shown all the same
+            raise
         return bool(complete), evicted
+
+    def _show(self, pair: LiveItem, before: tuple[int, str | None]) -> int:
+        """Add a pair to the window, and the audio before it; return how many frames that evicts."""
+        items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
+        gone = [each for item in items for each in self._window.add(item)]
+        for gone_s in {time_s for each in gone if each.frames for time_s in each.times_s}:
+            del self._numbers[gone_s]
+        if self._window.sink[-1:] == (pair,):
+            self._last_of_sink = self._last if pair.frames == FRAMES_PER_ITEM else before
+        return sum(each.frames for each in gone)
 
     def hear(self, audio: Audio, samples: npt.NDArray[np.int16], start_s: float) -> bool:
         """Keep audio.

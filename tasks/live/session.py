@@ -210,7 +210,7 @@ class Session:
 
     def stats(self) -> protocol.SessionStats:
         """Return what the session has taken and done so far."""
-        counts, warming, answerer = self._intake.counts, self._warming, self._answerer
+        counts, answerer = self._intake.counts, self._answerer
         return protocol.SessionStats(
             age_s=time.monotonic() - self._began_s,
             frames=self._frames,
@@ -226,9 +226,6 @@ class Session:
             waiting=answerer.waiting,
             bytes=self._bytes,
             pixels=self._intake.pixels,
-            warmed=warming.warmed,
-            warm_ms=warming.last.total_ms if warming.last else None,
-            cached_tokens=warming.last.cached_tokens if warming.last else None,
             engine_restarts=self._watch.losses,
         )
 

@@ -21,15 +21,16 @@ from tasks.live.protocol.client import (
     parse_message,
     unknown_fields,
 )
-from tasks.live.protocol.refusal import ErrorCode, MessageRefusedError
 from tasks.live.protocol.server import (
     EVENTS,
     EndReason,
+    ErrorCode,
     ErrorEvent,
     Event,
     FrameAck,
     FramesConsumed,
     FrameStatus,
+    MessageRefusedError,
     Notice,
     NoticeCode,
     Pong,

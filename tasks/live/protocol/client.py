@@ -20,7 +20,7 @@ from pydantic import (
 from reelabel.text import printable
 from reelabel.text_bounds import MAX_CHOICES, Choice, Id, Words
 from reelabel.validation import describe_fault, too_intricate, too_many_faults
-from tasks.live.protocol.refusal import MessageRefusedError
+from tasks.live.protocol.server import MessageRefusedError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -1,16 +1,36 @@
-"""What the server sends: the events of a session."""
+"""What the server sends: the events of a session, and the refusals that they tell of."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from tasks.live.protocol.refusal import ErrorCode  # noqa: TC001 - Pydantic reads it
+from reelabel.errors import ReelabelError
 
-if TYPE_CHECKING:
-    from tasks.live.protocol.refusal import MessageRefusedError
-
+ErrorCode: TypeAlias = Literal[
+    "invalid_message",
+    "unexpected_message",
+    "config_timeout",
+    "audio_unsupported",
+    "audio_refused",
+    "frame_unreadable",
+    "frame_too_large",
+    "no_frames",
+    "too_many_queries",
+    "prompt_too_long",
+    "query_refused",
+    "query_failed",
+    "engine_lost",
+    "cancelled",
+    "deadline_exceeded",
+    "too_many_sessions",
+    "limit_reached",
+    "idle_timeout",
+    "resume_refused",
+    "unavailable",
+    "internal",
+]
 EndReason: TypeAlias = Literal[
     "done", "client_left", "client_lost", "idle", "total_time", "limit", "server_stopping", "error"
 ]
@@ -25,6 +45,22 @@ NoticeCode: TypeAlias = Literal[
     "no_speech",
 ]
 FrameStatus: TypeAlias = Literal["kept", "similar", "evicted"]
+
+
+class MessageRefusedError(ReelabelError):
+    """What a client sent is at fault, or cannot be taken now.
+
+    Attributes:
+        is_fatal: Whether the session ends by it.
+    """
+
+    code: ErrorCode  # type: ignore[misc]  # of this refusal, not of the class
+
+    def __init__(self, message: str, *, code: ErrorCode, is_fatal: bool = False) -> None:
+        """Store what the client is told."""
+        super().__init__(message)
+        self.code = code
+        self.is_fatal = is_fatal
 
 
 class _Event(BaseModel):
@@ -200,9 +236,6 @@ class SessionStats(_Event):
     waiting: int = Field(description="Queries that are waiting or being answered.")
     bytes: int
     pixels: int
-    warmed: int = Field(description="Prefixes that the model has read ahead of queries.")
-    warm_ms: float | None = Field(description="Time that the last one took.")
-    cached_tokens: int | None = Field(description="Tokens of the last one that were already cached.")
     engine_restarts: int
 
 
