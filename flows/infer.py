@@ -175,7 +175,8 @@ def _plans_of(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
 
 def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
     """Return whether one loaded engine answers both specs."""
-    return (one.model, one.video_pruning_rate) == (other.model, other.video_pruning_rate)
+    loaded = ("model", "video_pruning_rate", "chat_template_args", "engine_args")
+    return all(getattr(one, name) == getattr(other, name) for name in loaded)
 
 
 def _charging_plans(

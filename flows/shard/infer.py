@@ -16,6 +16,7 @@ from flows.shard.arrivals import group_arrivals
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
 from flows.shard.outage import answer_through_outages
+from flows.shard.retry import retry_outage
 from infra.errors import InferenceError
 from infra.log_context import in_context
 from reelabel.errors import ConfigurationError, FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
@@ -27,6 +28,7 @@ from reelabel.waiting import go_on
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, WallClockProfile, views_of
 from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation
+from tasks.model.backend import ConfirmsModel
 from tasks.model.prompts.prompt import answer_permuted, build_question
 from tasks.model.protocol import Batch, QuestionFailure
 from tasks.results.chunks import read_earlier_chunks
@@ -108,9 +110,9 @@ class InferenceContext(AnswerContext):
             return
         raise ConfigurationError(
             f"The model means none of the choices: together they have a probability of {median:.1g}, by the median of "
-            f"{pluralize(len(masses), 'job')}, so labels would be noise. If it thinks before it answers, use a variant "
-            "that does not; otherwise try choice_scoring text or another template. To have the labels all the same, "
-            "set model.min_choice_mass to 0."
+            f"{pluralize(len(masses), 'job')}, so labels would be noise. If it thinks before it answers, turn that off "
+            "by model.chat_template_args, such as enable_thinking = false; otherwise try choice_scoring text or another"
+            " template. To have the labels all the same, set model.min_choice_mass to 0."
         )
 
     def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:
@@ -125,6 +127,15 @@ class InferenceContext(AnswerContext):
     def ask(self, batch: Batch) -> list[Reply]:
         """Answer a batch, and wait for a server that becomes unavailable; see `answer_through_outages`."""
         return answer_through_outages(self.backend, batch)
+
+    def confirm_model(self) -> None:
+        """Check that one model has given all answers so far, and wait for a server that is unavailable.
+
+        Raises:
+            ConfigurationError: Another one answers; nothing that was answered since the last check may be written.
+        """
+        if isinstance(self.backend, ConfirmsModel):
+            retry_outage(self.backend.confirm_model)
 
     def lap(self) -> dict[str, float]:
         """Return milliseconds by part since the last lap, with the engine's share split as it reports."""

@@ -18,9 +18,10 @@ from flows.shard.extract import ViewStream, extract_views
 from flows.shard.infer import ShardOutcome, escalate, infer_views
 from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
-from flows.shard.retry import IS_OUTAGE, RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
+from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
 from infra.database.connect import require_writes
 from infra.errors import ChunksOutdatedError
+from infra.log_context import IS_OUTAGE
 from reelabel.errors import DiskFullError, StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_views
 
@@ -123,6 +124,7 @@ def infer_shard(
         if context.escalate_below is not None:
             escalate(context, outcome, below=context.escalate_below)
         context.check_meaning(outcome.results)
+        context.confirm_model()
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
             lap_ms = context.lap()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from reelabel.digest import json_digest
 from reelabel.sampling.options import Sampling
@@ -20,6 +20,10 @@ def _is_unset(value: object) -> bool:
 
 def _is_video(value: object) -> bool:
     return value == "video"
+
+
+def _is_empty(value: object) -> bool:
+    return not value
 
 
 def _is_one(value: object) -> bool:
@@ -107,6 +111,14 @@ class RunSpec(BaseModel):
             description="Fraction of a video's tokens that the model leaves out as redundant; None leaves out none.",
         ),
     ] = None
+    chat_template_args: Annotated[
+        dict[str, JsonValue],
+        Field(exclude_if=_is_empty, description="Arguments of the model's chat template, such as enable_thinking."),
+    ] = {}
+    engine_args: Annotated[
+        dict[str, JsonValue],
+        Field(exclude_if=_is_empty, description="Arguments of vLLM's engine that can change an answer."),
+    ] = {}
     chunk_s: Annotated[
         float | None,
         Field(ge=SHORTEST_CHUNK_S, exclude_if=_is_unset, description="Seconds of the chunks that jobs are cut into."),

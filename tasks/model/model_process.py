@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from infra.errors import EngineClosedError, ModelError
+from infra.log_context import IS_OUTAGE
 from reelabel.disk import full_disk, temporary_root
 from reelabel.errors import DiskFullError, ReelabelError
 from reelabel.temporary import temporary_folder
@@ -234,6 +235,7 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
         self._lock = threading.Lock()
         self._life: Life | None = None
         self._is_closed = False
+        self._losses = 0
 
     @classmethod
     def of(cls, config: Config, **options: Any) -> Self:  # noqa: ANN401 - those of `__init__`
@@ -323,7 +325,12 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
         if self._is_closed:
             raise EngineClosedError(self.closed) from None
         if is_news:
-            _LOG.warning("Model %s was lost: %s; see the log %s.", self._config.model, error, self._log_path)
+            self._losses += 1
+            _LOG.warning(
+                "Model %s was lost: %s; see the log %s (%d so far).",
+                *(self._config.model, error, self._log_path, self._losses),
+                extra={IS_OUTAGE: True},
+            )
         if error.full:
             raise error.full from None
 

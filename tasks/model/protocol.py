@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts
 
@@ -60,6 +60,9 @@ class EngineConfig:
         render_processes: Worker processes that render prompts and videos.
         video_pruning_rate: Fraction of a video's tokens that the model leaves out as redundant; 0 leaves out none.
         media: How many videos and images a question shows at most.
+        frames_as_images: Whether a video's frames are shown as images, to a model that takes nothing else.
+        chat_template_args: Arguments of the chat template.
+        engine_args: Further arguments of vLLM, handed to it unchanged.
         live_sessions: How many live sessions are open at most; 0 takes none.
     """
 
@@ -81,7 +84,15 @@ class EngineConfig:
     render_processes: int = 1
     video_pruning_rate: float = 0.0
     media: MediaCounts = ONE_VIDEO
+    frames_as_images: bool = False
+    chat_template_args: dict[str, Any] = field(default_factory=dict, hash=False)
+    engine_args: dict[str, Any] = field(default_factory=dict, hash=False)
     live_sessions: int = 0
+
+    @property
+    def shown(self) -> MediaCounts:
+        """How many videos and images a prompt has at most."""
+        return MediaCounts(videos=0, images=self.num_frames) if self.frames_as_images else self.media
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

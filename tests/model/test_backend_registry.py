@@ -179,7 +179,7 @@ def test_a_backend_is_registered_as_an_instance_not_as_a_class():
     ("backend", "spec", "message"),
     [
         (ColourBackend(), {}, "The backend colour shows one video per question, but jobs show 2 videos and 1 image"),
-        (OPENAI, {"frames_as": "images"}, r"With server\.frames set to images, .*jobs show 2 videos and 1 image"),
+        (OPENAI, {"frames_as": "images"}, r"With frames sent as images, .*jobs show 2 videos and 1 image"),
         (
             VLLM,
             {"video_pruning_rate": 0.5},

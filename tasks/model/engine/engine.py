@@ -63,10 +63,10 @@ class Engine:
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
         """Load the model; takes seconds to minutes. The process began at `started`, by `time.perf_counter`."""
+        _require_known(config)
         if config.video_pruning_rate:
             _require_pruning(config)
-        if config.media.are_several:
-            _require_media(config)
+        _require_media(config)
         self._takes_audio = bool(config.live_sessions) and _require_pairs(config) in _HEARING_MODELS
         llm = LLM(**vllm_arguments(config))
         if config.video_pruning_rate:
@@ -176,6 +176,18 @@ def _prepare_live(llm: LLM) -> LiveDesk:
     )
 
 
+def _require_known(config: EngineConfig) -> None:
+    """Make sure that vLLM knows all further arguments; their values are checked as it loads.
+
+    Raises:
+        ModelError: It does not.
+    """
+    try:
+        EngineArgs(**vllm_arguments(config))
+    except TypeError as error:
+        raise ModelError(f"vLLM refuses an argument in model.engine_args: {error}.") from None
+
+
 def _require_pruning(config: EngineConfig) -> None:
     """Make sure that the model prunes videos.
 
@@ -200,12 +212,17 @@ def _require_media(config: EngineConfig) -> None:
     """
     model = EngineArgs(**vllm_arguments(config)).create_model_config()
     limits = MULTIMODAL_REGISTRY.get_processing_info(model).supported_mm_limits
-    for kind, count in (("video", config.media.videos), ("image", config.media.images)):
+    if config.shown.videos and limits.get("video", 0) == 0:
+        raise ModelError(
+            f"vLLM's {get_model_cls(model).__name__} takes no videos; use another model, or one of a server, with "
+            "server.frames set to images."
+        )
+    for kind, count in (("video", config.shown.videos), ("image", config.shown.images)):
         most = limits.get(kind, 0)
         if most is not None and count > most:
             raise ModelError(
                 f"vLLM's {get_model_cls(model).__name__} takes at most {most} {kind}{'' if most == 1 else 's'} in a "
-                f"question, but jobs show {config.media}; leave these jobs out, or use another model."
+                f"question, but jobs show {config.shown}; leave these jobs out, or use another model."
             )
 
 

@@ -42,6 +42,13 @@ _APART = (
 _NO_COMPILER = (
     "Triton cannot compile its kernels; install a C compiler and Python's headers (apt install gcc python3-dev)"
 )
+_OWN_CODE = (
+    "the model's folder has Python code of its own, which is not run; use the folder or hub name of a version that "
+    "transformers and vLLM know, often one that ends in -hf"
+)
+_OTHER_WEIGHTS = (
+    "the names in the weights are not those of the architecture in config.json; copy both from the same model"
+)
 # By what vLLM, PyTorch, CUDA and NCCL write; the first that is found counts.
 _ADVICE = {
     r"driver on your system is too old|driver version is insufficient": "the GPU's driver is too old; update it",
@@ -54,11 +61,14 @@ _ADVICE = {
     r"uncorrectable|GPU is lost|fallen off the bus|hardware stack error|busy or unavailable": _FAILED,
     r"\bNCCL\b": _APART,
     r"Failed to find C compiler|CalledProcessError: Command .*\b(gcc|clang|cc)\b": _NO_COMPILER,
+    r"trust_remote_code": _OWN_CODE,
+    r"not initialized from checkpoint|There is no module or parameter named": _OTHER_WEIGHTS,
     r"Bfloat16 is only supported on GPUs": "the GPU has no bfloat16; set model.dtype to auto or float16",
 }
 
 
 _LOG_BYTES = 64 * 1024
+_MAX_CHARACTERS = 300  # vLLM lists every parameter
 _OF_RANKS = "exception in a background process"
 # As vLLM logs the last line of an exception in a rank.
 _RANK_ERROR = re.compile(r"^\(Worker.*\] (\w+(?:Error|Exception): .+)$", re.MULTILINE)
@@ -77,7 +87,11 @@ def describe_error(error: BaseException, log: Path | None = None) -> str:
             file.seek(max(0, log.stat().st_size - _LOG_BYTES))
             sentence = (_RANK_ERROR.findall(file.read().decode(errors="replace")) or [sentence])[-1]
     advice = find_advice(sentence)
-    return f"{advice} ({sentence.partition('. ')[0].rstrip('.')})" if advice else sentence
+    return f"{advice} ({_shortened(sentence.partition('. ')[0].rstrip('.'))})" if advice else sentence
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
 
 
 def find_advice(text: str) -> str | None:
@@ -88,7 +102,9 @@ def find_advice(text: str) -> str | None:
 def _text(error: BaseException) -> str:
     text = str(error).strip()
     if isinstance(error, ValidationError):  # of a configuration of vLLM, whose first fault says it all
-        text = error.errors()[0]["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        first = error.errors()[0]
+        text = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        text = ": ".join([*map(str, first["loc"]), text])
     elif "CUDA" not in text:
         return text
     return text.partition("\n")[0]  # advice for programmers follows

@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,7 +37,7 @@ from tasks.model.prompts.prompt import ChoiceTokens, chat_messages, choice_token
 from tasks.model.protocol import QuestionFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -67,6 +68,8 @@ def apply_chat_template(
     text: str,
     system_prompt: str | None,
     shown: tuple[MediumKind, ...] = ("video",),
+    *,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
 ) -> RenderedChat:
     """Apply the model's chat template as `LLM.chat` does.
 
@@ -79,6 +82,7 @@ def apply_chat_template(
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
         shown: What is shown before the question, in order.
+        arguments: Further arguments of the template.
 
     Raises:
         InferenceError: The model has no chat template, or the template rejects the question.
@@ -93,7 +97,7 @@ def apply_chat_template(
     )
     try:
         chat = safe_apply_chat_template(
-            renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True
+            renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True, **arguments
         )
     except ChatTemplateResolutionError:
         raise InferenceError("The model has no chat template; add a chat_template.jinja to its folder.") from None
@@ -170,6 +174,14 @@ class HashedMedium:
         file_hash = blake2b(frame_file, digest_size=16, person=kind.encode()).hexdigest()
         return cls(kind=kind, frames=video_input(decode_frame_file(frame_file)), hash=file_hash)
 
+    def as_images(self) -> list[HashedMedium]:
+        """Return each frame as an image."""
+        frames, metadata = self.frames
+        return [
+            HashedMedium(kind="image", frames=(frames[at : at + 1], metadata), hash=f"{self.hash}-{at}")
+            for at in range(len(frames))
+        ]
+
     def adapted(self, config: Any) -> Any:  # noqa: ANN401 - what vLLM takes; of transformers
         """Return what the model's processor takes: a video with its metadata, or an image."""
         return adapt_video(self.frames, config) if self.kind == "video" else Image.fromarray(self.frames[0][0])
@@ -187,9 +199,12 @@ class InputRenderer:
         self.hf_config = self._renderer.model_config.hf_config
         self._plain = plain_encoder(self.tokenizer)
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
-        self.lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer, self._plain))
+        self.lay_out = lru_cache(_CACHED_TEXTS)(
+            partial(apply_chat_template, self._renderer, self._plain, arguments=config.chat_template_args)
+        )
         self.max_model_len = int(vllm_config.model_config.max_model_len)
         self._positions = PositionLimit(vllm_config.model_config)
+        self._shows_images = config.frames_as_images
         self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
@@ -206,6 +221,8 @@ class InputRenderer:
         Raises:
             InferenceError: The model has no chat template, or the template rejects the question.
         """
+        if self._shows_images:
+            media = [image for each in media for image in each.as_images()]
         chat = self.lay_out(question.text, question.system_prompt, tuple(each.kind for each in media))
         data: dict[str, list[Any]] = {}
         hashes: dict[str, list[str]] = {}

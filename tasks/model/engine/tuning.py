@@ -29,6 +29,7 @@ _CUDA_SHARE = 0.9
 _CUDA_SPARE, _CUDA_SPARE_BYTES = 0.02, 768 * _MIB  # CUDA's own and NCCL's memory, which is not free by then
 _CACHED_QUESTION_TOKENS = 64
 PRUNING_METHOD = "evs"  # Efficient Video Sampling
+_MOST_FRAMES = 1024
 _PRUNED_STEP_TOKENS = 8_192
 _FIT_MEMORY = -1  # tells vLLM to use the longest prompt that fits into memory
 
@@ -191,8 +192,8 @@ class ModelProfile:
 
     def shown_tokens(self, config: EngineConfig) -> int:
         """Return the maximum tokens of all that a question shows."""
-        of_images = config.media.images * self._tokens_of_frame(config)
-        return config.media.videos * self.video_tokens(config) + of_images
+        of_images = config.shown.images * self._tokens_of_frame(config)
+        return config.shown.videos * self.video_tokens(config) + of_images
 
     def _tokens_of_frame(self, config: EngineConfig) -> int:
         return self.frame_tokens or config.max_pixels // config.size_multiple_px**2
@@ -272,13 +273,17 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
     Raises:
         ConfigurationError: Settings contradict each other, or do not fit into memory.
     """
-    return {
+    arguments = {
         "model": config.model,
         "revision": config.revision,
         "dtype": config.dtype,
         "tensor_parallel_size": config.tensor_parallel_size,
         "load_format": config.load_format,
-        "limit_mm_per_prompt": {"image": config.media.images, "video": config.media.videos},
+        "limit_mm_per_prompt": {
+            # Samplers by time may show more frames than are estimated.
+            "image": _MOST_FRAMES if config.frames_as_images else config.shown.images,
+            "video": config.shown.videos,
+        },
         "logprobs_mode": "raw_logprobs",  # over the whole vocabulary, so that it shows what the choices have of it
         "max_logprobs": -1,
         "enable_prefix_caching": True,
@@ -286,7 +291,8 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "seed": 0,
         **({"scheduling_policy": "priority"} if config.live_sessions else {}),
         **(_pruning(config.video_pruning_rate) if config.video_pruning_rate else {}),
-    } | tune_engine(config).arguments
+    }
+    return arguments | tune_engine(config).arguments | config.engine_args
 
 
 def _pruning(rate: float) -> dict[str, Any]:

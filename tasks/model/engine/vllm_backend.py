@@ -7,7 +7,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from infra.checks import Check
 from infra.program import APPLICATION
@@ -23,7 +23,8 @@ from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.model_errors import find_advice
 from tasks.model.engine.process import EngineProcess, engine_environment
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
-from tasks.model.identity import max_frame_pixels, read_model_card
+from tasks.model.identity import max_frame_pixels, read_model_card, require_tokenizer
+from tasks.model.prompts.thinking import render_ending, require_answer_first
 from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ def engine_config(
         size_multiple_px=card.size_multiple_px,
         video_pruning_rate=model.video_pruning_rate or 0.0,
         media=media,
+        frames_as_images=not card.takes_videos,
+        chat_template_args=model.chat_template_args,
+        engine_args=model.engine_args,
         live_sessions=-(-live_sessions // engines),
     )
 
@@ -146,6 +150,7 @@ class VllmBackend(Backend):
     prunes_videos = True
     shows_several = True
     takes_hub_models = True
+    takes_engine_args = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
         """Read the configuration of the named model, or of `model.name`.
@@ -158,6 +163,10 @@ class VllmBackend(Backend):
         if not named:
             raise ConfigurationError(_no_model())
         return read_model_card(named, revision=settings.model.revision)
+
+    def frames_as(self, card: ModelCard, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002
+        """Return `images` for models that take nothing else."""
+        return "video" if card.takes_videos else "images"
 
     def open(
         self,
@@ -189,12 +198,14 @@ class VllmBackend(Backend):
         return _answering(engines), EngineLiveModel(engines, card, max_frame_px=frame_px)
 
     def check(self, card: ModelCard, settings: Settings) -> None:
-        """Check that vLLM is installed; loading the model would take minutes.
+        """Check that vLLM is installed, and that the model answers at once; loading it would take minutes.
 
         Raises:
             ConfigurationError: vLLM is not installed.
+            ModelError: The model has no tokenizer, or thinks before it answers.
         """
         engine_environment(engine_config(card, settings))
+        _require_usable(card, settings)
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         """Check the model's files, vLLM, and the engine's tuning; importing vLLM takes some seconds."""
@@ -222,7 +233,9 @@ def _processes(
     live_sessions: int = 0,
 ) -> list[EngineProcess]:
     model = settings.model
-    shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
+    _require_usable(card, settings)
+    gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
+    shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=gpus_each)
     return [
         EngineProcess.of(
             engine_config(
@@ -241,6 +254,11 @@ def _processes(
         )
         for number, devices in enumerate(shares)
     ]
+
+
+def _require_usable(card: ModelCard, settings: Settings) -> None:
+    require_tokenizer(card)
+    require_answer_first(card.identity.name, render_ending(card, settings.model.chat_template_args))
 
 
 def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:

@@ -27,7 +27,7 @@ from tasks.model.server.frame_transport import encode_image
 from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from infra.settings.server import ServerSettings
     from tasks.live.items import Item
@@ -48,6 +48,7 @@ class ServerLiveModel:
         *,
         max_frame_px: int,
         encode: Callable[[str], list[int]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         """Create the client; nothing is sent yet.
 
@@ -56,12 +57,13 @@ class ServerLiveModel:
             card: Its model.
             max_frame_px: Maximum pixels of a frame.
             encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
+            template_args: Arguments of the chat template.
 
         Raises:
             ConfigurationError: No server is configured, or the client is not installed.
         """
         self._settings, self._card, self._max_frame_px = settings, card, max_frame_px
-        self._client = ServerClient(settings)
+        self._client = ServerClient(settings, template_args=template_args)
         self._encode = encode or self._client.tokenize
         self._model = settings.model
         self._parts: dict[str, dict[str, list[dict[str, Any]]]] = {}  # by session and item

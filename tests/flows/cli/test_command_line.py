@@ -1,12 +1,14 @@
 """Errors are one sentence with the right exit code, and never a traceback."""
 
 import errno
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from contextlib import nullcontext
 
 import polars as pl
@@ -344,6 +346,13 @@ def test_help_shows_no_type_after_a_flag(environment):
     assert ["<bool>" in text for text in shown] == [False] * 3
     assert all("--help " in text for text in shown)
     assert "<str>" in shown[1]
+
+
+def test_config_prints_maps_on_one_line_of_toml(environment):
+    given = {"enable_thinking": False, "of": {"deep": [1]}}
+    shown = reelabel(environment | {"REELABEL_MODEL_CHAT_TEMPLATE_ARGS": json.dumps(given)}, "config").stdout
+
+    assert tomllib.loads(shown)["model"]["chat_template_args"] == given
 
 
 def test_config_prints_every_setting(environment):

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
+from infra.log_context import IS_OUTAGE
 from reelabel.errors import DiskFullError
 from reelabel.waiting import AbandonedError, working_until
 from tasks.model import model_process
@@ -171,6 +172,8 @@ def test_a_killed_engine_is_noticed_and_can_be_restarted(make_engine, caplog):
     assert [each.levelname for each in caplog.records if "was lost: its process died; see the log" in each.message] == [
         "WARNING"
     ]
+    assert caplog.messages[-1].endswith("engine.log (1 so far).")
+    assert hasattr(caplog.records[-1], IS_OUTAGE), "the terminal of a run shows it"
     engine.start()
     assert engine.answer(batch_about(question())) == [answer_to(question(), frame_file(1))]
     assert engine.times.restart_ms > 0
