@@ -102,7 +102,9 @@ def find_advice(text: str) -> str | None:
 def _text(error: BaseException) -> str:
     text = str(error).strip()
     if isinstance(error, ValidationError):  # of a configuration of vLLM, whose first fault says it all
-        text = error.errors()[0]["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        first = error.errors()[0]
+        text = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        text = ": ".join([*map(str, first["loc"]), text])
     elif "CUDA" not in text:
         return text
     return text.partition("\n")[0]  # advice for programmers follows

@@ -39,7 +39,7 @@ def test_arguments_of_the_chat_template_reach_the_prompt(tmp_path, arguments, en
     ("arguments", "fault"),
     [
         ({"quantisation": "fp8"}, r"vLLM refuses an argument in model\.engine_args: .* 'quantisation'"),
-        ({"kv_cache_dtype": "tiny"}, "kv_cache_dtype|cache_dtype"),
+        ({"kv_cache_dtype": "tiny"}, "ValidationError: cache_dtype: Input should be"),
     ],
     ids=["name", "value"],
 )

@@ -92,6 +92,9 @@ def test_smolvlm_needs_a_package_that_its_refusal_names(model, tmp_path):
     ):
         path = folder / name
         path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    size = {"size": {"longest_edge": 56}, "max_image_size": {"longest_edge": 56}}
+    video = {"video_processor_type": "SmolVLMVideoProcessor"} | size
+    (folder / "video_preprocessor_config.json").write_text(json.dumps(video))
     card = read_model_card(str(folder))
 
     assert not card.takes_videos
