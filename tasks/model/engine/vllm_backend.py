@@ -119,7 +119,7 @@ _IMPORT = (
 )
 
 
-def check_tuning(config: EngineConfig, python: Path | None) -> Iterator[Check]:
+def check_tuning(config: EngineConfig, python: Path | None = None) -> Iterator[Check]:
     """Report the settings that an engine would get on this machine, and why; loads no model."""
     chosen = ask_once(TuningRequest(config=config), timeout_s=_TIMEOUT_S, python=python)
     if isinstance(chosen, ChosenTuning):
