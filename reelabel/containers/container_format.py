@@ -202,7 +202,7 @@ def index_of_frames(
         doubt = doubt or "the frames around the segment do not show whether timestamps are in order"
     if not info.time_base:
         raise FallbackRequired(NO_TIME_BASE)
-    unit_s = float(info.time_base)
+    unit_s = np.float64(info.time_base)
     pos, size = np.array(packets, np.int64).reshape(-1, 2).T if packets else np.zeros((2, len(pts)), np.int64)
     return VideoIndex(
         info=info,

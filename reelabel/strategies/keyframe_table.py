@@ -52,7 +52,7 @@ class KeyframeTable:
     @property
     def index(self) -> VideoIndex:
         """The keyframes."""
-        times_s, are_shown = self.pts * float(self.info.time_base), np.ones(len(self.pts), np.bool_)
+        times_s, are_shown = self.pts * np.float64(self.info.time_base), np.ones(len(self.pts), np.bool_)
         return VideoIndex(
             info=self.info,
             kind="container",

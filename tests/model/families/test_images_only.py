@@ -10,9 +10,9 @@ from infra.settings import Settings
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import Batch
+from reelabel_engine.protocol import Batch, PreviewRequest
 from tasks.model.engine.process import EngineProcess
-from tasks.model.engine.prompt_preview import PreviewRequest, preview_prompt
+from tasks.model.engine.prompt_preview import preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 from tests.clips import write_clip
