@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reelabel.integrations.ray_data.rows import PreparedRow, VideoMeta
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
-    from reelabel.result import Cost, Frames, VideoIndex, VideoInfo
+    from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectStore
@@ -48,7 +48,7 @@ _HOME = {
     "Segment": "reelabel.segment",
     "Video": "reelabel.video",
     "VideoError": "reelabel.errors",
-    "VideoIndex": "reelabel.result",
+    "FrameIndex": "reelabel.result",
     "VideoInfo": "reelabel.result",
     "VideoMeta": "reelabel.integrations.ray_data.rows",
     "WebOptions": "reelabel.sources.options",
@@ -61,6 +61,7 @@ _HOME = {
 __all__ = [
     "Cost",
     "DecodePool",
+    "FrameIndex",
     "Frames",
     "KeyframeCoverage",
     "Limits",
@@ -76,7 +77,6 @@ __all__ = [
     "Segment",
     "Video",
     "VideoError",
-    "VideoIndex",
     "VideoInfo",
     "VideoMeta",
     "WebOptions",

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
-    from reelabel.index_facts import IndexFacts
-    from reelabel.packet_list import PacketList
+    from reelabel.index import VideoIndex
+    from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.sampled_frames import SampledFrames
 
 
@@ -51,33 +51,33 @@ class VideoInfo:
     hdr: str
 
     @classmethod
-    def of(cls, got: SampledFrames, facts: IndexFacts | None = None) -> VideoInfo:
+    def of(cls, got: SampledFrames, header: HeaderInfo | None = None) -> VideoInfo:
         """Return what is known after decoding some frames, and from the header if it was read."""
         sides = got.native_width_px, got.native_height_px
         width, height = reversed(sides) if got.orientation.is_transposed else sides
         return cls(
-            container=facts.container if facts else "",
-            codec=facts.codec if facts else "",
+            container=header.container if header else "",
+            codec=header.codec if header else "",
             width=width,
             height=height,
             fps=got.fps,
             duration_s=got.duration_s,
             rotation_deg=got.rotation_deg,
             pixel_aspect=got.pixel_aspect,
-            hdr=facts.hdr if facts else "",
+            hdr=header.hdr if header else "",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class VideoIndex:
+class FrameIndex:
     """The frames of a video in the order in which they are shown, as the file lists them; nothing was decoded.
 
     Attributes:
         time_s: When each is shown, in seconds since the first frame, never falling; shape (N,), float64, N >= 1.
         pts: Presentation timestamps in the stream's time base; shape (N,), int64.
         is_keyframe: Whether each is a keyframe; shape (N,), bool.
-        pos: Offsets of their packets in the file, -1 where unknown; shape (N,), int64.
-        size: Sizes of their packets in bytes; shape (N,), int64.
+        pos: Offsets of their packets in the file, 0 where unknown; shape (N,), int64.
+        size: Sizes of their packets in bytes, 0 where unknown; shape (N,), int64.
         listed: Whether the container's index lists them, or all packets were demuxed.
     """
 
@@ -89,15 +89,16 @@ class VideoIndex:
     listed: Literal["index", "packets"]
 
     @classmethod
-    def of(cls, packets: PacketList) -> VideoIndex:
-        """Return the frames of a list of packets."""
+    def of(cls, index: VideoIndex) -> FrameIndex:
+        """Return the frames that an index of all of them lists, with their times."""
+        assert index.time_s is not None
         return cls(
-            time_s=packets.time_s,
-            pts=packets.pts,
-            is_keyframe=packets.is_keyframe,
-            pos=packets.pos,
-            size=packets.sizes_bytes,
-            listed=packets.listed,
+            time_s=index.time_s - index.time_s[0],
+            pts=index.pts[index.order],
+            is_keyframe=index.shown_keyframes,
+            pos=index.pos[index.order],
+            size=index.sizes_bytes,
+            listed="index" if index.kind == "container" else "packets",
         )
 
     def __len__(self) -> int:
@@ -107,7 +108,7 @@ class VideoIndex:
     def __repr__(self) -> str:
         """Describe the index without its rows."""
         keyframes = int(self.is_keyframe.sum())
-        return f"VideoIndex({len(self)} frames, {keyframes} keyframes, {self.time_s[-1]:.4g} s, listed={self.listed!r})"
+        return f"FrameIndex({len(self)} frames, {keyframes} keyframes, {self.time_s[-1]:.4g} s, listed={self.listed!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

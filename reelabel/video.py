@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, TypeAlias,
 import numpy as np
 
 from reelabel.errors import (
-    FastPathUnavailableError,
+    FallbackRequired,
     NoIndexError,
     NoSuchFrameError,
     RangesIgnoredError,
@@ -21,31 +21,30 @@ from reelabel.errors import (
     unreadable,
 )
 from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
-from reelabel.index_facts import read_index_facts
 from reelabel.limits import Limits
-from reelabel.packet_list import read_packet_list
-from reelabel.result import Cost, Frames, VideoIndex, VideoInfo
+from reelabel.read_index import read_index
+from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.wanted import Instants, Positions
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import VideoFile
 from reelabel.video_source import open_source
-from reelabel.wanted import Instants, Positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
-    from reelabel.index_facts import IndexFacts
-    from reelabel.packet_list import PacketList
+    from reelabel.index import Lists, VideoIndex
+    from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
+    from reelabel.sampling.wanted import Wanted
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.strategies.keyframe_table import SavedIndex
     from reelabel.video_source import OpenedSource, VideoSource
-    from reelabel.wanted import Wanted
 
     _Images: TypeAlias = npt.NDArray[np.uint8]
 
@@ -118,9 +117,9 @@ class Video:
         self._source, self._decoder = source, decoder
         self._limits, self._as_stored = limits, as_stored
         self._known: dict[bool, SavedIndex] = {True: (), False: ()}  # of remote videos; of keyframes, of all frames
-        self._facts: IndexFacts | None = None
+        self._header: HeaderInfo | None = None
         self._info: VideoInfo | None = None
-        self._index: VideoIndex | None = None
+        self._index: FrameIndex | None = None
         self._count: int | None = None
         self._is_closed = False
 
@@ -179,7 +178,7 @@ class Video:
         assert self._info is not None
         return self._info
 
-    def index(self) -> VideoIndex:
+    def index(self) -> FrameIndex:
         """Return when each frame is shown, where its packet lies, and whether it is a keyframe; nothing is decoded.
 
         Raises:
@@ -187,11 +186,7 @@ class Video:
         """
         if self._index is None:
             with self._errors():
-                packets = self._of_bytes(
-                    lambda ranges: self._decoder.packets(ranges, self._limits),
-                    lambda file: self._decoder.packets(file, self._limits),
-                )
-                self._index = VideoIndex.of(packets)
+                self._index = FrameIndex.of(self._read_index("frames")[0])
         return self._index
 
     @overload
@@ -289,9 +284,9 @@ class Video:
     def _batches(self, size: int, segment: Segment) -> Iterator[Frames]:
         with self._errors():
             file = self._source.whole()
-            facts = self._read_header()
+            header = self._read_header()
         start = 0
-        with closing(self._decoder.in_order(file, self._limits, length_s=facts.duration_s)) as video:
+        with closing(self._decoder.in_order(file, self._limits, length_s=header.duration_s)) as video:
             while True:
                 wanted = Positions(range(start, start + size), clips=True)
                 try:
@@ -340,26 +335,29 @@ class Video:
         copied = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
         return self._shown(got, sampler="" if wanted else got.sampler, copied=copied)
 
-    def _read_header(self) -> IndexFacts:
-        if self._facts is None:
-            self._facts, found = self._of_bytes(
-                lambda ranges: self._decoder.facts(ranges, self._limits),
-                lambda file: self._decoder.facts(file, self._limits),
-            )
-            self._known = {True: found, False: found}
-        return self._facts
+    def _read_header(self) -> HeaderInfo:
+        if self._header is None:
+            index, found = self._read_index("keyframes")
+            self._header, self._known = index.info, {True: found, False: found}
+        return self._header
+
+    def _read_index(self, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
+        def read(video: VideoFile | ByteSource) -> tuple[VideoIndex, SavedIndex]:
+            return self._decoder.read_index(video, self._limits, lists)
+
+        return self._of_bytes(read, read)
 
     def _of_bytes(self, by_ranges: Callable[[ByteSource], _T], of_file: Callable[[VideoFile], _T]) -> _T:
         """Read the ranges of a remote video, if they suffice; else a file, or a copy."""
         if self._source.file is None and self._source.ranges is not None:
             try:
                 return by_ranges(self._source.ranges)
-            except (FastPathUnavailableError, RangesIgnoredError):
+            except (FallbackRequired, RangesIgnoredError):
                 pass
         return of_file(self._source.whole())
 
     def _shown(self, got: SampledFrames, *, sampler: str, copied: tuple[int, float]) -> Frames:
-        self._info = self._info or VideoInfo.of(got, self._facts)
+        self._info = self._info or VideoInfo.of(got, self._header)
         cost = Cost(
             decode_ms=got.decode_ms,
             fetch_ms=got.fetch_ms + copied[1],
@@ -378,7 +376,7 @@ class Video:
                 yield
         except (ReelabelError, MemoryError):
             raise
-        except FastPathUnavailableError as error:
+        except FallbackRequired as error:
             raise NoIndexError(f"{self._source.name} does not list its frames: {error}.") from None
         except Exception as error:
             if error is getattr(self._source.ranges, "failure", None):
@@ -399,7 +397,7 @@ class _Here:
         if self._in_order is None:
             try:
                 return extract_keyframes_of_file(file, threads=self._threads, fast_only=True, **asked)
-            except FastPathUnavailableError as error:
+            except FallbackRequired as error:
                 self._reason = str(error)
         with self._lock:
             if self._in_order is None:
@@ -411,11 +409,9 @@ class _Here:
     def by_ranges(self, source: ByteSource, **asked: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
         return extract_keyframes_by_ranges(source, threads=self._threads, **asked)
 
-    def facts(self, video: VideoFile | ByteSource, limits: Limits) -> tuple[IndexFacts, SavedIndex]:
-        return read_index_facts(_as_file(video), limits)
-
-    def packets(self, video: VideoFile | ByteSource, limits: Limits) -> PacketList:
-        return read_packet_list(_as_file(video), limits, of_any_size=True)
+    def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
+        file = video if isinstance(video, VideoFile) else SparseFile(video)
+        return read_index(file, limits, lists=lists, of_any_size=True)
 
     def count(self, file: VideoFile, limits: Limits, *, length_s: float) -> int:  # noqa: ARG002 - here, nothing ends it
         with self._lock:
@@ -445,12 +441,9 @@ class _InPool:
     def by_ranges(self, source: ByteSource, **asked: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
         return self._pool.extract_by_ranges(source, **asked)
 
-    def facts(self, video: VideoFile | ByteSource, limits: Limits) -> tuple[IndexFacts, SavedIndex]:
-        facts, index, _ = self._pool.read_facts(video, limits=limits)
-        return facts, index
-
-    def packets(self, video: VideoFile | ByteSource, limits: Limits) -> PacketList:
-        return self._pool.read_packets(video, limits=limits, of_any_size=True)[0]
+    def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
+        index, known, _ = self._pool.read_index(video, limits=limits, lists=lists, of_any_size=True)
+        return index, known
 
     def count(self, file: VideoFile, limits: Limits, *, length_s: float) -> int:
         with closing(self.in_order(file, limits, length_s=length_s)) as video:
@@ -478,7 +471,3 @@ class _InOrderInPool:
     def close(self) -> None:
         self._pieces.close()
         self._held.close()
-
-
-def _as_file(video: VideoFile | ByteSource) -> VideoFile | SparseFile:
-    return video if isinstance(video, VideoFile) else SparseFile(video)

@@ -1,14 +1,17 @@
-"""Base class of the sections of the settings."""
+"""Base class of the sections of the settings, and a type of their fields."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from pydantic.fields import ComputedFieldInfo, FieldInfo
 
+# Workers run in other folders, so a path must not depend on the current one.
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 _UNITS = {"s": "seconds", "days": "days", "mib": "MiB", "px": "pixels"}
 
 

@@ -16,16 +16,13 @@ import socket
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from reelabel.containers.registry import load_installed
 from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
-from reelabel.index_facts import read_index_facts
-from reelabel.packet_list import read_packet_list
-from reelabel.pool.facts import pack_facts
+from reelabel.pool.indexes import pack_index
 from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, clip, describe_failure
-from reelabel.pool.packet_lists import pack_packets
 from reelabel.pool.transfer import pack_frames
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
+from reelabel.read_index import read_index
 from reelabel.sandbox import enter_sandbox
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.sources.video_file import VideoFile
@@ -74,7 +71,6 @@ def prepare(setup: Setup) -> None:
         importlib.import_module("multiprocessing.spawn").prepare(setup.main)
     for module in setup.modules:
         importlib.import_module(module)
-    load_installed()
     warm_up()
 
 
@@ -88,14 +84,11 @@ def _serve(connection: socket.socket) -> None:
         if request.in_order:
             _extract_in_order(connection, request, descriptor)
             return
-        if request.facts_only:
+        if request.lists:
             with _opened(connection, request, descriptor) as video:
-                read = read_index_facts(video, request.limits)
-            answer, frames = pack_facts(*read, request)
-        elif request.packets_only:
-            with _opened(connection, request, descriptor) as video:
-                listed = read_packet_list(video, request.limits, of_any_size=request.every)
-            answer, frames = pack_packets(listed)
+                read = read_index(video, request.limits, lists=request.lists, of_any_size=request.of_any_size)
+            answer, frames = pack_index(*read, request)
+            del read
         else:
             got, index = extract(connection, request, descriptor)
             answer, frames = pack_frames(got, index, request)
@@ -134,16 +127,16 @@ def _extract_in_order(connection: socket.socket, request: Request, descriptor: i
 def extract(connection: socket.socket, request: Request, descriptor: int | None) -> tuple[SampledFrames, SavedIndex]:
     """Extract what is requested."""
     names = ("sampling", "limits", "threads", "segment", "native", "windows", "roughly", "wanted")
-    wanted: dict[str, Any] = {name: getattr(request, name) for name in names}
+    asked: dict[str, Any] = {name: getattr(request, name) for name in names}
     if descriptor is None:
         source = _PoolSource(connection, request.size_bytes)
         try:
-            return extract_keyframes_by_ranges(source, known=request.known or (), **wanted)
+            return extract_keyframes_by_ranges(source, known=request.known or (), **asked)
         finally:
             source.settle()
     file = VideoFile(descriptor, request.size_bytes, request.suffix)
-    wanted |= {name: getattr(request, name) for name in ("every", "fast_only")}
-    return extract_keyframes_of_file(file, **wanted), ()
+    asked |= {name: getattr(request, name) for name in ("every", "fast_only")}
+    return extract_keyframes_of_file(file, **asked), ()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from reelabel.errors import (
     DecoderCrashedError,
-    FastPathUnavailableError,
+    FallbackRequired,
     InvalidAnswerError,
     NoFramesError,
     NoVideoStreamError,
@@ -25,12 +25,13 @@ from reelabel.errors import (
 )
 
 if TYPE_CHECKING:
+    from reelabel.index import Lists
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
+    from reelabel.sampling.wanted import Wanted
     from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
     from reelabel.strategies.keyframe_table import SavedIndex
-    from reelabel.wanted import Wanted
 
 MAX_TEXT = 2000
 _INT64 = 2**63
@@ -63,9 +64,8 @@ class Request:
         size_bytes: Length of the video.
         suffix: The suffix of its name.
         known: What is known of its index, for a video read in ranges; None for one whose descriptor is sent along.
-        facts_only: Read what its header and index tell, and extract nothing; see `read_index_facts`.
-        packets_only: List its packets, and extract nothing; see `read_packet_list`.
-            With `every`, also of a large file.
+        lists: What to list, extracting nothing; see `read_index`. None extracts.
+        of_any_size: Whether to list the frames of a large file, too, by a pass over it.
         windows: The parts of the segment to sample from; empty for all of it.
         roughly: Whether the frames need not be exact; see `ExtractionRequest`.
         fast_only: Whether to refuse rather than to decode the video from its beginning.
@@ -83,8 +83,8 @@ class Request:
     native: bool = False
     every: bool = False
     known: SavedIndex | None = None
-    facts_only: bool = False
-    packets_only: bool = False
+    lists: Lists | None = None
+    of_any_size: bool = False
     windows: Windows = ()
     roughly: bool = False
     fast_only: bool = False
@@ -178,14 +178,20 @@ class Codec(_Answer):
     field_order: Count
 
 
-class Stream(_Answer):
-    """The attributes of `StreamProperties`; `time_base` as a fraction."""
+class Info(_Answer):
+    """The attributes of `VideoInfo`; `time_base` as a fraction."""
 
+    container: Text
+    codec: Text
+    width_px: Margin
+    height_px: Margin
+    hdr: Literal["", "PQ", "HLG"]
     time_base: Annotated[str, Field(pattern=r"^[0-9]{1,10}(/[1-9][0-9]{0,9})?$")]
-    fps: float
-    duration_s: float
+    fps: Annotated[float, Field(ge=0)]
+    duration_s: Annotated[float, Field(ge=0)]
     pixel_aspect: float
     crop: tuple[Margin, Margin, Margin, Margin]
+    frames: Count | None
 
 
 Orienting: TypeAlias = tuple[bool, bool, bool, Literal[0, 90, 180, 270]]
@@ -200,7 +206,7 @@ class Table(_Answer):
 
     keyframes: Positive
     codec: Codec
-    stream: Stream
+    info: Info
     orientation: Orienting
     frames: Count | None
     missing_bytes: Count
@@ -250,47 +256,38 @@ class Frames(_Answer):
     table: Table | None = None
 
 
-class Facts(_Answer):
-    """The attributes of `IndexFacts`; its columns are in the descriptor.
+class Index(_Answer):
+    """The attributes of `VideoIndex`; its columns are in the descriptor.
 
     Attributes:
-        keyframes: Number of keyframes; None if unknown.
-        has_sizes: Whether there is a size for each of them.
+        rows: Number of rows.
+        shown: Number of those that are shown.
+        has_times: Whether there is a time for each of them.
+        is_listed: Whether there is a time for each keyframe.
         reads: How many of the ranges read locate the keyframes.
     """
 
-    kind: Literal["facts"] = "facts"
-    container: Text
-    codec: Text
-    width_px: Annotated[int, Field(ge=0, lt=2**31)]
-    height_px: Annotated[int, Field(ge=0, lt=2**31)]
-    hdr: Literal["", "PQ", "HLG"]
-    fps: Annotated[float, Field(ge=0)]
-    duration_s: Annotated[float, Field(ge=0)]
-    frames: Count | None
-    listed: Literal["index", "packets", "not"]
-    first_ms: Number | None
+    kind: Literal["index"] = "index"
+    info: Info
+    source: Literal["container", "packets"]
+    lists: Literal["frames", "keyframes"]
+    rows: Count
+    shown: Count
+    has_times: bool
+    is_listed: bool
+    keyframes: Count
+    first_s: float | None
+    last_s: float | None
+    total_frames: Count | None
+    is_whole: bool
+    is_start_known: bool
+    is_order_proven: bool
+    doubt: Text
     note: Text
-    keyframes: Count | None
-    has_sizes: bool
     reads: Count = 0
 
 
-class Packets(_Answer):
-    """The attributes of `PacketList`; its columns are in the descriptor.
-
-    Attributes:
-        count: Number of packets.
-    """
-
-    kind: Literal["packets"] = "packets"
-    count: Positive
-    fps: Annotated[float, Field(ge=0)]
-    duration_s: Annotated[float, Field(ge=0)]
-    listed: Literal["index", "packets"]
-
-
-Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Facts | Packets
+Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Index
 
 _answers: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
 
@@ -329,7 +326,7 @@ class ReadFailedError(Exception):
 
 def describe_failure(error: Exception) -> Failed:
     """Return the message about an error, in a decoding process."""
-    if isinstance(error, FastPathUnavailableError):
+    if isinstance(error, FallbackRequired):
         return Failed(code=_FAST_PATH, message=clip(str(error)), frames_decoded=error.frames_decoded)
     if isinstance(error, MemoryError | ReadFailedError):
         return Failed(code=OUT_OF_MEMORY if isinstance(error, MemoryError) else _READ_FAILED, message="")
@@ -348,7 +345,7 @@ def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
             "Decoding needed more memory than extract.memory_mib; raise it if the video is valid."
         )
     if failed.code == _FAST_PATH:
-        unavailable = FastPathUnavailableError(failed.message)
+        unavailable = FallbackRequired(failed.message)
         unavailable.bytes_fetched, unavailable.frames_decoded = bytes_fetched, failed.frames_decoded
         return unavailable
     if failed.code not in _ERRORS:

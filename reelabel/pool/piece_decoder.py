@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ class PieceDecoder:
         if not self.is_in_order:
             try:
                 return self.extract_fast(video, fast_only=True, **asked)
-            except FastPathUnavailableError as error:
+            except FallbackRequired as error:
                 self.is_in_order, self._reason, wasted = True, str(error), error.frames_decoded
         got = self.extract_in_order(video, lend=self._lend_again, **asked)
         reason = "; ".join(filter(None, [self._reason, got.reason]))

@@ -27,7 +27,7 @@ PUBLIC = [
     "Segment",
     "Video",
     "VideoError",
-    "VideoIndex",
+    "FrameIndex",
     "VideoInfo",
     "VideoMeta",
     "WebOptions",

@@ -199,7 +199,7 @@ def test_an_index_tells_where_frames_are_without_decoding(clip):
         times_s = [float((row[0] - rows[0][0]) * stream.time_base) for row in rows]
     assert [*zip(index.pts, index.is_keyframe, index.pos, index.size, strict=True)] == rows
     assert index.time_s == pytest.approx(times_s)
-    assert repr(index) == "VideoIndex(60 frames, 5 keyframes, 4.917 s, listed='index')"
+    assert repr(index) == "FrameIndex(60 frames, 5 keyframes, 4.917 s, listed='index')"
 
 
 def test_info_says_how_a_video_is_shown(make_clip):

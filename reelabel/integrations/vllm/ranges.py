@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reelabel.errors import ConfigurationError, FastPathUnavailableError, ReelabelError, as_video_errors
+from reelabel.errors import ConfigurationError, FallbackRequired, ReelabelError, as_video_errors
 from reelabel.extract import extract_keyframes_by_ranges
 from reelabel.frames.fetch import RANGES_MIN_BYTES, RemoteVideo
 from reelabel.integrations.vllm.decode import decode_pool, parse_sampling
@@ -60,7 +60,7 @@ def decode_url(
         with as_video_errors():
             extract = pool.extract_by_ranges if pool else extract_keyframes_by_ranges
             frames, _ = extract(RemoteVideo(objects, info), sampling=sampling, limits=Limits())
-    except (ReelabelError, FastPathUnavailableError):
+    except (ReelabelError, FallbackRequired):
         return None
     return RemoteFrames(frames, info.fingerprint)
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.pool import child, transfer
 from reelabel.pool.messages import Begun, Failed, Reads
 from reelabel.sampled_frames import Orientation, SampledFrames
@@ -37,7 +37,7 @@ def extract(connection, request, descriptor):
     if not head.startswith(PREFIX):
         return honest_extract(connection, request, descriptor)
     if request.fast_only:
-        raise FastPathUnavailableError("in order, please")
+        raise FallbackRequired("in order, please")
     name, *arguments = head.decode().split()[1:]
     BEHAVIOURS[name](connection, request, *arguments)
     time.sleep(60)
