@@ -227,8 +227,10 @@ def extract_keyframes_by_ranges(
             stats=stats,
         )
         got, index = _extract_by_ranges(request, file, known)
-        is_by_table = got.method == "index" and isinstance(known, KeyframeTable)
-        missing = known.missing_bytes if is_by_table else missing_bytes(file, file.size_bytes)
+        if isinstance(known, KeyframeTable) and got.method == "index":
+            missing = known.missing_bytes
+        else:
+            missing = missing_bytes(file, file.size_bytes)
         file.settle()
         _require_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
