@@ -254,7 +254,7 @@ def extract_keyframes_by_ranges(  # noqa: PLR0913 - what an extraction request s
             stats=stats,
         )
         got, index = _extract_by_ranges(request, file, known)
-        if got.method == "index" and isinstance(known, KeyframeTable):
+        if isinstance(known, KeyframeTable) and got.method == "index":
             missing = known.missing_bytes
         else:
             missing = missing_bytes(file, file.size_bytes)
