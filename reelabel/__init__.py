@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Cost": "reelabel.result",
     "DecodePool": "reelabel.pool.decode_pool",
+    "FrameIndex": "reelabel.result",
     "Frames": "reelabel.result",
     "KeyframeCoverage": "reelabel.coverage",
     "Limits": "reelabel.limits",
@@ -48,7 +49,6 @@ _HOME = {
     "Segment": "reelabel.segment",
     "Video": "reelabel.video",
     "VideoError": "reelabel.errors",
-    "FrameIndex": "reelabel.result",
     "VideoInfo": "reelabel.result",
     "VideoMeta": "reelabel.integrations.ray_data.rows",
     "WebOptions": "reelabel.sources.options",

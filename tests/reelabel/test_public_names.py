@@ -12,6 +12,7 @@ import reelabel
 PUBLIC = [
     "Cost",
     "DecodePool",
+    "FrameIndex",
     "Frames",
     "KeyframeCoverage",
     "Limits",
@@ -27,7 +28,6 @@ PUBLIC = [
     "Segment",
     "Video",
     "VideoError",
-    "FrameIndex",
     "VideoInfo",
     "VideoMeta",
     "WebOptions",
