@@ -69,7 +69,7 @@ LOCK_CPU = $(LOCK) --extra cpu --extra embedded --overrides requirements/cpu-ove
 	--config-file requirements/cpu-uv.toml $(addprefix --no-emit-package ,torch torchaudio torchcodec triton)
 lock:
 	$(LOCK_CPU) --output-file requirements/cpu.txt
-	$(LOCK_CPU) --extra kubernetes --extra ray --extra scenes --extra transnetv2 --group dev --no-emit-package rfc3987-syntax \
+	$(LOCK_CPU) --extra kubernetes --extra ray --group dev --no-emit-package rfc3987-syntax \
 	  --constraint requirements/cpu.txt --output-file requirements/dev.txt
 	awk 'NR == FNR { locked[$$0]; next } /^[^ ]/ { is_new = !($$0 in locked) } is_new' requirements/cpu.txt \
 	  requirements/dev.txt > requirements/dev.new && mv requirements/dev.new requirements/dev.txt

@@ -18,28 +18,43 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _Picture: TypeAlias = "npt.NDArray[Any]"  # RGB, uint8 or, where blended, float64
-Kind: TypeAlias = Literal["cuts", "motion", "gradual"]
-Encode: TypeAlias = Literal["fixed", "scenecut"]
+Kind: TypeAlias = Literal["cuts", "motion", "slides", "dark", "flashes", "gradual", "slow", "black"]
+Encode: TypeAlias = Literal["fixed", "scenecut", "default"]
 FPS = 25
 _OCTAVES = (3, 6, 12, 24, 48)
-_SHOTS = 16
+_SHOTS, _SHOTS_OF_SET = 16, 8
 _SHOT_FRAMES = (20, 90)
-_DISSOLVE, _FADE = 12, 20  # frames
+_DISSOLVE, _FADE, _SLOW_DISSOLVE, _LONG_FADE = 12, 20, 40, 50  # frames
+_SLIDE_FRAMES = 75
+_DARK = 0.12
+_SEEDS = range(5)
+HARD: tuple[Kind, ...] = ("cuts", "motion", "slides", "dark", "flashes")
+GRADUAL: tuple[Kind, ...] = ("gradual", "slow", "black")
 _MARGIN = 0.5  # of a landscape beyond the picture, into which it pans
 _SIZES: dict[str, tuple[int, int]] = {"small": (320, 180), "large": (1280, 720)}
 _OPTIONS: dict[str, dict[str, str]] = {
     "fixed": {"g": "50", "keyint_min": "50", "sc_threshold": "0"},
     "scenecut": {"g": "250", "keyint_min": "25", "sc_threshold": "40"},
+    "default": {},
 }
 
 
 class Shot(NamedTuple):
-    """One shot: its frames, its pan in pictures' widths a frame, the position of a flash, and what follows it."""
+    """One shot.
+
+    Attributes:
+        frames: Its frames.
+        pan: In pictures' widths a frame.
+        flash: Position of a flash of two frames; None for none.
+        ending: What follows it.
+        blend: Frames that a dissolve or a fade takes.
+    """
 
     frames: int
     pan: float
-    flash: int | None
-    ending: Literal["cut", "dissolve", "fade"]
+    flash: int | None = None
+    ending: Literal["cut", "dissolve", "fade"] = "cut"
+    blend: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +62,26 @@ class SceneClip:
     """A clip.
 
     Attributes:
-        kind: Cuts between calm shots; cuts, flashes and fast motion; or dissolves and fades.
-        encode: Keyframes at a fixed distance, or where the encoder sees cuts.
+        kind: Cuts between calm shots; cuts, flashes and fast motion; stills of equal length; cuts at an eighth of the
+            brightness; flashes in calm shots; dissolves and fades; dissolves of 1.6 s; or long fades through black.
+        encode: Keyframes at a fixed distance, or where the encoder sees cuts; or as the encoder does by itself.
         size: A key of `_SIZES`.
+        seed: Determines the shots, with the kind; None for the clips of 16 shots.
     """
 
     kind: Kind
     encode: Encode
     size: str
+    seed: int | None = None
 
     @property
     def name(self) -> str:
         """Name of the clip: `cuts-fixed-small`."""
-        return f"{self.kind}-{self.encode}-{self.size}"
+        return f"{self.kind}-{self.encode}-{self.size}{'' if self.seed is None else f'-{self.seed}'}"
 
     def make(self, folder: Path) -> tuple[Path, tuple[Transition, ...]]:
         """Return the clip, which is encoded unless it exists, and its changes."""
-        shots = plan_shots(self.kind)
+        shots = plan_shots(self.kind, seed=self.seed)
         path = folder / "scenes" / f"{self.name}.mp4"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +96,9 @@ class SceneClip:
             stream = container.add_stream("libx264", rate=FPS, options=options)
             stream.width, stream.height = _SIZES[self.size]
             stream.pix_fmt = "yuv420p"
-            for picture in draw(shots, *_SIZES[self.size]):
+            brightness = _DARK if self.kind == "dark" else 1.0
+            for drawn in draw(shots, *_SIZES[self.size], seed=100 * (self.seed or 0)):
+                picture = (drawn * brightness).astype(np.uint8)
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
             container.mux(stream.encode())
 
@@ -90,11 +110,19 @@ def scene_clips() -> list[SceneClip]:
     return [SceneClip(kind, encode, size) for kind in kinds for encode in encodes for size in _SIZES]
 
 
-def plan_shots(kind: Kind) -> list[Shot]:
-    """Choose the shots of a clip; the same for the same kind."""
-    rng = np.random.default_rng(sum(kind.encode()))
+def made_set() -> list[SceneClip]:
+    """Return forty small clips: five of each kind, by different encodings."""
+    encodes: tuple[Encode, ...] = ("default", "fixed", "scenecut")
+    return [SceneClip(kind, encodes[seed % 3], "small", seed) for kind in (*HARD, *GRADUAL) for seed in _SEEDS]
+
+
+def plan_shots(kind: Kind, *, seed: int | None = None) -> list[Shot]:
+    """Choose the shots of a clip; the same for the same kind and seed."""
+    if seed is not None and kind not in {"cuts", "motion", "gradual"}:
+        return _plan_calm_shots(kind, np.random.default_rng([seed, *kind.encode()]))
+    rng = np.random.default_rng(sum(kind.encode()) if seed is None else [seed, *kind.encode()])
     shots = []
-    for number in range(_SHOTS):
+    for number in range(_SHOTS if seed is None else _SHOTS_OF_SET):
         frames = int(rng.integers(*_SHOT_FRAMES)) + (2 * _FADE if kind == "gradual" else 0)
         is_fast = kind == "motion" and number % 2 == 0
         pan = float(rng.uniform(0.01, 0.03) if is_fast else rng.choice([0, 0.001, 0.002]))
@@ -102,7 +130,23 @@ def plan_shots(kind: Kind) -> list[Shot]:
         ending: Literal["cut", "dissolve", "fade"] = "cut"
         if kind == "gradual":
             ending = "fade" if number % 2 else "dissolve"
-        shots.append(Shot(frames, pan, flash, ending))
+        blend = {"cut": 0, "dissolve": _DISSOLVE, "fade": _FADE}[ending]
+        shots.append(Shot(frames, pan, flash, ending, blend))
+    return shots
+
+
+def _plan_calm_shots(kind: Kind, rng: np.random.Generator) -> list[Shot]:
+    shots = []
+    for _ in range(_SHOTS_OF_SET):
+        frames, pan = int(rng.integers(40, 120)), float(rng.choice([0, 0.001, 0.002]))
+        if kind == "slides":
+            shots.append(Shot(_SLIDE_FRAMES, 0.0))
+        elif kind == "slow":
+            shots.append(Shot(frames + 100, pan, ending="dissolve", blend=_SLOW_DISSOLVE))
+        elif kind == "black":
+            shots.append(Shot(frames + 100, pan, ending="fade", blend=_LONG_FADE))
+        else:
+            shots.append(Shot(frames, pan, flash=frames // 2 if kind == "flashes" else None))
     return shots
 
 
@@ -111,21 +155,21 @@ def known_transitions(shots: list[Shot]) -> tuple[Transition, ...]:
     found, start = [], 0
     for shot in shots[:-1]:
         start += shot.frames
-        length = {"cut": 1, "dissolve": _DISSOLVE + 1, "fade": _FADE + 1}[shot.ending]
+        length = shot.blend + 1
         first = start - 1 - (length - 1) // 2
         found.append(Transition(first * 1000 // FPS, (first + length) * 1000 // FPS))
     return tuple(found)
 
 
-def draw(shots: list[Shot], width_px: int, height_px: int) -> Iterator[npt.NDArray[np.uint8]]:
-    """Draw the frames of all shots; RGB of shape (height_px, width_px, 3), uint8."""
-    earlier, here = None, _Landscape(0, width_px, height_px)
+def draw(shots: list[Shot], width_px: int, height_px: int, *, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
+    """Draw the frames of all shots, of landscapes from a seed on; RGB of shape (height_px, width_px, 3), uint8."""
+    earlier, here = None, _Landscape(seed, width_px, height_px)
     for number, shot in enumerate(shots):
-        following = _Landscape(number + 1, width_px, height_px)
+        following = _Landscape(seed + number + 1, width_px, height_px)
         for frame in range(shot.frames):
             picture: _Picture = here.picture(frame * shot.pan)
             if number + 1 < len(shots) and shot.ending != "cut":
-                picture = _leave(picture, following, shot.ending, shot.frames - frame)
+                picture = _leave(picture, following, shot, shot.frames - frame)
             if earlier and shots[number - 1].ending != "cut":
                 picture = _enter(picture, earlier, shots[number - 1], frame)
             if shot.flash is not None and frame in {shot.flash, shot.flash + 1}:
@@ -134,18 +178,18 @@ def draw(shots: list[Shot], width_px: int, height_px: int) -> Iterator[npt.NDArr
         earlier, here = here, following
 
 
-def _leave(picture: _Picture, following: _Landscape, ending: str, left: int) -> _Picture:
+def _leave(picture: _Picture, following: _Landscape, shot: Shot, left: int) -> _Picture:
     """Blend the last frames of a shot with the next one, or with black."""
-    half = (_DISSOLVE if ending == "dissolve" else _FADE) // 2
+    half = shot.blend // 2
     if left > half:
         return picture
     done = (half - left + 1) / (2 * half + 1)
-    return picture * (1 - 2 * done) if ending == "fade" else picture * (1 - done) + following.picture(0) * done
+    return picture * (1 - 2 * done) if shot.ending == "fade" else picture * (1 - done) + following.picture(0) * done
 
 
 def _enter(picture: _Picture, before: _Landscape, shot: Shot, frame: int) -> _Picture:
     """Blend the first frames of a shot with the one before it, or with black."""
-    half = (_DISSOLVE if shot.ending == "dissolve" else _FADE) // 2
+    half = shot.blend // 2
     if frame >= half:
         return picture
     done = (half + 1 + frame) / (2 * half + 1)

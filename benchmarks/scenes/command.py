@@ -8,7 +8,7 @@ import typer
 
 from benchmarks.bench import FOLDER, AsJson, Bench, ClipFolder, Rounds, known_names
 
-GROUPS = ("real", "cuts", "motion", "gradual")
+GROUPS = ("real", "cuts", "motion", "gradual", "set")
 
 
 def scenes(
@@ -17,8 +17,10 @@ def scenes(
     *,
     methods: Annotated[
         str, typer.Option(help="What to compare, comma-separated; PySceneDetect is in any case.")
-    ] = "auto,index,ema,published,content,transnetv2",
-    clips: Annotated[str, typer.Option(help="Kinds of clips, comma-separated.")] = ",".join(GROUPS),
+    ] = "auto,ema,published",
+    clips: Annotated[str, typer.Option(help="Kinds of clips, comma-separated; set are forty made ones.")] = ",".join(
+        GROUPS
+    ),
     sizes: Annotated[str, typer.Option(help="Sizes of the made clips: small, large or both.")] = "small,large",
     json: AsJson = False,
 ) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from reelabel.limits import Limits
-from reelabel.optional import require
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
 from tasks.description.chunks import cut_chunks
 from tasks.description.described import embedded_chunks
-from tasks.description.scenes.change import Evidence, SceneChange, SceneMethodError
-from tasks.description.scenes.footage import PooledFootage
-from tasks.description.scenes.registry import detect_scenes
+from tasks.description.scenes.change import SceneChange
+from tasks.description.scenes.cuts import find_cuts
+from tasks.description.scenes.detect import detect_scenes
+from tasks.description.scenes.footage import Footage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from tasks.description.scenes.change import EmbeddedChunk
     from tasks.embedding.video import VideoEmbedder
 
-OURS = ("auto", "index", "ema", "published", "content", "transnetv2")
-EMBEDDED = frozenset({"auto", "ema", "published"})
+OURS = ("auto", "ema", "published")
 _TICKS = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user mode and in the kernel
 LIBRARIES = {"PySceneDetect adaptive": "AdaptiveDetector", "PySceneDetect content": "ContentDetector"}
 
@@ -100,17 +100,13 @@ def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder)
     A description has its embeddings already, so that sampling and embedding the frames is not counted.
     """
     with open_video_file(path) as file:
-        chunks = embed(path, embedder) if method in EMBEDDED else ()
-        footage = PooledFootage(video=file, pool=pool, limits=Limits())
+        chunks = embed(path, embedder)
+        footage = Footage(video=file, pool=pool, limits=Limits())
         with _Clock(pool.process_ids) as clock:
-            found = detect_scenes(method, Evidence(footage=footage, chunks=chunks))
-    remote = PooledFootage(video=FileRanges(path), pool=pool, limits=Limits())
-    bytes_read = path.stat().st_size
-    if method not in {"content", "transnetv2"}:
-        with suppress(SceneMethodError):  # a run then downloads the file
-            detect_scenes(method, Evidence(footage=remote, chunks=chunks))
-            bytes_read = remote.bytes_read
-    return Finding(found.changes, clock.seconds, clock.cpu_s, bytes_read, footage.frames_decoded, found.note)
+            found = detect_scenes(method, chunks, find_cuts=partial(find_cuts, footage))
+    remote = Footage(video=FileRanges(path), pool=pool, limits=Limits())
+    detect_scenes(method, chunks, find_cuts=partial(find_cuts, remote))
+    return Finding(found.changes, clock.seconds, clock.cpu_s, remote.bytes_read, footage.frames_decoded, found.note)
 
 
 def embed(path: Path, embedder: VideoEmbedder) -> tuple[EmbeddedChunk, ...]:
@@ -121,7 +117,7 @@ def embed(path: Path, embedder: VideoEmbedder) -> tuple[EmbeddedChunk, ...]:
 
 def run_library(name: str, path: Path) -> Finding:
     """Run PySceneDetect with its defaults, its own reader included."""
-    library: Any = require("scenedetect", extra="scenes", purpose="The bench of scenes")
+    library: Any = import_module("scenedetect")  # of the folder that `import_packages` has filled
     with _Clock() as clock:
         video = library.open_video(str(path))
         scenes = library.SceneManager()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from tasks.description.scenes.change import SceneChange
 
+NEAR_MS = 500
 TOLERANCE_MS = 100  # two to three frames, as is usual for transitions
 
 
@@ -57,20 +58,20 @@ class Score:
         return 2 * self.hits / count if count else 1.0
 
 
-def score(found: Sequence[SceneChange], truth: Sequence[Transition]) -> Score:
+def score(found: Sequence[SceneChange], truth: Sequence[Transition], *, tolerance_ms: int = TOLERANCE_MS) -> Score:
     """Match detected changes with known ones, each at most once, in order of time.
 
     A detected change, which lies between its `since_ms` and `pts_ms`, is right if that span comes within
-    `TOLERANCE_MS` of a known one's.
+    `tolerance_ms` of a known one's.
     """
     left, hits = sorted(truth), 0
     for change in sorted(found, key=lambda each: each.pts_ms):
-        match = next((each for each in left if _touches(change, each)), None)
+        match = next((each for each in left if _touches(change, each, tolerance_ms)), None)
         if match:
             left.remove(match)
             hits += 1
     return Score(hits=hits, wrong=len(found) - hits, missed=len(left))
 
 
-def _touches(change: SceneChange, known: Transition) -> bool:
-    return change.since_ms <= known.until_ms + TOLERANCE_MS and known.since_ms - TOLERANCE_MS <= change.pts_ms
+def _touches(change: SceneChange, known: Transition, tolerance_ms: int) -> bool:
+    return change.since_ms <= known.until_ms + tolerance_ms and known.since_ms - tolerance_ms <= change.pts_ms

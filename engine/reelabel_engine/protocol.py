@@ -222,7 +222,7 @@ class TowersInfo:
         gpus: Number of GPUs in use; 0 on a CPU.
         dtype: Numeric type of the weights.
         dimensions: Size of a vector, D.
-        size_px: Side of the square that frames are resized to.
+        size_px: Side of the square that frames are resized to, or of one of as many pixels.
         max_tokens: Tokens that the text tower takes, special ones included.
         scale: Factor that turns a cosine into a logit; None if the model has none.
         bias: Added to it; None if the model has none.

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -23,25 +23,9 @@ if TYPE_CHECKING:
 
     from reelabel_engine.protocol import TowersConfig
 
+_Inputs: TypeAlias = "dict[str, torch.Tensor]"  # arguments of the image tower, of some frames
 _BATCH_TEXTS = 256
 _RESIZE_BYTES = 64 * 1024**2
-
-
-def _square_pixels(pixels: torch.Tensor, _patch_px: int) -> dict[str, torch.Tensor]:
-    return {"pixel_values": pixels}
-
-
-def _square_patches(pixels: torch.Tensor, patch_px: int) -> dict[str, torch.Tensor]:
-    """Cut squares into patches, as NaFlex models take them; with squares, all patches are in use."""
-    count, channels, side, _ = pixels.shape
-    grid = side // patch_px
-    cut = pixels.reshape(count, channels, grid, patch_px, grid, patch_px).permute(0, 2, 4, 3, 5, 1)
-    patches = cut.reshape(count, grid * grid, patch_px * patch_px * channels)
-    return {
-        "pixel_values": patches,
-        "pixel_attention_mask": torch.ones(patches.shape[:2], dtype=torch.int64, device=pixels.device),
-        "spatial_shapes": torch.tensor([[grid, grid]], device=pixels.device).expand(count, -1),
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,24 +34,21 @@ class Architecture:
 
     Attributes:
         model_class: transformers' class.
-        inputs: Turns normalised squares (N, 3, S, S) and the patch size into the arguments of the image tower.
-        side_px: Side of the square, by the configuration of the image tower.
+        side_px: Side of the square that the image tower takes, or of one of as many pixels, by its configuration.
     """
 
     model_class: str
-    inputs: Callable[[torch.Tensor, int], dict[str, torch.Tensor]]
     side_px: Callable[[Any], int]
 
 
 # By `model_type`. Checkpoints of SigLIP 2 with a fixed size are of the type siglip; those of type siglip2 are NaFlex.
 ARCHITECTURES = {
-    "siglip": Architecture(model_class="SiglipModel", inputs=_square_pixels, side_px=lambda config: config.image_size),
+    "siglip": Architecture(model_class="SiglipModel", side_px=lambda config: config.image_size),
     "siglip2": Architecture(
         model_class="Siglip2Model",
-        inputs=_square_patches,
         side_px=lambda config: isqrt(config.num_patches) * config.patch_size,
     ),
-    "clip": Architecture(model_class="CLIPModel", inputs=_square_pixels, side_px=lambda config: config.image_size),
+    "clip": Architecture(model_class="CLIPModel", side_px=lambda config: config.image_size),
 }
 
 
@@ -104,16 +85,17 @@ class Towers:
                 attn_implementation="sdpa",
             )
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-            processor = transformers.AutoImageProcessor.from_pretrained(**source)
+            self._processor = transformers.AutoImageProcessor.from_pretrained(**source)
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(f"{str(error).strip().splitlines()[0] if str(error).strip() else error!r}") from error
         self._model = self._model.to(self._device).eval()
-        vision = settings.vision_config
-        self._side_px, self._patch_px = self._architecture.side_px(vision), vision.patch_size
+        self._side_px = self._architecture.side_px(settings.vision_config)
         self._max_tokens = settings.text_config.max_position_embeddings
-        self._mean = self._channels(processor.image_mean)
-        self._deviation = self._channels(processor.image_std)
         self._dimensions = len(self.embed_texts(["a"])[0])
+        try:
+            self.embed_frames([np.zeros((1, self._side_px, self._side_px, 3), np.uint8)])
+        except (ValueError, RuntimeError, TypeError) as error:
+            raise ModelError(f"its preprocessor_config.json does not fit its image tower ({error})") from error
         self._start_ms = (time.perf_counter() - started) * 1e3
 
     def describe(self) -> TowersInfo:
@@ -130,7 +112,7 @@ class Towers:
             scale=None if scale is None else float(scale.detach().float().exp()),
             bias=None if bias is None else float(bias.detach().float()),
             start_ms=self._start_ms,
-            versions={"torch": str(torch.__version__), "transformers": version("transformers")},
+            versions={name: version(name) for name in ("torch", "torchvision", "transformers")},
         )
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -170,43 +152,40 @@ class Towers:
         """Count the tokens of texts, special ones included."""
         return [len(ids) for ids in self._tokenizer([text.lower() for text in texts], truncation=False)["input_ids"]]
 
-    def _batches(self, videos: Sequence[npt.NDArray[np.uint8]]) -> Iterator[torch.Tensor]:
-        """Resize frames, and yield them in full batches; shape (B, 3, S, S), values 0 to 255."""
-        waiting: list[torch.Tensor] = []
+    def _batches(self, videos: Sequence[npt.NDArray[np.uint8]]) -> Iterator[_Inputs]:
+        """Prepare frames, and yield the inputs of the image tower in full batches."""
+        waiting: list[_Inputs] = []
         room = self._batch_frames
         for frames in videos:
             start = 0
             while start < len(frames):
                 taken = frames[start : start + room]
-                waiting.append(self._resize(taken))
+                waiting += self._prepare(taken)
                 start, room = start + len(taken), room - len(taken)
                 if not room:
-                    yield torch.cat(waiting)
+                    yield _join(waiting)
                     waiting, room = [], self._batch_frames
         if waiting:
-            yield torch.cat(waiting)
+            yield _join(waiting)
 
-    def _resize(self, frames: npt.NDArray[np.uint8]) -> torch.Tensor:
-        """Resize frames (N, H, W, 3) to squares, bicubic, without keeping the aspect, rounded as pixels are."""
+    def _prepare(self, frames: npt.NDArray[np.uint8]) -> Iterator[_Inputs]:
+        """Resize, crop and normalise frames (N, H, W, 3) by the model's own processor."""
         # A few large frames at a time, as they are floats while they are resized.
         step = max(1, _RESIZE_BYTES // frames[0].nbytes)
-        return torch.cat([self._resize_few(frames[start : start + step]) for start in range(0, len(frames), step)])
+        for start in range(0, len(frames), step):
+            # A copy, as torch warns of arrays that cannot be written to; on a GPU, bytes are sent, not floats.
+            pixels = torch.from_numpy(frames[start : start + step].copy()).to(self._device).permute(0, 3, 1, 2)
+            images = {"images": list(pixels), "input_data_format": "channels_first"}
+            yield dict(self._processor(**images, return_tensors="pt", device=self._device))
 
-    def _resize_few(self, frames: npt.NDArray[np.uint8]) -> torch.Tensor:
-        # A copy, as torch warns of arrays that cannot be written to; on a GPU, bytes are sent, not floats.
-        pixels = torch.from_numpy(frames.copy()).to(self._device).permute(0, 3, 1, 2).float()
-        if pixels.shape[-2:] == (self._side_px, self._side_px):
-            return pixels
-        side = (self._side_px, self._side_px)
-        return nn.interpolate(pixels, side, mode="bicubic", antialias=True).round().clamp(0, 255)
+    def _embed(self, inputs: _Inputs) -> npt.NDArray[np.float32]:
+        values = {name: each.to(self._device) for name, each in inputs.items()}
+        values["pixel_values"] = values["pixel_values"].to(self._model.dtype)
+        return _normalized(self._model.get_image_features(**values).pooler_output)
 
-    def _embed(self, pixels: torch.Tensor) -> npt.NDArray[np.float32]:
-        values = ((pixels / 255 - self._mean) / self._deviation).to(self._model.dtype)
-        found = self._model.get_image_features(**self._architecture.inputs(values, self._patch_px))
-        return _normalized(found.pooler_output)
 
-    def _channels(self, values: Sequence[float]) -> torch.Tensor:
-        return torch.tensor(list(values), device=self._device).view(1, 3, 1, 1)
+def _join(batches: Sequence[_Inputs]) -> _Inputs:
+    return {name: torch.cat([each[name] for each in batches]) for name in batches[0]}
 
 
 def _normalized(vectors: torch.Tensor) -> npt.NDArray[np.float32]:

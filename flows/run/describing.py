@@ -17,8 +17,7 @@ from tasks.description.describer import VideoDescriber
 from tasks.description.outline import OutlineFiles
 from tasks.description.pooling import EmbeddedBank
 from tasks.description.scene_file import SceneFiles
-from tasks.description.scenes.detector import find
-from tasks.description.scenes.registry import scene_detectors
+from tasks.description.scenes.detect import threshold_of
 from tasks.domain import DescribeSpec
 from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
@@ -77,9 +76,7 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
     )
     card = towers_card(settings, merged.model)
     method = merged.scene_method or _SCENES[merged.method or "default"]
-    scene_detectors()  # registers them
-    detector = find(method)
-    detector.require_installed()
+    threshold = threshold_of(method)
     objects, files = (
         ObjectStore(settings.store, settings.web),
         BankFiles.of(settings.store, python=settings.model.python),
@@ -96,7 +93,7 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
         top_k=merged.top_k or 0,
         method=merged.method or "default",
         scene_method=method,
-        scene_threshold=detector.threshold if merged.scene_threshold is None else merged.scene_threshold,
+        scene_threshold=threshold if merged.scene_threshold is None else merged.scene_threshold,
     )
     return ResolvedDescription(card=card, spec=spec, banks={tags: banks[0], captions: banks[1]})
 

@@ -53,8 +53,8 @@ class DescribeOptions(SettingsSection):
         str | None,
         Field(
             max_length=100,
-            description="How changes of scene are found: auto (the default), index, ema, content, transnetv2 or "
-            "published.",
+            description="How changes of scene are found: auto (the default), by pixels and embeddings; ema, by "
+            "embeddings alone; or published.",
         ),
     ] = None
     scene_threshold: Annotated[

@@ -223,8 +223,8 @@ CREATE TABLE reelabel.chunk (
 CREATE INDEX chunk_by_run ON reelabel.chunk (run_id);
 
 -- Descriptions of videos: one row per job and spec of a describe run, in place of a label. tags is a list, best first,
--- of objects with text, score and probability; scenes one of objects with start_s, end_s and shots. Times are in
--- seconds since the video's first frame. Costs are those of the run that wrote the row: 0 for what was in the cache.
+-- of objects with text, score and probability; scenes one of objects with start_s, end_s, shots and begins. Times are
+-- in seconds since the video's first frame. Costs are those of the run that wrote the row: 0 for what was in the cache.
 -- video_uri is without signatures and embedded videos; embedding_key and dimensions name the vectors of its frames.
 CREATE TABLE reelabel.description (
     dataset             text NOT NULL,

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reelabel.errors import VideoError, VideoMissingError, VideoRefusedError
+from reelabel.errors import VideoMissingError, VideoRefusedError
 from tasks.description.cost import DescriptionCost
 from tasks.description.described import DescribedVideo, chunks_of, embedded_chunks, scenes_of
 from tasks.description.outline import Outline
 from tasks.description.pooling import LogitScale, describe_pooled, pool_chunks
-from tasks.description.scenes.change import Evidence, SceneAttemptError, SceneChanges, SceneMethodError
-from tasks.description.scenes.detector import find
-from tasks.description.scenes.footage import ClippedFootage, LazyFootage, open_footage
-from tasks.description.scenes.index import look_at_candidates
-from tasks.description.scenes.registry import detect_scenes
+from tasks.description.scenes.cuts import find_cuts
+from tasks.description.scenes.detect import detect_scenes
+from tasks.description.scenes.footage import open_footage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
@@ -29,7 +25,8 @@ if TYPE_CHECKING:
     from tasks.description.outline import OutlineFiles
     from tasks.description.pooling import EmbeddedBank
     from tasks.description.scene_file import SceneFiles
-    from tasks.description.scenes.change import EmbeddedChunk, FrameScores, IndexLook
+    from tasks.description.scenes.change import EmbeddedChunk, SceneChanges
+    from tasks.description.scenes.cuts import Cuts
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.embedding_file import EmbeddingIdentity
     from tasks.embedding.video import EmbeddedVideo, VideoEmbedder
@@ -84,10 +81,48 @@ class _FoundScenes:
     cost: DescriptionCost = field(default_factory=DescriptionCost)
 
 
-# What finds changes where a method finds too little in a video.
-_FALLBACK = "ema"
-# Why a method found nothing this time, though it may find something in the same video later.
-_PASSING = (SceneAttemptError, VideoMissingError, VideoRefusedError)
+@dataclass(slots=True, kw_only=True)
+class _CutFinder:
+    """Finds the cuts of one video, unless an earlier run has.
+
+    Attributes:
+        cost: What it has cost.
+        is_lasting: Whether it would find the same in the same video later.
+    """
+
+    embedder: VideoEmbedder
+    scene_files: SceneFiles
+    embedded: EmbeddedVideo
+    cost: DescriptionCost = field(default_factory=DescriptionCost)
+    is_lasting: bool = True
+
+    def find(self) -> Cuts:
+        """Find them; raises as `tasks.description.scenes.cuts.find_cuts`."""
+        info, segment = self.embedded.info, self.embedded.identity.segment
+        cuts = self.scene_files.find_cuts(info, segment)
+        if cuts is None:
+            try:
+                cuts = self._look(info, segment)
+            except (VideoMissingError, VideoRefusedError):
+                self.is_lasting = False
+                raise
+            self.scene_files.write_cuts(cuts, info, segment)
+        return cuts
+
+    def _look(self, info: ObjectInfo, segment: Segment) -> Cuts:
+        extractor = self.embedder.extractor
+        with open_footage(
+            extractor.objects,
+            info,
+            pool=extractor.pool,
+            limits=extractor.limits,
+            segment=segment,
+            allow_roots=extractor.allow_roots,
+        ) as footage:
+            try:
+                return find_cuts(footage)
+            finally:
+                self.cost = DescriptionCost(frames_decoded=footage.frames_decoded, bytes_fetched=footage.bytes_read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +144,6 @@ class VideoDescriber:
     spec: DescribeSpec
     tags: EmbeddedBank
     captions: EmbeddedBank
-    _needs_video: frozenset[str] = field(default=frozenset({"index", "frames"}), init=False, repr=False)
 
     def read_kept(self, jobs: Sequence[Job], known: Mapping[str, ObjectInfo]) -> KeptShard:
         """Read what is kept together of the videos of a shard.
@@ -245,64 +279,16 @@ class VideoDescriber:
 
     def _changes(self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]) -> _FoundScenes:
         """Find the changes of scene, or read those that an earlier run has found in the video."""
-        started, key = time.perf_counter(), embedded.identity.key
-        if not find(self.spec.scene_method).needs & self._needs_video:
-            changes = detect_scenes(
-                self.spec.scene_method, Evidence(chunks=chunks), threshold=self.spec.scene_threshold
-            )
+        started, key, spec = time.perf_counter(), embedded.identity.key, self.spec
+        if spec.scene_method != "auto":
+            changes = detect_scenes(spec.scene_method, chunks, threshold=spec.scene_threshold)
             found = _FoundScenes(changes=changes)
         elif known := self.scene_files.find(key, **self._asked):
             found = _FoundScenes(changes=known)
         else:
-            found = self._look(embedded, chunks)
+            finder = _CutFinder(embedder=self.embedder, scene_files=self.scene_files, embedded=embedded)
+            changes = detect_scenes("auto", chunks, threshold=spec.scene_threshold, find_cuts=finder.find)
+            found = _FoundScenes(changes=changes, is_lasting=finder.is_lasting, cost=finder.cost)
             if found.is_lasting:
-                self.scene_files.write(found.changes, key, **self._asked)
+                self.scene_files.write(changes, key, **self._asked)
         return replace(found, cost=replace(found.cost, scenes_ms=(time.perf_counter() - started) * 1e3))
-
-    def _look(self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]) -> _FoundScenes:
-        """Look into the video; where that fails, the embeddings alone decide."""
-        extractor, info, segment = self.embedder.extractor, embedded.info, embedded.identity.segment
-        is_lasting = True
-        with ExitStack() as stack:
-            opened = open_footage(
-                extractor.objects,
-                info,
-                pool=extractor.pool,
-                limits=extractor.limits,
-                allow_roots=extractor.allow_roots,
-            )
-            lazy = LazyFootage(partial(stack.enter_context, opened))
-            footage = ClippedFootage(lazy, segment)
-            evidence = Evidence(
-                footage=footage,
-                look=partial(self._look_once, info, footage),
-                keep_scores=partial(self._score_once, info, segment),
-                chunks=chunks,
-            )
-            try:
-                found = detect_scenes(self.spec.scene_method, evidence, threshold=self.spec.scene_threshold)
-            except (SceneMethodError, VideoError) as error:
-                found = replace(detect_scenes(_FALLBACK, Evidence(chunks=chunks)), note=error.message)
-                is_lasting = not isinstance(error, _PASSING)
-        if lazy.inner is None:
-            return _FoundScenes(changes=found, is_lasting=is_lasting)
-        cost = DescriptionCost(frames_decoded=lazy.inner.frames_decoded, bytes_fetched=lazy.inner.bytes_read)
-        return _FoundScenes(changes=found, is_lasting=is_lasting, cost=cost)
-
-    def _score_once(
-        self, info: ObjectInfo, segment: Segment, method: str, score: Callable[[], FrameScores]
-    ) -> FrameScores:
-        """Score every frame by a method, unless an earlier run has, for whatever threshold."""
-        found = self.scene_files.find_scores(info, segment, method)
-        if found is None:
-            found = score()
-            self.scene_files.write_scores(found, info, segment, method)
-        return found
-
-    def _look_once(self, info: ObjectInfo, footage: ClippedFootage) -> IndexLook:
-        """Look at the candidates of the index, unless an earlier run has, by whatever threshold."""
-        found = self.scene_files.find_look(info, footage.segment)
-        if found is None:
-            found = look_at_candidates(footage)
-            self.scene_files.write_look(found, info, footage.segment)
-        return found

@@ -1,7 +1,7 @@
 """What a look into a video for changes of scene has shown, kept beside its frames, so that no later run looks again.
 
-One file has the changes that a method has found with a threshold; another one what a method by the index has looked at,
-or a method by every frame has computed, from which changes with another threshold follow without decoding.
+One file has the changes that were found with a threshold; another one the cuts, whatever the threshold, from which
+changes with another one follow without decoding.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.signatures import unsigned_uri
-from tasks.description.scenes.change import FrameScores, IndexLook, PossibleCut, SceneChange, SceneChanges
+from tasks.description.scenes.change import SceneChange, SceneChanges
+from tasks.description.scenes.cuts import CutCandidate, Cuts
 from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 # Raised by every change of ours by which other changes of scene are found in a video, so that those that were found
 # before are looked for again.
-_FINDER_VERSION = 2
+_FINDER_VERSION = 3
 
 
 def finder_version() -> int:
@@ -57,33 +57,19 @@ class SceneFiles(SealedFiles):
         data = json.dumps(asdict(changes)).encode()
         self.replace_sealed(key, data)
 
-    def find_look(self, info: ObjectInfo, segment: Segment) -> IndexLook | None:
-        """Look up what a look into a segment of a video has shown; None if it must be looked into."""
-        key = _look_key(info, segment)
+    def find_cuts(self, info: ObjectInfo, segment: Segment) -> Cuts | None:
+        """Look up the cuts of a segment of a video; None if it must be looked into."""
+        key = _cuts_key(info, segment)
         try:
             found = json.loads(bytes(self.read_sealed(key)))
-            return IndexLook(cuts=tuple(PossibleCut(*cut) for cut in found["cuts"]), note=str(found["note"]))
+            candidates = tuple(CutCandidate(*each) for each in found["candidates"])
+            return Cuts(candidates=candidates, note=str(found["note"]))
         except (ObjectError, SealError, ValueError, KeyError, TypeError):
             return None
 
-    def find_scores(self, info: ObjectInfo, segment: Segment, method: str) -> FrameScores | None:
-        """Look up what a method has computed for every frame of a segment of a video; None if it must be computed."""
-        key = _scores_key(info, segment, method)
-        try:
-            table = pa.ipc.open_file(pa.py_buffer(self.read_sealed(key))).read_all()
-            return FrameScores(times_ms=table["time_ms"].to_numpy(), scores=table["score"].to_numpy())
-        except (ObjectError, SealError, pa.ArrowException, OSError, ValueError, KeyError):
-            return None
-
-    def write_scores(self, scores: FrameScores, info: ObjectInfo, segment: Segment, method: str) -> None:
-        """Write what a method has computed for every frame, in place of a file that must not be used."""
-        table = pa.table({"time_ms": scores.times_ms, "score": scores.scores})
-        self.replace_sealed(_scores_key(info, segment, method), pa.arrow_file(table))
-
-    def write_look(self, look: IndexLook, info: ObjectInfo, segment: Segment) -> None:
-        """Write what a look into a segment of a video has shown, in place of a file that must not be used."""
-        key = _look_key(info, segment)
-        self.replace_sealed(key, json.dumps(asdict(look)).encode())
+    def write_cuts(self, cuts: Cuts, info: ObjectInfo, segment: Segment) -> None:
+        """Write the cuts of a segment of a video, in place of a file that must not be used."""
+        self.replace_sealed(_cuts_key(info, segment), json.dumps(asdict(cuts)).encode())
 
 
 def _changes_of(found: dict[str, Any]) -> SceneChanges:
@@ -97,15 +83,7 @@ def _key(embeddings_key: str, method: str, threshold: float) -> str:
     return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"
 
 
-def _look_key(info: ObjectInfo, segment: Segment) -> str:
-    return _video_key(info, segment, {"look": finder_version()})
-
-
-def _scores_key(info: ObjectInfo, segment: Segment, method: str) -> str:
-    return _video_key(info, segment, {"scores": _VERSION, "method": method})
-
-
-def _video_key(info: ObjectInfo, segment: Segment, kind: dict[str, Any]) -> str:
+def _cuts_key(info: ObjectInfo, segment: Segment) -> str:
     video = {"uri": unsigned_uri(info.uri), "fingerprint": info.fingerprint, "segment_s": list(segment)}
-    digest = json_digest(video | kind | {"decoder": decoder_versions()})
+    digest = json_digest(video | {"cuts": finder_version(), "decoder": decoder_versions()})
     return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"

@@ -100,4 +100,4 @@ def towers_versions(python: Path | None) -> dict[str, str]:
         versions = find_python(python, needs="transformers").versions
     except ConfigurationError:
         return {}
-    return {name: versions[name] for name in ("torch", "transformers")}
+    return {name: versions[name] for name in ("torch", "torchvision", "transformers")}

@@ -62,7 +62,7 @@ class EmbeddingIdentity:
         segment: The part of the video that is sampled.
         model: The model, its revision or the fingerprint of its folder.
         dimensions: Size of a vector.
-        size_px: Side of the square that frames are resized to.
+        size_px: Side of the square that frames are resized to, or of one of as many pixels.
         versions: Versions of the packages that embed.
         chunk_s: Length of the chunks that frames were chosen by; None if they do not depend on chunks.
         precision: How vectors are stored.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
+from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.backend import DEFAULT_BACKEND, EmbeddingBackend, TowersBackend, TowersOptions
 from tasks.embedding.process import TowersProcess
@@ -32,6 +34,11 @@ class TransformersBackend(TowersBackend):
             raise ConfigurationError(
                 "No image-text model is named; name one with REELABEL_DESCRIBE_MODEL, or --model of describe and "
                 f"search: `export REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
+            )
+        folder = Path(name).expanduser()
+        if (folder / "open_clip_config.json").is_file() and not (folder / "config.json").is_file():
+            raise ModelError(
+                f"{name} is a checkpoint of OpenCLIP alone; name one that transformers loads, with a config.json."
             )
         return read_model_card(name, revision=revision)
 

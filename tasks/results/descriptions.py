@@ -57,7 +57,8 @@ def _row(video: DescribedVideo) -> tuple[Any, ...]:
     """Return the values of `_COLUMNS` after the fence."""
     described = video.description
     scenes = [
-        {"start_s": each.start_ms / _MS, "end_s": each.end_ms / _MS, "shots": each.shots} for each in video.scenes
+        {"start_s": each.start_ms / _MS, "end_s": each.end_ms / _MS, "shots": each.shots, "begins": each.begins}
+        for each in video.scenes
     ]
     return (
         *(*_job_values(video.job), redact_uri(video.job.video_uri), video.fingerprint),

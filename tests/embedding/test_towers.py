@@ -13,7 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import TowersConfig
+from tasks.embedding.bank_file import towers_versions
 from tasks.embedding.process import TowersProcess
+from tasks.embedding.transformers_backend import TRANSFORMERS
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("towers")]
 
@@ -35,13 +37,21 @@ def siglip2():
     vision = TOWER | {"num_patches": 4, "patch_size": 14}
     return transformers.Siglip2Model(
         transformers.Siglip2Config(text_config=TEXT | SIGLIP, vision_config=vision)
-    ), transformers.Siglip2ImageProcessor(patch_size=14, max_num_patches=4, resample=3)
+    ), transformers.Siglip2ImageProcessor(patch_size=14, max_num_patches=4)
+
+
+def siglip2_fixed():
+    """A SigLIP 2 of a fixed size is of the type siglip, with a bilinear resize."""
+    vision = TOWER | {"image_size": 28, "patch_size": 14}
+    return transformers.SiglipModel(
+        transformers.SiglipConfig(text_config=TEXT | SIGLIP, vision_config=vision)
+    ), transformers.SiglipImageProcessor(size={"height": 28, "width": 28}, resample=2)
 
 
 def clip():
     vision = TOWER | {"image_size": 28, "patch_size": 14}
     config = transformers.CLIPConfig(text_config=TEXT | {"eos_token_id": 1}, vision_config=vision, projection_dim=24)
-    processor = transformers.CLIPImageProcessor(size={"height": 28, "width": 28}, crop_size={"height": 28, "width": 28})
+    processor = transformers.CLIPImageProcessor(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
     return transformers.CLIPModel(config), processor
 
 
@@ -52,7 +62,11 @@ def make_tokenizer():
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
 
 
-@pytest.fixture(scope="module", params=[siglip, siglip2, clip], ids=["siglip", "siglip2", "clip"])
+@pytest.fixture(
+    scope="module",
+    params=[siglip, siglip2_fixed, siglip2, clip],
+    ids=["siglip", "siglip2-fixed", "siglip2-naflex", "clip"],
+)
 def model(request, tmp_path_factory):
     torch.manual_seed(0)
     model, processor = request.param()
@@ -111,15 +125,17 @@ def test_large_frames_are_resized_a_few_at_a_time_and_give_the_same_vectors(towe
     assert towers.embed_frames([frames])[[0, 12]] == pytest.approx(np.concatenate(apart), abs=1e-5)
 
 
-def test_frames_that_are_not_square_are_squeezed_and_not_cut(model, towers):
-    _, direct, processor = model
-    frames = smooth(np.random.default_rng(1), 4, 40, 70)
-    # Squeezed by Pillow, as the processors of CLIP and SigLIP 2 would cut the frames or keep their aspect.
-    squeezed = [Image.fromarray(frame).resize((28, 28), Image.Resampling.BICUBIC) for frame in frames]
+@pytest.mark.parametrize("size_px", [(40, 70), (70, 40), (28, 200), (61, 60)], ids=str)
+def test_frames_that_are_not_square_are_prepared_by_the_models_own_processor(model, towers, size_px):
+    """Squeezed for SigLIP, cut for CLIP, and with their aspect kept for SigLIP 2 with NaFlex."""
+    folder, direct, _ = model
+    processor = transformers.AutoImageProcessor.from_pretrained(folder)
+    frames = smooth(np.random.default_rng(1), 4, *size_px)
     with torch.no_grad():
-        expected = direct.get_image_features(**processor(images=squeezed, return_tensors="pt")).pooler_output
+        inputs = processor(images=[Image.fromarray(frame) for frame in frames], return_tensors="pt")
+        expected = direct.get_image_features(**inputs).pooler_output
 
-    assert cosines(towers.embed_frames([frames]), expected).min() >= 0.9999
+    assert cosines(towers.embed_frames([frames]), expected).min() >= 0.999
 
 
 def test_vectors_of_texts_are_those_of_transformers_in_lower_case_and_without_a_mask(model, towers):
@@ -135,6 +151,10 @@ def test_vectors_of_texts_are_those_of_transformers_in_lower_case_and_without_a_
 def test_tokens_are_counted_and_the_limit_is_told(towers):
     assert towers.count_tokens([*TEXTS, "a " * 40]) == [4, 7, 2, 41]
     assert towers.wait_ready().max_tokens == 16
+
+
+def test_versions_are_those_that_are_known_before_the_model_is_loaded(towers):
+    assert towers.wait_ready().versions == towers_versions(None)
 
 
 def test_scale_and_bias_are_the_models(model, towers):
@@ -158,6 +178,22 @@ def test_a_model_of_another_kind_is_refused(tmp_path):
 
     with open_towers(tmp_path) as towers, pytest.raises(ModelError, match="type bert; the types that are known are"):
         towers.wait_ready()
+
+
+def test_a_processor_that_does_not_fit_the_image_tower_is_refused(tmp_path):
+    model, _ = siglip()
+    for part in (model, transformers.SiglipImageProcessor(size={"height": 42, "width": 42}), make_tokenizer()):
+        part.save_pretrained(tmp_path)
+
+    with open_towers(tmp_path) as towers, pytest.raises(ModelError, match="does not fit its image tower"):
+        towers.wait_ready()
+
+
+def test_a_checkpoint_of_openclip_is_refused_by_name(tmp_path):
+    (tmp_path / "open_clip_config.json").write_text("{}")
+
+    with pytest.raises(ModelError, match=f"{tmp_path} is a checkpoint of OpenCLIP"):
+        TRANSFORMERS.card(str(tmp_path))
 
 
 def test_weights_that_would_be_unpickled_are_refused(tmp_path):

@@ -66,7 +66,7 @@ def described(of, **changed):
         changes=SceneChanges(
             changes=(SceneChange(pts_ms=12_500, score=0.5, since_ms=12_400),), method="index and ema", note="fixed\0"
         ),
-        scenes=(Scene(0, 12_500, 1), Scene(12_500, 25_000, 2)),
+        scenes=(Scene(0, 12_500, 1), Scene(12_500, 25_000, 2, "cut")),
         decode_method="seek",
         cost=DescriptionCost(frames_decoded=99, frames_embedded=32, embed_ms=1.5),
     )
@@ -98,8 +98,8 @@ def test_a_video_has_a_row_with_its_tags_caption_scenes_and_cost_and_one_for_eac
         {"text": "gym", "score": 0.25, "probability": 0.1},
     ]
     assert json.loads(row["scenes"]) == [
-        {"start_s": 0, "end_s": 12.5, "shots": 1},
-        {"start_s": 12.5, "end_s": 25, "shots": 2},
+        {"start_s": 0, "end_s": 12.5, "shots": 1, "begins": None},
+        {"start_s": 12.5, "end_s": 25, "shots": 2, "begins": "cut"},
     ]
     told = ("caption", "caption_score", "caption_probability", "duration_s", "chunks", "frames_used", "task", "model")
     assert [row[name] for name in told] == ["a dog runs", 0.4, None, 25.0, 3, 32, "dogs", "siglip"]

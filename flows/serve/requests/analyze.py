@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -73,6 +73,10 @@ class Scene(Answered):
     start_s: Seconds
     end_s: Seconds
     shots: Annotated[int, Field(description="Consecutive shots that show the same.")]
+    begins: Annotated[
+        Literal["cut", "gradual", "sampled"] | None,
+        Field(description="Its first change: a cut, exact to the frame; gradual, or sampled, to half a second."),
+    ] = None
 
 
 class AnalyzeAnswer(Answered):
@@ -138,7 +142,8 @@ def _to_answer(found: DescribedVideo, asked: AnalyzeRequest, *, model: str, tota
     steps = ("fetch", "decode", "cache_write", "cache_read", "embed", "scenes", "describe")
     of_scenes = {
         "scenes": [
-            Scene(start_s=each.start_ms / _MS, end_s=each.end_ms / _MS, shots=each.shots) for each in found.scenes
+            Scene(start_s=each.start_ms / _MS, end_s=each.end_ms / _MS, shots=each.shots, begins=each.begins)
+            for each in found.scenes
         ],
         "scene_changes": len(found.changes.changes),
         "scene_method": found.changes.method,

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tasks.description.scenes.change import SceneChange, SceneChanges, SceneMethodError
-from tasks.description.scenes.detector import SceneDetector
+from tasks.description.scenes.change import SceneChange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
-    from tasks.description.scenes.change import EmbeddedChunk, Evidence
+    from tasks.description.scenes.change import EmbeddedChunk
 
 ALPHA = 0.9
 THRESHOLD = 0.15
@@ -70,32 +71,11 @@ def _blend(average: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) ->
     return vector if length == 0 else (blended / length).astype(np.float32)
 
 
-def _detect(evidence: Evidence, threshold: float) -> SceneChanges:
+def detect_ema(chunks: Sequence[EmbeddedChunk], threshold: float = THRESHOLD) -> list[SceneChange]:
+    """Find the changes of a video by its chunks, in order of time."""
     changes: list[SceneChange] = []
     average: Average | None = None
-    for chunk in require_chunks(evidence, "ema"):
+    for chunk in chunks:
         found, average = detect_chunk(chunk, average, threshold)
         changes += found
-    return SceneChanges(changes=tuple(changes), method="ema")
-
-
-def require_chunks(evidence: Evidence, method: str) -> tuple[EmbeddedChunk, ...]:
-    """Return the chunks.
-
-    Raises:
-        SceneMethodError: There are none, or they are of different models.
-    """
-    if not evidence.chunks:
-        raise SceneMethodError(f"The scene method {method} needs embeddings, but the video has none.")
-    if len({chunk.vectors.shape[1] for chunk in evidence.chunks}) > 1:
-        raise SceneMethodError("The chunks have embeddings of different lengths; embed them with one model.")
-    return evidence.chunks
-
-
-EMA = SceneDetector(
-    name="ema",
-    summary="the distance of embeddings to their moving average, which restarts at a change",
-    needs=frozenset({"embeddings"}),
-    threshold=THRESHOLD,
-    detect=_detect,
-)
+    return changes

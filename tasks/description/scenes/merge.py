@@ -12,17 +12,25 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tasks.description.scenes.change import EmbeddedChunk, SceneChange
+    from tasks.description.scenes.change import ChangeKind, EmbeddedChunk, SceneChange
 
 _LEAST_SIMILARITY = 0.85
 
 
 class Scene(NamedTuple):
-    """A scene, from its start up to its end, in milliseconds; and how many shots it has."""
+    """A scene.
+
+    Attributes:
+        start_ms: Where it starts.
+        end_ms: Where the next one starts.
+        shots: How many shots it has.
+        begins: The kind of change that it begins with; None for the first one.
+    """
 
     start_ms: int
     end_ms: int
     shots: int
+    begins: ChangeKind | None = None
 
 
 def merge_shots(
@@ -41,6 +49,7 @@ def merge_shots(
     Returns:
         Scenes without gaps from the start to the end; none if the video has no length.
     """
+    kinds = {change.pts_ms: change.kind for change in changes}
     borders = [start_ms, *(at for at in sorted({c.pts_ms for c in changes}) if start_ms < at < end_ms), end_ms]
     if end_ms <= start_ms:
         return ()
@@ -53,10 +62,10 @@ def merge_shots(
         inside = vectors[(times >= start) & (times < end)]
         shot = inside.sum(axis=0, dtype=np.float64) if len(inside) else None
         if scenes and (shot is None or total is None or _cosine(total, shot) >= _LEAST_SIMILARITY):
-            scenes[-1] = Scene(scenes[-1].start_ms, end, scenes[-1].shots + 1)
+            scenes[-1] = scenes[-1]._replace(end_ms=end, shots=scenes[-1].shots + 1)
             total = shot if total is None else total if shot is None else total + shot
         else:
-            scenes.append(Scene(start, end, 1))
+            scenes.append(Scene(start, end, 1, kinds[start] if scenes else None))
             total = shot
     return tuple(scenes)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tasks.description.embeddings import normalize
-from tasks.description.scenes.change import SceneChange, SceneChanges
-from tasks.description.scenes.detector import SceneDetector
-from tasks.description.scenes.ema import ALPHA, THRESHOLD, require_chunks
+from tasks.description.scenes.change import SceneChange
+from tasks.description.scenes.ema import ALPHA, THRESHOLD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.description.scenes.change import EmbeddedChunk, Evidence
+    from tasks.description.scenes.change import EmbeddedChunk
 
 
 def detect_published_chunk(
@@ -40,20 +41,11 @@ def detect_published_chunk(
     return changes, average
 
 
-def _detect(evidence: Evidence, threshold: float) -> SceneChanges:
+def detect_published(chunks: Sequence[EmbeddedChunk], threshold: float = THRESHOLD) -> list[SceneChange]:
+    """Find the changes of a video by its chunks, in order of time."""
     changes: list[SceneChange] = []
     average: npt.NDArray[np.float32] | None = None
-    for chunk in require_chunks(evidence, "published"):
+    for chunk in chunks:
         found, average = detect_published_chunk(chunk, average, threshold)
         changes += found
-    return SceneChanges(changes=tuple(changes), method="published")
-
-
-PUBLISHED = SceneDetector(
-    name="published",
-    summary="the moving average of the published pipeline, which repeats a change",
-    needs=frozenset({"embeddings"}),
-    threshold=THRESHOLD,
-    detect=_detect,
-    source="Anyscale's tutorial of video analysis on Ray Serve",
-)
+    return changes

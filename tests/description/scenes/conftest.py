@@ -12,12 +12,14 @@ from PIL import Image
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.video_file import open_video_file
-from tasks.description.scenes.footage import PooledFootage
+from tasks.description.scenes.footage import Footage
 
 
 @lru_cache(maxsize=32)
-def encode(suffix, shots, gop, flash=None, gap=None, scenecut="0", hold=4, fps=25):
-    """Encode shots of some lengths, at 25 frames a second; `flash` is a white frame, at `gap` the clock jumps by 10 s.
+def encode(suffix, shots, gop, *, flash=None, flash_frames=1, gap=None, scenecut="0", hold=4, fps=25, brightness=1.0):
+    """Encode shots of some lengths, at 25 frames a second.
+
+    From `flash` on, some frames are white; at `gap`, the clock jumps by 10 s.
 
     Pictures move by a pixel every `hold` frames.
     """
@@ -33,7 +35,9 @@ def encode(suffix, shots, gop, flash=None, gap=None, scenecut="0", hold=4, fps=2
                 still = np.asarray(Image.fromarray(scene).resize((96, 64), Image.Resampling.BICUBIC))
                 for frame in range(length):
                     picture = np.roll(still, frame // hold, axis=1)
-                    picture = np.full_like(picture, 255) if number == flash else picture
+                    is_flash = flash is not None and flash <= number < flash + flash_frames
+                    picture = (np.full_like(picture, 255) if is_flash else picture) * brightness
+                    picture = picture.astype(np.uint8)
                     shown = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
                     shown.pts = number + (250 if gap is not None and number >= gap else 0)
                     container.mux(stream.encode(shown))
@@ -68,7 +72,7 @@ def look(pool):
     def open_footage(path):
         context = open_video_file(path)
         opened.append(context)
-        return PooledFootage(video=context.__enter__(), pool=pool, limits=Limits())
+        return Footage(video=context.__enter__(), pool=pool, limits=Limits())
 
     yield open_footage
     for context in opened:

@@ -1,7 +1,5 @@
 """The spec of a run that describes videos: options, then settings, then defaults; banks and models that are refused."""
 
-import sys
-
 import pytest
 
 from flows.run.checks import purpose_of
@@ -101,13 +99,6 @@ def test_a_faulty_bank_on_the_store_is_named_by_its_uri(settings, tmp_path):
         ConfigurationError, match=rf"The bank file://{tmp_path}/tags.txt cannot be used: line 2 is empty"
     ):
         resolve(settings, tags=f"file://{tmp_path}/tags.txt")
-
-
-def test_a_scene_method_that_is_not_installed_is_refused_before_the_run(settings, monkeypatch):
-    monkeypatch.setitem(sys.modules, "scenedetect", None)
-
-    with pytest.raises(ConfigurationError, match=r"scene method content needs .* -m pip install .*\[scenes\]'`"):
-        resolve(settings, scene_method="content")
 
 
 def test_a_model_that_does_not_exist_is_refused(settings):

@@ -8,13 +8,10 @@ import pytest
 from reelabel.errors import VideoError
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.limits import Limits
-from tasks.description.scenes import index
-from tasks.description.scenes.auto import add_gradual
-from tasks.description.scenes.change import Evidence, SceneChange, SceneChanges, SceneMethodError
-from tasks.description.scenes.footage import PooledFootage
-from tasks.description.scenes.index import candidates, early_keyframes, look_at_candidates, ranges_around
-from tasks.description.scenes.pixels import cuts_of
-from tasks.description.scenes.registry import detect_scenes
+from tasks.description.scenes import cuts
+from tasks.description.scenes.change import SceneMethodError
+from tasks.description.scenes.cuts import THRESHOLD, candidates, early_keyframes, find_cuts, ranges_around
+from tasks.description.scenes.footage import Footage
 
 
 @dataclass
@@ -31,69 +28,95 @@ class FileRanges:
 
 
 def frames_of(found):
-    return [round(each.pts_ms / 40) for each in found.changes]
+    return [round(each.pts_ms / 40) for each in found.above(THRESHOLD)]
 
 
 @pytest.mark.parametrize("scenecut", ["0", "40"])
 def test_cuts_are_found_wherever_keyframes_are(shots, look, scenecut):
     footage = look(shots(30, 25, 37, 28, scenecut=scenecut))
 
-    found = detect_scenes("index", Evidence(footage=footage))
+    found = find_cuts(footage)
 
     assert frames_of(found) == [30, 55, 92]
-    assert [each.since_ms for each in found.changes] == [each.pts_ms - 40 for each in found.changes]
+    assert [each.since_ms for each in found.candidates] == [each.pts_ms - 40 for each in found.candidates]
     assert bool(found.note) == (scenecut == "0")  # with a fixed distance, only sizes speak
 
 
 def test_only_frames_around_candidates_are_decoded(shots, look):
     footage = look(shots(90, 110, gop=40, scenecut="40", hold=1000))
 
-    assert frames_of(detect_scenes("index", Evidence(footage=footage))) == [90]
+    assert frames_of(find_cuts(footage)) == [90]
     assert footage.frames_decoded < 50
 
 
 def test_a_cut_at_a_keyframe_of_a_fixed_distance_shows_in_its_size(shots, look):
-    found = detect_scenes("index", Evidence(footage=look(shots(80, 50, gop=40, hold=1000))))
+    found = find_cuts(look(shots(80, 50, gop=40, hold=1000)))
 
     assert frames_of(found) == [80]
     assert "fixed distance" in found.note
 
 
-def test_a_flash_is_no_cut(shots, look):
-    assert frames_of(detect_scenes("index", Evidence(footage=look(shots(60, 40, flash=25))))) == [60]
+@pytest.mark.parametrize("frames", [1, 2])
+def test_a_flash_is_no_cut(shots, look, frames):
+    assert frames_of(find_cuts(look(shots(60, 40, flash=25, flash_frames=frames)))) == [60]
+
+
+def test_cuts_at_keyframes_of_equal_distance_are_found_where_they_show_another_picture(shots, look):
+    """As of slides of equal length, by an encoder that starts a GOP at each second one."""
+    footage = look(shots(75, 75, 75, 75, gop=75, hold=1000))
+
+    assert frames_of(find_cuts(footage)) == [75, 150, 225]
+    assert frames_of(find_cuts(look(shots(300, gop=75, hold=1000)))) == []
+
+
+@pytest.mark.parametrize("brightness", [1.0, 0.12])
+def test_cuts_are_judged_by_the_contrast_of_the_video(shots, look, brightness):
+    found = find_cuts(look(shots(30, 25, 37, 28, scenecut="40", brightness=brightness)))
+
+    assert frames_of(found) == [30, 55, 92]
+    assert ("contrast is low" in found.note) == (brightness == 0.12)
+
+
+def test_noise_in_the_dark_is_no_cut(shots, look):
+    assert frames_of(find_cuts(look(shots(200, brightness=0.02, gop=25)))) == []
+
+
+@pytest.mark.parametrize("gop", [1, 2, 12])
+def test_cuts_are_found_where_nearly_every_frame_is_a_keyframe(shots, look, gop):
+    assert frames_of(find_cuts(look(shots(30, 25, 37, gop=gop, hold=1000)))) == [30, 55]
 
 
 def test_a_video_in_ranges_has_its_cuts(shots, pool):
     path = shots(40, 50, 30)
-    remote = PooledFootage(video=FileRanges(path), pool=pool, limits=Limits())
+    remote = Footage(video=FileRanges(path), pool=pool, limits=Limits())
 
-    assert frames_of(detect_scenes("index", Evidence(footage=remote))) == [40, 90]
+    assert frames_of(find_cuts(remote)) == [40, 90]
     assert remote.bytes_read > 0
 
 
 def test_a_jump_of_timestamps_keeps_the_cuts(shots, look):
     footage = look(shots(40, 50, suffix=".mkv", gap=60))
 
-    assert [each.pts_ms for each in detect_scenes("index", Evidence(footage=footage)).changes] == [1600]
+    assert [each.pts_ms for each in find_cuts(footage).above(THRESHOLD)] == [1600]
 
 
 def test_a_cut_after_a_picture_that_is_held_is_found(shots, look):
     footage = look(shots(40, 50, suffix=".mkv", gap=40, hold=1000))
 
-    [cut] = detect_scenes("index", Evidence(footage=footage)).changes
+    [cut] = find_cuts(footage).above(THRESHOLD)
 
     assert (cut.since_ms, cut.pts_ms) == (39 * 40, 40 * 40 + 10_000)
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_video_of_hardly_any_frames_has_no_cut(shots, look, count):
-    assert detect_scenes("index", Evidence(footage=look(shots(count)))).changes == ()
+    assert find_cuts(look(shots(count))).candidates == ()
 
 
 def test_a_file_that_lists_nothing_is_told_with_what_to_use_instead(shots, pool):
-    remote = PooledFootage(video=FileRanges(shots(20, 20, suffix=".mkv")), pool=pool, limits=Limits())
-    with pytest.raises(SceneMethodError, match=r"does not list its packets .*use the scene method"):
-        detect_scenes("auto", Evidence(footage=remote))
+    remote = Footage(video=FileRanges(shots(20, 20, suffix=".mkv")), pool=pool, limits=Limits())
+    with pytest.raises(SceneMethodError, match=r"does not list its packets .*only by embeddings"):
+        find_cuts(remote)
 
 
 @pytest.mark.parametrize("damage", ["cut short", "zeros", "empty", "noise"])
@@ -111,7 +134,7 @@ def test_damaged_files_are_errors_of_the_video_or_have_fewer_cuts(shots, look, d
         data[:] = np.random.default_rng(0).integers(0, 256, len(data), np.uint8).tobytes()
     path.write_bytes(data)
     try:
-        found = frames_of(detect_scenes("index", Evidence(footage=look(path))))
+        found = frames_of(find_cuts(look(path)))
     except (VideoError, SceneMethodError) as error:
         assert str(error).endswith(".")  # noqa: PT017
     else:
@@ -141,12 +164,14 @@ def packet_list(sizes, keyframes):
 def test_candidates_are_early_keyframes_and_large_packets():
     sizes = [100] * 200
     sizes[150] = 1000
+    none = np.array([], np.int64)
 
-    assert candidates(packet_list(sizes, (0, 60, 75, 135))).tolist() == [75, 150]
+    assert candidates(packet_list(sizes, (0, 60, 75, 135)), none).tolist() == [75, 150]
     assert early_keyframes(packet_list(sizes, (0, 50, 100, 150))).tolist() == []
-    assert candidates(packet_list(sizes, (0, 50, 100, 150))).tolist() == [150]
-    assert candidates(packet_list([100], (0,))).tolist() == []
-    assert candidates(packet_list([0, 0, 0], (0,))).tolist() == []
+    assert candidates(packet_list(sizes, (0, 50, 100, 150)), none).tolist() == []
+    assert candidates(packet_list(sizes, (0, 50, 100)), np.array([50])).tolist() == [50, 150]
+    assert candidates(packet_list([100], (0,)), none).tolist() == []
+    assert candidates(packet_list([0, 0, 0], (0,)), none).tolist() == []
 
 
 def test_windows_that_touch_are_one():
@@ -158,56 +183,46 @@ def test_windows_that_touch_are_one():
 
 @pytest.mark.parametrize("fps", [24, 25, Fraction(30000, 1001), 60])
 def test_all_frames_around_a_candidate_are_looked_at_whatever_the_rate(shots, look, fps, monkeypatch):
-    held, thumbnails = [], PooledFootage.thumbnails
+    held, thumbnails = [], Footage.thumbnails
 
     def spied(self, windows):
         found = thumbnails(self, windows)
         held.append(len(found.times_ms))
         return found
 
-    monkeypatch.setattr(PooledFootage, "thumbnails", spied)
+    monkeypatch.setattr(Footage, "thumbnails", spied)
     apart = np.arange(6, 114, 12)
-    monkeypatch.setattr(index, "candidates", lambda _: apart)
+    monkeypatch.setattr(cuts, "candidates", lambda *_: apart)
 
-    look_at_candidates(look(shots(60, 60, fps=fps)))
+    find_cuts(look(shots(60, 60, fps=fps, hold=1000)))
 
-    assert held == [len(apart) * (2 * index._AROUND + 1)]
+    _keyframes, *around = held
+    assert around == [len(apart) * (2 * cuts._AROUND + 1)]
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 7, 30])
 def test_pieces_of_any_size_show_the_same_and_no_more_is_held_at_once(shots, look, at_once, monkeypatch):
     footage = look(shots(30, 25, 37, 28, flash=70))
-    whole = look_at_candidates(footage)
-    held, thumbnails = [], PooledFootage.thumbnails
+    whole = find_cuts(footage)
+    held, thumbnails = [], Footage.thumbnails
 
     def spied(self, windows):
         found = thumbnails(self, windows)
         held.append(len(found.times_ms))
         return found
 
-    monkeypatch.setattr(PooledFootage, "thumbnails", spied)
-    monkeypatch.setattr(index, "_PIECE_FRAMES", at_once)
-    monkeypatch.setattr(index, "candidates", lambda packets: np.arange(1, len(packets.times_ms)))
+    monkeypatch.setattr(Footage, "thumbnails", spied)
+    monkeypatch.setattr(cuts, "_PIECE_FRAMES", at_once)
+    monkeypatch.setattr(cuts, "candidates", lambda packets, _: np.arange(1, len(packets.times_ms)))
 
-    everywhere = look_at_candidates(footage)
+    everywhere = find_cuts(footage)
 
-    assert max(held) <= at_once + 2 * index._AROUND
-    assert cuts_of(everywhere.cuts, 10.0) == cuts_of(whole.cuts, 10.0)
-    assert frames_of(SceneChanges(changes=tuple(cuts_of(everywhere.cuts, 10.0)), method="index")) == [30, 55, 92]
+    assert max(held) <= at_once + 2 * cuts._AROUND
+    assert everywhere.above(10.0) == whole.above(10.0)
+    assert frames_of(everywhere) == [30, 55, 92]
 
 
 def test_a_threshold_is_applied_to_what_a_look_has_shown(shots, look):
-    shown = look_at_candidates(look(shots(60, 40)))
+    shown = find_cuts(look(shots(60, 40)))
 
-    changes = [detect_scenes("index", Evidence(look=lambda: shown), threshold=least) for least in (10.0, 250.0)]
-
-    assert [frames_of(each) for each in changes] == [[60], []]
-
-
-def test_a_gradual_change_is_added_where_there_is_no_cut():
-    cut, far, same = (
-        SceneChange(pts_ms=at, score=1.0, since_ms=since) for at, since in ((2000, 1960), (9000, 8400), (2400, 1800))
-    )
-
-    assert add_gradual([cut], [same, far]) == (cut, far)
-    assert add_gradual([], [same]) == (same,)
+    assert [[round(each.pts_ms / 40) for each in shown.above(least)] for least in (10.0, 250.0)] == [[60], []]
