@@ -27,5 +27,5 @@ def test_every_bench_of_a_folder_is_a_command_and_its_example_is_valid(folder):
 
         command = get_command(app).commands[name]
 
-        assert name == bench.run.__name__
+        assert name == bench.run.__name__.replace("_", "-")
         command.make_context(name, arguments)
