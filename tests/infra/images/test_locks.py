@@ -30,7 +30,7 @@ def test_the_gpu_lock_has_no_package_built_for_a_cpu():
 
 
 def test_gpus_get_the_version_of_vllm_that_is_tested_on_a_cpu():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "engine" / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     locks = {name: next(each.split()[0] for each in locked(name) if each.startswith("vllm")) for name in ("gpu", "cpu")}
 
     assert [each.removeprefix("vllm") for each in extras["gpu"]] == [
