@@ -35,8 +35,8 @@ def client(served):
 
 
 def await_count(client, count):
-    """Wait until so many requests are in progress."""
-    until(lambda: client.get("/health").json()["requests"] == count)
+    """Wait until so many requests are in progress: a busy machine reads for minutes what was sent in seconds."""
+    until(lambda: client.get("/health").json()["requests"] == count, 240)
 
 
 def connect(served):
