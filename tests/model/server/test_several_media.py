@@ -129,7 +129,7 @@ def test_the_order_in_a_batch_changes_no_answer(engine, answers):
 
 
 def test_a_server_answers_as_our_engine_does(vllm_server, make_backend, answers):
-    backend = make_backend(vllm_server, max_videos=MEDIA.videos, max_images=MEDIA.images)
+    backend = make_backend(vllm_server, media=MEDIA)
 
     replies = dict(zip(SHOWN, backend.answer(BATCH), strict=True))
 
