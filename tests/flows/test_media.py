@@ -196,8 +196,5 @@ def test_what_cannot_be_shown_is_refused_before_anything_is_asked(served, manife
 
     assert "With chunk_s, a job must show one video and no image; leave out chunk_s. 5 rows" in said("--chunk-s", "4")
     images = said(REELABEL_SERVER_FRAMES="images")
-    assert (
-        "a model cannot tell the frames of several videos and images apart, but jobs show 2 videos and 1 image"
-        in images
-    )
+    assert "a model cannot tell those of several videos and images apart, but jobs show 2 videos and 1 image" in images
     assert "server.frames png cannot show 2 videos and 1 image" in said(REELABEL_SERVER_FRAMES="png")
