@@ -16,9 +16,9 @@ demo: .venv/installed
 test: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not system" $(ARGS)
 
-# Everything: also what needs engines, servers, a browser, or minutes; these wait, so that three processes share two cores.
+# Everything: also what needs engines, servers, a browser, or minutes.
 test-all: .venv/installed system-packages
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 # Breaks runs at random moments, and proves that no job is lost: make chaos ARGS="--trials 20 --engine vllm --seed 1".
 chaos: .venv/installed
