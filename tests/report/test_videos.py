@@ -66,7 +66,7 @@ def test_a_video_has_its_tags_caption_scenes_and_chunks(engine, tmp_path):
     [video] = [each for each in report.videos if each.job_id == "two"]
     assert [text for text, _ in video.tags] == ["blue", "red"]
     assert video.caption[0] == "red"
-    assert [(start_s, end_s) for start_s, end_s, _ in video.scenes] == [(0, 4.25), (4.25, 9)]
+    assert [(start_s, end_s) for start_s, end_s, _ in video.scenes] == [(0, 4), (4, 9)]
     assert [(part.start_s, part.tags[0][0]) for part in video.parts] == [
         (0, "red"),
         (2, "red"),
