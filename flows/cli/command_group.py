@@ -20,10 +20,10 @@ from infra.interrupts import EXIT_CODE, InterruptWatch
 from infra.json_logs import json_line, logs_are_json
 from infra.limits import limit_reached
 from infra.settings import load_settings
+from infra.validation import first_fault
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import JobError, ReelabelError, TransientError
 from reelabel.text import printable
-from reelabel.validation import first_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

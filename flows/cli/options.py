@@ -12,11 +12,10 @@ from pydantic import BaseModel, ValidationError
 from flows.run.parameters import SpecOverrides
 from infra.settings.base import title_of
 from infra.settings.describe import DescribeOptions
-from infra.settings.sampling import SamplingOptions
+from infra.settings.sampling import SamplingOptions, describe_samplers
+from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.fields import describe_samplers
 from reelabel.sampling.registry import NATIVE, find_sampler
-from reelabel.validation import first_fault
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:

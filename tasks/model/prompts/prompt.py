@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from infra.errors import ChoicesAmbiguousError, InferenceError, PromptTooLongError
-from reelabel.text_bounds import MAX_TEXT
+from infra.text_bounds import MAX_TEXT
 from tasks.domain import Answer, OrderBias
 from tasks.model.protocol import Question, QuestionFailure, ShownFile
 
