@@ -21,7 +21,16 @@ from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_
 from reelabel.index_facts import read_index_facts
 from reelabel.packet_list import read_packet_list
 from reelabel.pool.facts import pack_facts
-from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, clip, describe_failure
+from reelabel.pool.messages import (
+    Begun,
+    ReadFailedError,
+    Reads,
+    Ready,
+    Unavailable,
+    clip,
+    describe_failure,
+    encode_answer,
+)
 from reelabel.pool.packet_lists import pack_packets
 from reelabel.pool.transfer import pack_frames
 from reelabel.pool.warm_up import warm_up
@@ -51,7 +60,7 @@ def main(descriptor: int) -> None:
 
 def say(connection: socket.socket, answer: Answer, descriptor: int | None = None) -> None:
     """Send an answer to the pool."""
-    send(connection, answer.model_dump_json().encode(), descriptor)
+    send(connection, encode_answer(answer), descriptor)
 
 
 def _start(connection: socket.socket) -> None:

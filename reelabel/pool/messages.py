@@ -1,14 +1,14 @@
 """What a pool and a decoding process say to each other.
 
-The answers are validated in full, with strict types: a decoding process may have been taken over by a video.
+The answers are checked in full when they are made: a decoding process may have been taken over by a video.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from reelabel.errors import (
     DecoderCrashedError,
@@ -23,6 +23,7 @@ from reelabel.errors import (
     VideoUnreadableError,
     unreadable,
 )
+from reelabel.pool.checked import MAX_TEXT, Checked, checked, printable, within
 
 if TYPE_CHECKING:
     from reelabel.limits import Limits
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment, Windows
     from reelabel.strategies.keyframe_table import SavedIndex
 
-MAX_TEXT = 2000
-_INT64 = 2**63
+_INT32_MOST = 2**31 - 1
+_MAX_TAG = 16
+_TIME_BASE = re.compile(r"[0-9]{1,10}(/[1-9][0-9]{0,9})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,26 +95,40 @@ def clip(text: str) -> str:
     return text[:MAX_TEXT].encode(errors="replace").decode()
 
 
-def _printable(text: str) -> str:
-    """Replace control characters, which a terminal would obey and a database would refuse."""
-    return "".join(each if each.isprintable() else "?" for each in text)
+def _ascii(text: str) -> str:
+    if not text.isascii():
+        raise InvalidAnswerError("not ASCII")
+    return text
 
 
-Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_printable)]
-Count = Annotated[int, Field(ge=0, lt=_INT64)]
-Number = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
-Positive = Annotated[int, Field(ge=1, lt=_INT64)]
-Small = Annotated[int, Field(ge=0, lt=2**31)]  # as a column of a database
-Side = Annotated[int, Field(ge=1, lt=2**31)]
-Margin = Annotated[int, Field(ge=0, lt=2**31)]
-Milliseconds = Annotated[float, Field(ge=0)]
+def _tag(text: str) -> str:
+    if len(text) > _MAX_TAG:
+        raise InvalidAnswerError("too long")
+    return _ascii(text)
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+def _fraction(text: str) -> str:
+    if not _TIME_BASE.fullmatch(text):
+        raise InvalidAnswerError("not a fraction")
+    return text
 
 
-class Ready(_Answer):
+def _not_empty(values: tuple[object, ...]) -> tuple[object, ...]:
+    if not values:
+        raise InvalidAnswerError("empty")
+    return values
+
+
+Text = Annotated[str, printable]
+Count = Annotated[int, within(0)]
+Positive = Annotated[int, within(1)]
+Small = Annotated[int, within(0, _INT32_MOST)]  # as a column of a database
+Side = Annotated[int, within(1, _INT32_MOST)]
+NotNegative = Annotated[float, within(0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready(Checked):
     """The process has started.
 
     Attributes:
@@ -123,20 +139,23 @@ class Ready(_Answer):
     missing: tuple[Text, ...] = ()
 
 
-class Unavailable(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable(Checked):
     """The process cannot start, and why."""
 
     kind: Literal["unavailable"] = "unavailable"
     message: Text
 
 
-class Begun(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun(Checked):
     """The process has received the request."""
 
     kind: Literal["begun"] = "begun"
 
 
-class Reads(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads(Checked):
     """The process needs ranges of the video, each given by its start and size.
 
     Attributes:
@@ -145,10 +164,11 @@ class Reads(_Answer):
 
     kind: Literal["reads"] = "reads"
     is_kept: bool = True
-    spans: Annotated[tuple[tuple[Count, Positive], ...], Field(min_length=1)]
+    spans: Annotated[tuple[tuple[Count, Positive], ...], _not_empty]
 
 
-class Failed(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Checked):
     """The video cannot be used, or not by ranges."""
 
     kind: Literal["failed"] = "failed"
@@ -157,12 +177,13 @@ class Failed(_Answer):
     frames_decoded: Count = 0
 
 
-class Codec(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec(Checked):
     """The attributes of `CodecParameters`; `extradata` as base64."""
 
     name: Text
-    extradata: str
-    tag: Annotated[str, Field(max_length=16)]
+    extradata: Annotated[str, _ascii]
+    tag: Annotated[str, _tag]
     width: Side
     height: Side
     pix_fmt: Text | None
@@ -174,20 +195,22 @@ class Codec(_Answer):
     field_order: Count
 
 
-class Stream(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream(Checked):
     """The attributes of `StreamProperties`; `time_base` as a fraction."""
 
-    time_base: Annotated[str, Field(pattern=r"^[0-9]{1,10}(/[1-9][0-9]{0,9})?$")]
+    time_base: Annotated[str, _fraction]
     fps: float
     duration_s: float
     pixel_aspect: float
-    crop: tuple[Margin, Margin, Margin, Margin]
+    crop: tuple[Small, Small, Small, Small]
 
 
 Orienting: TypeAlias = tuple[bool, bool, bool, Literal[0, 90, 180, 270]]
 
 
-class Table(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Checked):
     """A keyframe table, without its columns.
 
     Attributes:
@@ -204,7 +227,8 @@ class Table(_Answer):
     is_order_proven: bool
 
 
-class Frames(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frames(Checked):
     """Frames, without their columns, which are in the descriptor.
 
     Attributes:
@@ -233,19 +257,20 @@ class Frames(_Answer):
     orientation: Orienting
     method: Literal["index", "seek", "linear"]
     reason: Text
-    decode_ms: Milliseconds
+    decode_ms: NotNegative
     frames_decoded: Small
     sampler: Text
     dropped_as_similar: Small
     pixel_aspect: float
     starts_s: float | None
-    first_ms: Number | None
+    first_ms: int | None
     is_index_known: bool = False
     reads: Count = 0
     table: Table | None = None
 
 
-class Facts(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts(Checked):
     """The attributes of `IndexFacts`; its columns are in the descriptor.
 
     Attributes:
@@ -257,21 +282,22 @@ class Facts(_Answer):
     kind: Literal["facts"] = "facts"
     container: Text
     codec: Text
-    width_px: Annotated[int, Field(ge=0, lt=2**31)]
-    height_px: Annotated[int, Field(ge=0, lt=2**31)]
+    width_px: Small
+    height_px: Small
     hdr: Literal["", "PQ", "HLG"]
-    fps: Annotated[float, Field(ge=0)]
-    duration_s: Annotated[float, Field(ge=0)]
+    fps: NotNegative
+    duration_s: NotNegative
     frames: Count | None
     listed: Literal["index", "packets", "not"]
-    first_ms: Number | None
+    first_ms: int | None
     note: Text
     keyframes: Count | None
     has_sizes: bool
     reads: Count = 0
 
 
-class Packets(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packets(Checked):
     """The attributes of `PacketList`; its columns are in the descriptor.
 
     Attributes:
@@ -280,14 +306,28 @@ class Packets(_Answer):
 
     kind: Literal["packets"] = "packets"
     count: Positive
-    fps: Annotated[float, Field(ge=0)]
-    duration_s: Annotated[float, Field(ge=0)]
+    fps: NotNegative
+    duration_s: NotNegative
     listed: Literal["index", "packets"]
 
 
 Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Facts | Packets
 
-_answers: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
+_ANSWERS: dict[object, type[Answer]] = {
+    "ready": Ready,
+    "unavailable": Unavailable,
+    "begun": Begun,
+    "reads": Reads,
+    "failed": Failed,
+    "frames": Frames,
+    "facts": Facts,
+    "packets": Packets,
+}
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Return an answer as JSON."""
+    return json.dumps(answer.to_dict(), separators=(",", ":")).encode()
 
 
 def parse_answer(data: bytes) -> Answer:
@@ -297,10 +337,14 @@ def parse_answer(data: bytes) -> Answer:
         InvalidAnswerError: It is no answer.
     """
     try:
-        return _answers.validate_json(data)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise InvalidAnswerError(f"{'.'.join(map(str, fault['loc'][:3]))}: {fault['msg']}"[:MAX_TEXT]) from None
+        sent = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidAnswerError("not JSON") from None
+    kind = sent.get("kind") if isinstance(sent, dict) else None
+    if not isinstance(kind, str) or kind not in _ANSWERS:
+        raise InvalidAnswerError("an unknown kind of message")
+    answer: Answer = checked(sent, _ANSWERS[kind])
+    return answer
 
 
 # What a decoding process may say of a video. The pool itself opens and reads it, and so knows best what else is wrong.

@@ -15,7 +15,7 @@ from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_f
 from reelabel.index_facts import read_index_facts
 from reelabel.limits import Limits
 from reelabel.packet_list import read_packet_list
-from reelabel.pool.messages import Begun, Request, parse_answer
+from reelabel.pool.messages import Begun, Request, encode_answer, parse_answer
 from reelabel.pool.transfer import pack_frames, unpack_frames
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
@@ -53,7 +53,7 @@ def warm_up() -> None:
         read_packet_list(VideoFile(descriptor, len(clip), ".mp4"), Limits())
     finally:
         os.close(descriptor)
-    parse_answer(Begun().model_dump_json().encode())
+    parse_answer(encode_answer(Begun()))
     with suppress(ConfigurationError):  # the pool raises it for requests that need it
         _choose_in_each_way()
 

@@ -4,7 +4,7 @@ import math
 import os
 import time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,11 @@ from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.messages import Request, parse_answer
+from reelabel.pool.messages import Facts, Request, parse_answer
 from reelabel.pool.transfer import sampled_frames, unpack_frames
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE
+from reelabel.sources.video_file import open_video_file
 from tests.reelabel.pool import bad_child
 
 pytestmark = pytest.mark.xdist_group("hostile child")
@@ -99,6 +100,50 @@ def test_an_invalid_answer_fails_its_video_and_stops_its_process(bad_pool, video
     assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
     assert not before & set(bad_pool.process_ids)
     assert open_descriptors() <= descriptors
+
+
+# A value of each field that no honest process sends.
+WRONG_INDEX = {
+    "kind": '"frame"',
+    "container": 7,
+    "codec": "null",
+    "width_px": -1,
+    "height_px": 2**31,
+    "hdr": '"SDR"',
+    "fps": -1.0,
+    "duration_s": '"2"',
+    "frames": "true",
+    "listed": '"file"',
+    "first_ms": 2**63,
+    "note": '["x"]',
+    "keyframes": 3,
+    "has_sizes": 1,
+    "reads": 0.5,
+    "times_ms": "[1000,0]",
+    "colour": 3,
+}
+
+
+def test_each_field_of_an_index_has_a_wrong_value():
+    assert WRONG_INDEX.keys() == {each.name for each in fields(Facts)} | {"times_ms", "colour"}
+
+
+def test_an_index_that_an_honest_process_sends_is_taken(bad_pool, video):
+    with open_video_file(video("index_with")) as file:
+        facts, _, _ = bad_pool.read_facts(file, limits=Limits())
+
+    assert (facts.times_ms.tolist(), facts.codec) == ([0, 1000], "h264")
+
+
+@pytest.mark.parametrize("name", WRONG_INDEX)
+def test_an_index_with_a_wrong_value_in_any_field_is_refused(bad_pool, video, make_clip, name):
+    with (
+        open_video_file(video("index_with", name, WRONG_INDEX[name])) as file,
+        pytest.raises(DecoderCrashedError, match=r"sent something invalid .*; do not trust the video\.$"),
+    ):
+        bad_pool.read_facts(file, limits=Limits())
+
+    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
 
 
 @pytest.mark.parametrize("behaviour", ["drip", "descriptors_in_the_body"])
