@@ -3,7 +3,7 @@
 >>> frames = reelabel.extract_keyframes("clip.mp4", sampling=reelabel.Sampling(num_frames=8))
 >>> frames.images[frames.picks].shape, frames.time_s[frames.picks]
 
-Needs PyAV, NumPy and pydantic, and PyArrow for frame files; knows no service and no settings file. Names are imported
+Needs PyAV and NumPy, and PyArrow for frame files; knows no service and no settings file. Names are imported
 on first use.
 """
 
