@@ -47,14 +47,14 @@ format: .venv/installed
 # The lock names every package by its hash, so nothing is resolved here: what must stay away on a CPU stays away.
 # torch for the CPU is the one package by version alone: each index has a build of its own.
 # PyPI's torchvision cannot be imported beside it, by vLLM or anything else, without the finder of the last lines.
-TORCHVISION_FINDER := tasks/model/engine/cpu_site/sitecustomize.py
-.venv/installed: requirements/cpu.txt requirements/dev.txt requirements/torch-cpu.txt pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
+TORCHVISION_FINDER := engine/reelabel_engine/cpu_site/sitecustomize.py
+.venv/installed: requirements/cpu.txt requirements/dev.txt requirements/torch-cpu.txt pyproject.toml engine/pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
 	  || $(BIN)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) -r requirements/torch-cpu.txt
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/cpu.txt -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e .
+	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e engine -e .
 	site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  && cp $(TORCHVISION_FINDER) $$site/_torchvision_on_cpu.py \
 	  && echo 'import _torchvision_on_cpu' > $$site/_torchvision_on_cpu.pth
@@ -62,7 +62,7 @@ TORCHVISION_FINDER := tasks/model/engine/cpu_site/sitecustomize.py
 
 # What is pinned stays as it is where it fits; `make lock LOCK_ARGS=--upgrade` takes the newest of everything.
 LOCK_OPTIONS = --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet $(LOCK_ARGS)
-LOCK = uv pip compile pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel
+LOCK = uv pip compile pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel --no-emit-package reelabel-engine
 # Development needs all that a machine without a GPU needs, so that its lock has only what is not in that one.
 # rfc3987-syntax builds its grammar whenever jsonschema is imported, for over a second in every process of Prefect's.
 LOCK_CPU = $(LOCK) --extra cpu --extra embedded --overrides requirements/cpu-overrides.txt \
@@ -93,7 +93,7 @@ sbom: .venv/installed
 
 wheel: .venv/installed
 	rm -rf dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./reelabel .
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./reelabel ./engine .
 
 clean:
 	rm -rf .venv dist

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -48,14 +48,14 @@ from tasks.results.write import RunKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flows.shard.infer import InferenceContext
+    from flows.shard.answering import InferenceContext
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from reelabel_engine.protocol import EngineInfo
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard
-    from tasks.model.protocol import EngineInfo
     from tasks.plans.plan import Plan
 
 _POLL_S = 1.0
@@ -175,7 +175,8 @@ def _plans_of(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
 
 def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
     """Return whether one loaded engine answers both specs."""
-    return (one.model, one.video_pruning_rate) == (other.model, other.video_pruning_rate)
+    loaded = ("model", "video_pruning_rate", "chat_template_args", "engine_args")
+    return all(getattr(one, name) == getattr(other, name) for name in loaded)
 
 
 def _charging_plans(

@@ -72,38 +72,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-class PromptError(JobError):
-    """The job's text is at fault."""
-
-    code = "prompt_error"
-    stage = "prompt"
-
-
-class PromptTooLongError(PromptError):
-    """The rendered prompt has more tokens, or spans more positions, than the model takes."""
-
-    code = "prompt_too_long"
-
-
-class SpecialTokensError(PromptError):
-    """The text spells special tokens of the model, and would be obeyed."""
-
-    code = "special_tokens"
-
-
-class ChoicesAmbiguousError(PromptError):
-    """The tokenizer does not distinguish the choices by a single token."""
-
-    code = "choices_ambiguous"
-
-
-class InferenceError(JobError):
-    """The engine rejects the question, crashes on it, or returns no usable answer."""
-
-    code = "inference_failed"
-    stage = "inference"
-
-
 class ServerFailedError(JobError):
     """The inference server fails on the question, but answers others; the next run asks again."""
 
@@ -214,9 +182,3 @@ class ManifestMissingError(ManifestError):
     """There is no manifest at the given location."""
 
     code = "manifest_missing"
-
-
-class ModelError(ReelabelError):
-    """The model cannot be loaded."""
-
-    code = "model_invalid"

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     Parameters = ParamSpec("Parameters")
     Result = TypeVar("Result")
 
+# Attribute of log records about what a run waits for, which its terminal shows.
+IS_OUTAGE = "is_outage"
+
 _NOTHING: Mapping[str, object] = {}
 _known: ContextVar[Mapping[str, object]] = ContextVar("known", default=_NOTHING)
 # Also for threads that start without a context, such as those of libraries.

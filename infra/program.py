@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -51,7 +49,7 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
 def _words(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
-        if isinstance(value, BaseModel):
+        if hasattr(value, "model_fields"):  # of pydantic, which takes as long to import as all that `--help` needs
             yield from _words(value.model_dump(mode="json", exclude_defaults=True))
         elif isinstance(value, dict):
             yield from _words(value)

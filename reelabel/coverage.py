@@ -89,10 +89,11 @@ def measure_coverage(
     thresholds: CoverageThresholds,
     segment: Segment = WHOLE,
     first_ms: int | None = None,
+    frames: int | None = None,
 ) -> KeyframeCoverage:
     """Measure how well keyframes cover a video, or a segment of it.
 
-    If every instant is near a keyframe, their number does not matter.
+    If every instant is near a keyframe, their number does not matter; nor do gaps if every frame is a keyframe.
 
     Args:
         times_ms: Presentation times of the keyframes in milliseconds, ascending; shape (K,); None if unknown.
@@ -101,17 +102,19 @@ def measure_coverage(
         thresholds: The limits of sufficient coverage.
         segment: The part of the video to cover.
         first_ms: Presentation time of the first frame, on the clock of `times_ms`; None uses the first keyframe's.
+        frames: Number of all frames of the video; None if unknown.
     """
     if times_ms is None or times_ms.size == 0 or not duration_s:
         return KeyframeCoverage(keyframes=keyframes, longest_gap_s=None, cover=None, reasons=(CoverageReason.UNKNOWN,))
     zero_ms = times_ms[0] if first_ms is None else min(first_ms, times_ms[0])
+    is_all = len(times_ms) == frames
     times_s, length_s = _within_segment((times_ms - zero_ms) / 1e3, duration_s, segment)
     keyframes = len(times_s)
     gaps_s = np.diff(times_s, prepend=0.0, append=max(length_s, times_s[-1]))
     # Between two keyframes, both stand for what is near them; before the first and after the last, one alone does.
     covered_s = np.minimum(gaps_s, 2 * thresholds.coverage_radius_s)
     covered_s[[0, -1]] = np.minimum(gaps_s[[0, -1]], thresholds.coverage_radius_s)
-    gap_s, cover = float(gaps_s.max()), float(covered_s.sum() / gaps_s.sum())
+    gap_s, cover = float(gaps_s.max()), 1.0 if is_all else float(covered_s.sum() / gaps_s.sum())
     reasons = []
     if cover < 1.0:
         found = {

@@ -296,28 +296,21 @@ class SandboxUnavailableError(ConfigurationError):
     code = "sandbox_unavailable"
 
 
-class FastPathUnavailableError(Exception):
-    """A strategy cannot prove that it yields the linear decode's frames; use a slower one.
+class FallbackRequired(Exception):  # noqa: N818 - no error: the next method decodes the video
+    """A method cannot prove that it yields the linear decode's frames; use a slower one.
 
     Attributes:
+        index_is_wrong: Whether the video contradicts its index, so that counts and positions in it are not reliable.
+        linear_only: Whether no other index would do better, so that the video is decoded from its beginning.
         bytes_fetched: Bytes fetched by the failed attempt.
         frames_decoded: Frames decoded by the failed attempt.
     """
 
-    bytes_fetched: int = 0
-    frames_decoded: int = 0
-
-
-class IndexMismatchError(FastPathUnavailableError):
-    """The video contradicts its index, so counts and positions from the index are not reliable either."""
-
-
-class DamagedKeyframeError(FastPathUnavailableError):
-    """A keyframe is damaged, and how a decoder conceals that depends on the frames before it."""
-
-    def __init__(self, reason: str = "a keyframe is damaged") -> None:
+    def __init__(self, reason: str, *, index_is_wrong: bool = False, linear_only: bool = False) -> None:
         """Create the error with its reason."""
         super().__init__(reason)
+        self.index_is_wrong, self.linear_only = index_is_wrong, linear_only
+        self.bytes_fetched = self.frames_decoded = 0
 
 
 @contextmanager
@@ -325,11 +318,11 @@ def as_video_errors() -> Iterator[None]:
     """Convert unexpected exceptions into VideoUnreadableError.
 
     Raises:
-        VideoUnreadableError: The block raised anything but a ReelabelError or a FastPathUnavailableError.
+        VideoUnreadableError: The block raised anything but a ReelabelError or a FallbackRequired.
     """
     try:
         yield
-    except (ReelabelError, FastPathUnavailableError):
+    except (ReelabelError, FallbackRequired):
         raise
     except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
         raise unreadable(error) from None

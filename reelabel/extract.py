@@ -1,7 +1,8 @@
 """Frame-exact extraction: the same pixels as a full linear decode, at a fraction of its cost.
 
-Keyframes have three strategies, fastest first: container index, seeking, linear decode. Dense samplers have two:
-decoding single GOPs, and linear decode. Each verifies its result; if that fails, the next one is tried.
+Which frames there are, the container's index tells, else a pass over all packets, else a linear decode. By the first
+index, keyframes are decoded from their packets alone, other frames from their GOPs; by the second, all from GOPs. Each
+result is verified; if that fails, the next index is tried.
 """
 
 from __future__ import annotations
@@ -15,18 +16,13 @@ from typing import TYPE_CHECKING
 import av
 import numpy as np
 
-from reelabel.containers.registry import missing_bytes
-from reelabel.containers.stream_properties import check_frame_times, one_pts_to_ms, pts_to_ms
-from reelabel.coverage import CoverageThresholds, measure_coverage
+from reelabel.containers.formats import missing_bytes
+from reelabel.containers.stream_properties import check_frame_times
+from reelabel.coverage import CoverageThresholds
 from reelabel.decode.assemble import DecodeStats, ExtractionRequest
-from reelabel.errors import (
-    DamagedKeyframeError,
-    FastPathUnavailableError,
-    IndexMismatchError,
-    SamplingRefusedError,
-    unreadable,
-)
+from reelabel.errors import FallbackRequired, SamplingRefusedError, unreadable
 from reelabel.limits import Limits
+from reelabel.read_index import list_keyframes
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import resolve_auto
@@ -36,34 +32,20 @@ from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.frame_index import extract_by_frame_index
-from reelabel.strategies.gop import extract_by_gops
-from reelabel.strategies.index import extract_by_index, extract_with_index
-from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
-from reelabel.strategies.keyframe_times import (
-    UNKNOWN_TIMES,
-    KeyframeTimes,
-    keyframe_times_by_decoding,
-    keyframe_times_by_index,
-    keyframe_times_by_packets,
-    keyframe_times_of,
-)
-from reelabel.strategies.linear import LinearVideo, extract_by_linear_decode
-from reelabel.strategies.seek import extract_by_seeking
-from reelabel.strategies.timeline import extract_dense_linear
+from reelabel.strategies.gops import extract_by_frame_index, extract_by_packet_scan
+from reelabel.strategies.keyframe_table import KeyframeTable
+from reelabel.strategies.linear import LinearVideo, extract_linearly
+from reelabel.strategies.packets import extract_by_keyframe_packets, extract_by_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from reelabel.index import VideoIndex
     from reelabel.sampled_frames import SampledFrames
     from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.sources.video_file import VideoFile
     from reelabel.strategies.keyframe_table import SavedIndex
-
-    _Strategy = Callable[[ExtractionRequest], SampledFrames]
-    _Linear = Callable[[ExtractionRequest, LinearVideo], SampledFrames]
 
 _COLUMNS = ("images", "pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
@@ -131,16 +113,15 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
 ) -> SampledFrames:
     """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone.
 
-    With `roughly`, the frames need not be exact; see `ExtractionRequest`. With `fast_only`, FastPathUnavailableError is
+    With `roughly`, the frames need not be exact; see `ExtractionRequest`. With `fast_only`, FallbackRequired is
     raised instead of decoding the video from its beginning.
     """
     started, stats = time.perf_counter(), DecodeStats()
-    listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
-    if listing:
-        if fast_only and listing.times_ms is None:
-            raise FastPathUnavailableError("the keyframes of the file are not listed")
-        known = listing if listing.times_ms is not None else keyframe_times_by_decoding(file, limits, stats)
-        sampling = _resolve_auto(sampling, known, segment)
+    listed = list_keyframes(file, limits) if sampling.sampler == "auto" else None
+    if sampling.sampler == "auto":
+        if listed is None and fast_only:
+            raise FallbackRequired("the keyframes of the file are not listed")
+        sampling = _resolve_auto(sampling, listed or _index_by_decoding(file, limits, stats), segment)
     request = ExtractionRequest(
         source=file,
         sampling=sampling,
@@ -154,10 +135,10 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
         fast_only=fast_only,
         stats=stats,
     )
-    keyframes = _extract_with_fallback(request)
-    if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
-        keyframes = _with_listing(keyframes, listing or _list_keyframes(file, limits))
-    return _checked(keyframes, request, file, since=started)
+    got = _extract(request)
+    if got.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
+        got = _with_listing(got, listed or list_keyframes(file, limits))
+    return _finish(got, request, missing_bytes(file.reopen(), file.size_bytes), since=started)
 
 
 class VideoInOrder:
@@ -175,9 +156,7 @@ class VideoInOrder:
         started = time.perf_counter()
         self._file, self._limits = file, limits
         self._video = LinearVideo(file, limits)
-        self._listing = _list_keyframes(file, limits)
-        is_listed = self._listing.times_ms is not None and not self._video.times.note
-        self._known = self._listing if is_listed else keyframe_times_of(self._video)
+        self._listed = list_keyframes(file, limits)
         self._counted, self._listed_s = 0, time.perf_counter() - started
 
     def close(self) -> None:
@@ -191,13 +170,14 @@ class VideoInOrder:
             VideoError: As `extract_keyframes` does.
         """
         started, self._listed_s = time.perf_counter() - self._listed_s, 0.0
+        listed = None if self._video.index.note else self._listed
         if sampling.sampler == "auto":
-            sampling = _resolve_auto(sampling, self._known, segment)
+            sampling = _resolve_auto(sampling, listed or self._video.index, segment)
         request = ExtractionRequest(source=self._file, sampling=sampling, limits=self._limits, segment=segment)
-        keyframes = _strategies(request)[1](request, self._video)
-        keyframes = keyframes if self._video.times.note else _with_listing(keyframes, self._listing)
+        got = _with_listing(extract_linearly(request, self._video), listed)
         request.stats.frames, self._counted = self._video.frames_decoded - self._counted, self._video.frames_decoded
-        return _checked(keyframes, request, self._file, since=started)
+        missing = missing_bytes(self._file.reopen(), self._file.size_bytes)
+        return _finish(got, request, missing, since=started)
 
 
 def extract_keyframes_by_ranges(
@@ -227,7 +207,7 @@ def extract_keyframes_by_ranges(
         The frames, and the index for later calls.
 
     Raises:
-        FastPathUnavailableError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
+        FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
         VideoError: As `extract_keyframes` does.
         Exception: Whatever `source.read` raises.
     """
@@ -235,7 +215,7 @@ def extract_keyframes_by_ranges(
     file = SparseFile(source, known if isinstance(known, tuple) else ())
     try:
         if sampling.sampler == "auto":
-            sampling = _resolve_auto(sampling, _list_keyframes_by_ranges(file, known, limits), segment)
+            sampling = _resolve_auto(sampling, _keyframes_of_ranges(file, known, limits), segment)
         request = ExtractionRequest(
             source=file,
             sampling=sampling,
@@ -246,89 +226,69 @@ def extract_keyframes_by_ranges(
             roughly=roughly,
             stats=stats,
         )
-        keyframes, index = _extract_by_ranges(request, file, known)
+        got, index = _extract_by_ranges(request, file, known)
+        if got.method == "index" and isinstance(known, KeyframeTable):
+            missing = known.missing_bytes
+        else:
+            missing = missing_bytes(file, file.size_bytes)
         file.settle()
         _require_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
-        if isinstance(cause, FastPathUnavailableError):
+        if isinstance(cause, FallbackRequired):
             cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, stats.frames
         raise cause from None
-    decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
-    keyframes = replace(
-        check_frame_times(_without_similar(_check_request(keyframes, request), sampling), limits),
-        decode_ms=decode_ms,
-        frames_decoded=stats.frames,
-        sampler=sampling.sampler,
-        fetch_ms=file.wait_s * 1e3,
-        bytes_fetched=file.bytes_fetched,
-        parts=file.extents if sampling.sampler == "keyframes" else (),
-    )
-    return keyframes, index
+    got = _finish(got, request, missing, since=started + file.wait_s)
+    parts = file.extents if sampling.sampler == "keyframes" else ()
+    return replace(got, fetch_ms=file.wait_s * 1e3, bytes_fetched=file.bytes_fetched, parts=parts), index
+
+
+def _extract(request: ExtractionRequest) -> SampledFrames:
+    """Extract from a local file, by the fastest method that is exact."""
+    reasons: dict[str, None] = {}  # an ordered set
+    is_contradicted = False
+    by_container = extract_by_keyframe_packets if request.shows_keyframes else extract_by_frame_index
+    for kind in ("container", "packets"):
+        try:
+            got = by_container(request)[0] if kind == "container" else extract_by_packet_scan(request)
+        except FallbackRequired as error:
+            # What the packets lack says enough where no index lists frames; and a false index, where no GOP decodes.
+            is_news = request.shows_keyframes or error.linear_only or kind == "packets"
+            if is_news and not (is_contradicted and error.linear_only):
+                reasons[str(error)] = None
+            is_contradicted |= is_news and error.index_is_wrong
+            if error.linear_only:
+                break
+        else:
+            got = _with_notes(got, *reasons)
+            return _without_counts(got) if is_contradicted else got
+    if request.fast_only:
+        unavailable = FallbackRequired("; ".join(reasons))
+        unavailable.frames_decoded = request.stats.frames
+        raise unavailable
+    with closing(LinearVideo(request.source, request.limits)) as video:
+        got = extract_linearly(request, video)
+        request.stats.frames += video.frames_decoded
+    return _with_notes(got, *reasons)
 
 
 def _extract_by_ranges(
     request: ExtractionRequest, file: SparseFile, known: SavedIndex
 ) -> tuple[SampledFrames, SavedIndex]:
-    if request.sampling.sampler != "keyframes":
+    if not request.shows_keyframes:
         file.allow_small_whole()
         got, index = extract_by_frame_index(request)
-        index = known if isinstance(known, KeyframeTable) else index
-    elif isinstance(known, KeyframeTable):
-        return _check_truncation(extract_by_table(request, file, known), known.missing_bytes), known
-    else:
-        got, index = extract_with_index(request)
-    return _check_truncation(got, missing_bytes(file, file.size_bytes)), index
-
-
-def _list_keyframes_by_ranges(file: SparseFile, known: SavedIndex, limits: Limits) -> KeyframeTimes:
+        return got, known if isinstance(known, KeyframeTable) else index
     if isinstance(known, KeyframeTable):
-        return KeyframeTimes(
-            pts_to_ms(known.pts, known.stream.time_base),
-            known.stream.duration_s,
-            one_pts_to_ms(int(known.pts[0]), known.stream.time_base),
-        )
-    listing = keyframe_times_by_index(file, limits)
-    if listing is None:
-        raise FastPathUnavailableError("the keyframes of the file are not listed")
-    return listing
+        return extract_by_table(request, file, known), known
+    return extract_by_keyframe_packets(request)
 
 
-def _checked(keyframes: SampledFrames, request: ExtractionRequest, file: VideoFile, *, since: float) -> SampledFrames:
-    """Return frames of a file, with what was found out and spent since a time, within the limits."""
-    keyframes = _without_similar(_check_request(keyframes, request), request.sampling)
-    keyframes = _check_truncation(keyframes, missing_bytes(file.reopen(), file.size_bytes))
-    return replace(
-        check_frame_times(keyframes, request.limits),
-        frames_decoded=request.stats.frames,
-        sampler=request.sampling.sampler,
-        decode_ms=(time.perf_counter() - since) * 1e3,
-    )
-
-
-def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
-    reasons: dict[str, None] = {}  # an ordered set
-    is_contradicted = False
-    fast, linear = _strategies(request)
-    for strategy in fast:
-        try:
-            got = strategy(request)
-            got = replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
-        except FastPathUnavailableError as error:
-            reasons[str(error)] = None
-            is_contradicted |= isinstance(error, IndexMismatchError)
-            if isinstance(error, DamagedKeyframeError):
-                break
-        else:
-            return _without_counts(got) if is_contradicted else got
-    if request.fast_only:
-        unavailable = FastPathUnavailableError("; ".join(reasons))
-        unavailable.frames_decoded = request.stats.frames
-        raise unavailable
-    with closing(LinearVideo(request.source, request.limits)) as video:
-        got = linear(request, video)
-        request.stats.frames += video.frames_decoded
-    return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
+def _keyframes_of_ranges(file: SparseFile, known: SavedIndex, limits: Limits) -> VideoIndex:
+    listed = known.index if isinstance(known, KeyframeTable) else list_keyframes(file, limits)
+    if listed is None:
+        raise FallbackRequired("the keyframes of the file are not listed")
+    return listed
 
 
 def _require_reads(file: SparseFile) -> None:
@@ -337,45 +297,63 @@ def _require_reads(file: SparseFile) -> None:
         raise file.failure
 
 
-def _list_keyframes(file: VideoFile, limits: Limits) -> KeyframeTimes:
-    return keyframe_times_by_index(file, limits) or keyframe_times_by_packets(file, limits) or UNKNOWN_TIMES
+def _index_by_decoding(file: VideoFile, limits: Limits, stats: DecodeStats) -> VideoIndex:
+    """List all frames by decoding them: exact in any container, where packets may be flagged wrongly."""
+    with closing(LinearVideo(file, limits)) as video:
+        stats.frames += video.frames_decoded
+        return video.index
 
 
-def _with_listing(keyframes: SampledFrames, listing: KeyframeTimes) -> SampledFrames:
-    if listing.times_ms is None:  # a linear decode has counted them itself
-        return keyframes
-    return replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
+def _with_listing(got: SampledFrames, listed: VideoIndex | None) -> SampledFrames:
+    if listed is None or not listed.is_listed:  # a linear decode has counted them itself
+        return got
+    return replace(got, keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
 
 
-def _resolve_auto(sampling: Sampling, listing: KeyframeTimes, segment: Segment) -> Sampling:
+def _resolve_auto(sampling: Sampling, index: VideoIndex, segment: Segment) -> Sampling:
     """Resolve the sampler `auto`, before anything is decoded."""
-    coverage = measure_coverage(
-        listing.times_ms,
-        first_ms=listing.first_ms,
-        keyframes=0,
-        duration_s=listing.duration_s,
-        thresholds=CoverageThresholds.of(sampling),
-        segment=segment,
+    return resolve_auto(sampling, is_good=index.coverage(CoverageThresholds.of(sampling), segment).is_good)
+
+
+def _finish(got: SampledFrames, request: ExtractionRequest, missing: int, *, since: float) -> SampledFrames:
+    """Return frames, with what was found out and spent since a time, within the limits.
+
+    Args:
+        got: The frames.
+        request: What was asked for.
+        missing: Bytes missing at the end of the file.
+        since: When the extraction began, by `time.perf_counter`, without the time spent waiting for reads.
+    """
+    got = _check_truncation(_without_similar(_check_request(got, request), request.sampling), missing)
+    return replace(
+        check_frame_times(got, request.limits),
+        frames_decoded=request.stats.frames,
+        sampler=request.sampling.sampler,
+        decode_ms=(time.perf_counter() - since) * 1e3,
     )
-    return resolve_auto(sampling, is_good=coverage.is_good)
 
 
-def _check_request(keyframes: SampledFrames, request: ExtractionRequest) -> SampledFrames:
+def _with_notes(got: SampledFrames, *notes: str) -> SampledFrames:
+    return replace(got, reason="; ".join(filter(None, [*notes, got.reason])))
+
+
+def _check_request(got: SampledFrames, request: ExtractionRequest) -> SampledFrames:
     """Note in `reason` if no frame lies in the segment, and if `max_frames` does not allow the rate.
 
     Raises:
         SamplingRefusedError: The segment starts after the end of the video.
     """
-    start_s, duration_s = request.segment.start_s or 0.0, keyframes.duration_s
-    if request.stats.is_empty and 0 < duration_s <= start_s:
+    start_s, duration_s = request.segment.start_s or 0.0, got.duration_s
+    is_empty = request.stats.is_empty
+    if is_empty and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
             f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
         )
-    notes = [_thinned_note(keyframes, request.sampling)]
-    if request.stats.is_empty:
+    notes = [_thinned_note(got, request.sampling)]
+    if is_empty:
         what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
         notes.append(f"the segment contains no {what}; the last one before it is used")
-    return replace(keyframes, reason="; ".join(filter(None, [*notes, keyframes.reason])))
+    return _with_notes(got, *notes)
 
 
 def _thinned_note(keyframes: SampledFrames, sampling: Sampling) -> str:
@@ -397,24 +375,13 @@ def _without_counts(keyframes: SampledFrames) -> SampledFrames:
     return replace(keyframes, frame_index=unknown, total_frames=None)
 
 
-def _strategies(request: ExtractionRequest) -> tuple[tuple[_Strategy, ...], _Linear]:
-    """Return the strategies for a request: the fast ones, fastest first, and the linear decode."""
-    if request.sampling.sampler == "keyframes" or request.every:
-        return (extract_by_index, extract_by_seeking), extract_by_linear_decode
-    return (extract_by_gops,), extract_dense_linear
-
-
 def _check_truncation(keyframes: SampledFrames, missing: int) -> SampledFrames:
     """Note in `reason` if the file is truncated; it is then as long as the frames that were counted, if they were."""
     if not missing:
         return keyframes
-    note = f"the file is cut short: its last {missing:,} bytes are missing"
     counted_s = keyframes.total_frames / keyframes.fps if keyframes.total_frames and keyframes.fps else math.inf
-    return replace(
-        keyframes,
-        duration_s=min(keyframes.duration_s, counted_s),
-        reason="; ".join(filter(None, [note, keyframes.reason])),
-    )
+    shorter = replace(keyframes, duration_s=min(keyframes.duration_s, counted_s))
+    return _with_notes(shorter, f"the file is cut short: its last {missing:,} bytes are missing")
 
 
 def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFrames:

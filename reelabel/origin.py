@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 _LIBRARY = "reelabel"
 
 
-def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False) -> str:
-    """Return the command that installs an extra into this environment.
+def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False, python: str | None = None) -> str:
+    """Return the command that installs an extra into this environment, or into that of another Python.
 
     It names the folders of the checkout that the distribution was installed from; otherwise, the extra's packages.
 
@@ -20,6 +20,7 @@ def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False) -> s
         extra: The extra.
         of: The distribution.
         again: Install the extra's packages even if they are installed.
+        python: The other Python.
     """
     folders = [_folder(name) for name in dict.fromkeys((_LIBRARY, of))]
     if again or not all(folders):
@@ -28,7 +29,7 @@ def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False) -> s
     else:
         *others, last = folders
         words = [word for words in others for word in words] + [*last[:-1], f"{last[-1]}[{extra}]"]
-    return shlex.join([sys.executable, "-m", "pip", "install", *words])
+    return shlex.join([python or sys.executable, "-m", "pip", "install", *words])
 
 
 def _folder(name: str) -> list[str]:

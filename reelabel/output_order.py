@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reelabel.containers.packet_info import MAX_REORDERED
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.text import pluralize
 
 if TYPE_CHECKING:
@@ -42,15 +42,15 @@ def output_order(
         first_pts: PTS of the video's first frame, if these packets begin later.
 
     Raises:
-        FastPathUnavailableError: The packets do not determine the order.
+        FallbackRequired: The packets do not determine the order.
     """
     shown = np.flatnonzero(is_shown)
     order: npt.NDArray[np.int64] = shown[np.argsort(pts[shown], kind="stable")]
     if (np.diff(pts[order]) == 0).any():
-        raise FastPathUnavailableError("packets share a PTS")
+        raise FallbackRequired("packets share a PTS")
     # A decoder does not output frames it cannot decode, so positions would be wrong.
     if not order.size or not is_keyframe[0] or pts[order[0]] < (pts[0] if first_pts is None else first_pts):
-        raise FastPathUnavailableError("frames precede the first keyframe")
+        raise FallbackRequired("frames precede the first keyframe")
     require_forward(pts[shown], is_keyframe[shown])
     return order
 
@@ -59,14 +59,14 @@ def require_forward(pts: npt.NDArray[np.int64], is_keyframe: npt.NDArray[np.bool
     """Check that the timestamps of frames, in decode order, are of one clock.
 
     Raises:
-        FastPathUnavailableError: They jump back.
+        FallbackRequired: They jump back.
     """
     positions = np.empty(len(pts), np.int64)
     positions[np.argsort(pts, kind="stable")] = np.arange(len(pts))
     latest = np.maximum.accumulate(positions)
     # Before a keyframe, all frames that are decoded earlier are shown.
     if (positions < latest)[is_keyframe].any() or (np.arange(len(pts)) - positions > MAX_REORDERED).any():
-        raise FastPathUnavailableError("timestamps jump back")
+        raise FallbackRequired("timestamps jump back")
 
 
 @dataclass(slots=True)

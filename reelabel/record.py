@@ -89,6 +89,16 @@ def reader_of(record: type[DataclassInstance]) -> Callable[[Any], tuple[Any, ...
     return attrgetter(first, second, *others)  # of one name, it would return no tuple
 
 
+def names_of(*records: type[DataclassInstance]) -> tuple[str, ...]:
+    """Return the names of the columns that store some records, one record after the other."""
+    return tuple(each.name for record in records for each in columns_of(record))
+
+
+def values_of(record: type[DataclassInstance], value: DataclassInstance | None) -> tuple[Any, ...]:
+    """Return the values that `names_of` a record takes: of a record of that type, or nulls."""
+    return (None,) * len(columns_of(record)) if value is None else reader_of(record)(value)
+
+
 def merge_records(first: Record, second: Record) -> Record:
     """Merge two records, of which `second` was made later, field by field.
 

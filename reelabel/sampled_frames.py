@@ -125,6 +125,7 @@ class SampledFrames:
             duration_s=self.duration_s,
             thresholds=thresholds,
             segment=self.segment,
+            frames=self.total_frames,
         )
 
     def __post_init__(self) -> None:

@@ -76,9 +76,9 @@ def execute_file(name: str) -> None:
     op.execute((_FOLDER / name).read_text(encoding="utf-8"))
 
 
-def digest(name: str) -> str:
-    """Return eight hexadecimal digits that tell a migration's SQL file from any other text."""
-    return sha256((_FOLDER / name).read_bytes()).hexdigest()[:8]
+def digest(*names: str) -> str:
+    """Return eight hexadecimal digits that tell a migration's SQL files from any other texts."""
+    return sha256(b"".join((_FOLDER / name).read_bytes() for name in names)).hexdigest()[:8]
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_OURS = tuple(f"{_ROOT}/{name}" for name in ("reelabel/", "tasks/", "flows/", "tests/flows/test_unexpected.py"))
+_OURS = tuple(
+    f"{_ROOT}/{name}" for name in ("reelabel/", "engine/", "tasks/", "flows/", "tests/flows/test_unexpected.py")
+)
 # Not OSError: those of the store and the disk are not a video's, and the shard is tried again.
 _ERRORS = (
     AssertionError,
@@ -28,14 +30,14 @@ _ERRORS = (
 )
 # Their frames are entered again with every `next`, and an error raised there skips even `finally`.
 _RESUMED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
-_CLEANS_UP = {"__exit__", "__del__", "close"}
+_CLEANS_UP = {"__exit__", "__del__", "close", "release"}
 _NAMES = ("uri", "video_uri", "source_uri", "job_id", "text", "frame_id", "query_id")
 _PARTS = ("info", "job", "view", "clip", "identity", "announced", "query", "outcome")
 
 
 @dataclass
 class RaisedCalls:
-    """Watches the calls of our functions in the threads that start while it is used.
+    """Watches the calls of our functions, and of C's by them, in the threads that start while it is used.
 
     A call is that of one video or question if what it is given has the mark in its name, or if it is made by such a
     call.
@@ -73,15 +75,19 @@ class RaisedCalls:
             sys.setprofile(None)
             threading.setprofile(None)
 
-    def _watch(self, frame, event, _argument):
+    def _watch(self, frame, event, argument):
         inside, code = self._inside, frame.f_code
         entry = getattr(inside, "entry", None)
         if event == "return" and frame is entry:
             inside.entry = None
-        if event != "call" or not self._is_on or self.where:
+        if event not in {"call", "c_call"} or not self._is_on or self.where:
             return
         name = self._names.get(code) or self._names.setdefault(code, _name_of(code))
         if not name or name in self.boundaries:
+            return
+        if event == "c_call":
+            if entry is not None and not inside.is_aside and not {code.co_name, argument.__name__} & _CLEANS_UP:
+                self._count(f"{name} -> {argument.__qualname__}")
             return
         if entry is None:
             is_aside = name.startswith(self.aside)
@@ -90,6 +96,9 @@ class RaisedCalls:
             inside.entry, inside.is_aside = frame, is_aside
         if inside.is_aside or code.co_flags & _RESUMED or code.co_name in _CLEANS_UP:
             return
+        self._count(name)
+
+    def _count(self, name):
         self.calls[name] += 1
         if self.at == (name, self.calls[name]):
             self.where = name

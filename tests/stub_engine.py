@@ -20,12 +20,11 @@ from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
 
-from infra.errors import InferenceError, ModelError, PromptTooLongError
+from reelabel_engine.__main__ import Implementation, main
+from reelabel_engine.errors import InferenceError, ModelError, PromptTooLongError
+from reelabel_engine.live.item_store import ItemStore
+from reelabel_engine.protocol import EngineInfo, LiveDone, LiveText, Question, QuestionAnswer, QuestionFailure
 from tasks.domain import Answer
-from tasks.model.engine.engine_main import Implementation, main
-from tasks.model.engine.live.item_store import ItemStore
-from tasks.model.engine.live.messages import LiveDone, LiveText
-from tasks.model.protocol import EngineInfo, Question, QuestionFailure
 
 COMMAND = (sys.executable, "-P", __file__)
 _HUNGRY_BYTES = 1024**3
@@ -89,7 +88,18 @@ class StubRendered:
 
 
 def _render_live(request):
-    return pickle.dumps(StubRendered({item.hash: item for item in request.items}))
+    return pickle.dumps(StubRendered(request.items))
+
+
+def _on_the_wire(answer):
+    return QuestionAnswer(
+        probabilities=answer.probabilities,
+        choice_mass=answer.choice_mass,
+        prompt_tokens=answer.prompt_tokens,
+        cached_tokens=answer.cached_tokens,
+        preprocess_ms=answer.preprocess_ms,
+        inference_ms=answer.inference_ms,
+    )
 
 
 class StubDesk:
@@ -206,7 +216,7 @@ class StubEngine:
             Path("/dev/full").write_text("cache")
         if Trigger.HUNGRY in ready.text:
             bytearray(_HUNGRY_BYTES)
-        return [(ticket, ready.answer)]
+        return [(ticket, _on_the_wire(ready.answer))]
 
 
 if __name__ == "__main__":

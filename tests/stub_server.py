@@ -7,6 +7,7 @@ tells what was shown, in speech if that is asked for: see `speech_of`.
 
 import base64
 import json
+import ssl
 import threading
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -14,9 +15,11 @@ from hashlib import blake2b
 from http.server import BaseHTTPRequestHandler
 from string import ascii_uppercase
 
+from tokenizers import Tokenizer
+
+from reelabel_engine.prompts import choice_tokens, score_choices
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.prompt import choice_tokens, score_choices
 from tests.http_server import HttpServer
 from tests.vllm_server import KEY, NAME
 
@@ -30,6 +33,11 @@ _SHOWN = 20
 def encoder():
     """Return the tiny model's tokenizer."""
     return load_tokenizer(read_model_card(str(TINY_MODEL)))
+
+
+@cache
+def tokenizer():
+    return Tokenizer.from_file(str(TINY_MODEL / "tokenizer.json"))
 
 
 def probabilities_of(question, frame_file):
@@ -51,14 +59,22 @@ def speech_of(word, voice):
 
 
 @contextmanager
-def serve_stub(root=str(TINY_MODEL)):
-    """Yield the URL of its API, which requires `KEY` and serves model `NAME`, loaded from `root`."""
+def serve_stub(root=str(TINY_MODEL), *, weights=lambda: b"", ending=lambda _arguments: "\n", tls=None):
+    """Yield the URL of its API, which requires `KEY` and serves model `NAME`, loaded from `root`.
+
+    `weights` names the weights that answer a question; it is called for each. `ending` is what the chat template puts
+    after the question, by its arguments. With `tls`, the files of a certificate and its key, it is reached by HTTPS.
+    """
     with HttpServer(("127.0.0.1", 0), _Handler) as server:
-        server.root = root
+        server.root, server.weights, server.ending = root, weights, ending
+        if tls:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(*tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/v1"
+            yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}/v1"
         finally:
             server.shutdown()
             thread.join()
@@ -77,7 +93,17 @@ class _Handler(BaseHTTPRequestHandler):
         if body.get("stream"):
             self._stream(body)
             return
-        self._respond(*{"/tokenize": _tokenize, "/v1/chat/completions": _complete}[self.path](body))
+        if self.path == "/tokenize":
+            text = body["prompt"] if "prompt" in body else self._chat(body)
+            self._respond(200, {"tokens": encoder()(text)})
+        elif self.path == "/detokenize":
+            self._respond(200, {"prompt": tokenizer().decode(body["tokens"], skip_special_tokens=False)})
+        else:
+            self._respond(*_complete(body, self.server.weights()))
+
+    def _chat(self, body):
+        [message] = body["messages"]
+        return f"{message['content'][0]['text']}{self.server.ending(body.get('chat_template_kwargs', {}))}"
 
     def _respond(self, status, answer):
         if self.headers["Authorization"] != f"Bearer {KEY}":
@@ -101,22 +127,22 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _tokenize(body):
-    return 200, {"tokens": encoder()(body["prompt"])}
-
-
-def _complete(body):
+def _complete(body, weights):
     *system, user = body["messages"]
     *videos, text = user["content"]
     prompt_tokens = len(encoder()(text["text"]))
     if prompt_tokens > MAX_TOKENS:
         message = f"This model's maximum context length is {MAX_TOKENS} tokens."
         return 400, {"error": {"message": message, "code": 400}}
-    seed = _digest(text["text"], system[0]["content"] if system else None, b"".join(map(_content, videos)))
+    content = b"".join(map(_content, videos)) + weights
+    seed = _digest(text["text"], system[0]["content"] if system else None, content)
+    wide = 4 if weights else 1  # other weights answer very differently
     if "logprob_token_ids" in body:
-        top = [{"token": f"token_id:{one}", "logprob": _logprob(seed, one)} for one in body["logprob_token_ids"]]
+        top = [{"token": f"token_id:{one}", "logprob": wide * _logprob(seed, one)} for one in body["logprob_token_ids"]]
     else:
-        shown = [{"token": letter, "logprob": _logprob(seed, encoder()(letter)[0])} for letter in ascii_uppercase]
+        shown = [
+            {"token": letter, "logprob": wide * _logprob(seed, encoder()(letter)[0])} for letter in ascii_uppercase
+        ]
         top = sorted(shown, key=lambda one: -one["logprob"])[:_SHOWN]
     usage = {"prompt_tokens": prompt_tokens, "prompt_tokens_details": {"cached_tokens": 0}}
     return 200, {"choices": [{"logprobs": {"content": [{"top_logprobs": top}]}}], "usage": usage}

@@ -2,15 +2,18 @@
 
 import re
 import shlex
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from typer.core import TyperGroup
 
 import infra.errors
 import reelabel.errors
+import reelabel_engine.errors
 from benchmarks.__main__ import app as benchmarks_app
 from flows.cli.main import app
 from infra.settings import Settings
@@ -80,9 +83,9 @@ def command_of(name):
 def faults_of(words, command):
     """Return why this is not a valid call of the command; None if it is."""
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
-        if words[0] not in command.commands:
+        if not (found := command.get_command(typer.Context(command), words[0])):
             return f"no command {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
+        command, words = found, words[1:]
     if isinstance(command, TyperGroup):
         return None if not words or "--help" in words else f"an option of {command.name} before its command"
     context = typer.Context(command)
@@ -104,6 +107,14 @@ def test_the_readme_links_every_page():
     assert [page.name for page in PAGES if page.parent.name == "docs" and f"](docs/{page.name}" not in text] == []
 
 
+def test_the_distributions_and_the_citation_have_one_version():
+    files = [ROOT / "pyproject.toml", *ROOT.glob("*/pyproject.toml")]
+    versions = [tomllib.loads(path.read_text())["project"]["version"] for path in files]
+
+    assert len(versions) >= 2
+    assert {*versions} == {yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
+
+
 def test_the_tree_of_the_architecture_names_every_folder():
     text = (ROOT / "docs/architecture.md").read_text()
     rooms = [folder.parent for root in ("reelabel", "flows", "tasks") for folder in (ROOT / root).glob("*/__init__.py")]
@@ -118,7 +129,7 @@ def test_every_benchmark_is_described():
 
 
 def test_every_code_of_a_failed_job_is_explained():
-    kinds = [*vars(reelabel.errors).values(), *vars(infra.errors).values()]
+    kinds = [*vars(reelabel.errors).values(), *vars(reelabel_engine.errors).values(), *vars(infra.errors).values()]
     codes = {kind.code for kind in kinds if isinstance(kind, type) and issubclass(kind, JobError)}
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/troubleshooting.md").read_text(), flags=re.MULTILINE)
 
@@ -166,8 +177,9 @@ def test_options_mentioned_without_a_command_exist(page):
 def all_options():
     def walk(command):
         if isinstance(command, TyperGroup):
-            for each in command.commands.values():
-                yield from walk(each)
+            context = typer.Context(command)
+            for name in command.list_commands(context):
+                yield from walk(command.get_command(context, name))
         yield from (name for option in command.params for name in (*option.opts, *option.secondary_opts))
 
     return {*walk(command_of("reelabel")), *walk(command_of("benchmarks")), "--help"}

@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx
 
 from infra.embedded.processes import free_port
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 from tests.http_server import HttpServer
 from tests.shared import shared
 from tests.wait import until

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.describe.model import BASE_LAYERS, make_model
+from reelabel_engine.devices import gpu_memory_bytes, visible_gpus
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.process import TowersProcess
-from tasks.embedding.protocol import TowersConfig
-from tasks.model.engine.devices import gpu_memory_bytes, visible_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _WIDTH_PX, _HEIGHT_PX, _GOP = 240, 136, 60
 _POLL_S = 0.2
-_PROCESSES = {"tasks.embedding.towers_main": "towers", "reelabel.pool.child": "decoding"}
+_PROCESSES = {"reelabel_engine": "towers", "reelabel.pool.child": "decoding"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
+import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 from tasks.embedding.identity import TINY_TOWERS
 
 NAME = "siglip-base"

@@ -136,7 +136,7 @@ def _retag_table(rows: Sequence[RetagRow], *, seconds: float) -> Table:
         shares = (f"{row.wall_s.get(part, 0.0) / row.seconds:.0%}" for row in rows)
         table.add_row(f"wall clock: {part}", *shares)
     outside = (f"{1 - sum(row.wall_s.values()) / row.seconds:.0%}" for row in rows)
-    table.add_row("before and after: start, search index, end", *outside)
+    table.add_row("before and after: start and end", *outside)
     table.add_section()
     for part in dict.fromkeys(part for row in rows for part, spent_s in row.stage_s.items() if spent_s):
         per_video = (f"{row.stage_s.get(part, 0.0) / row.videos * 1e3:.2f} ms" for row in rows)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from infra.settings import Settings
+    from reelabel_engine.protocol import TowersInfo
     from tasks.domain import DescribeSpec
-    from tasks.embedding.protocol import TowersInfo
 
 _THREADS = 8
 _MS = 1000

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
+    from reelabel_engine.protocol import TowersInfo
     from tasks.embedding.backend import EmbeddingBackend
-    from tasks.embedding.protocol import TowersInfo
 
 _SIDE_PX = 240
 _REQUESTS = 2

@@ -13,6 +13,8 @@ from benchmarks.cores import bind, descendants
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vllm import SamplingParams
+
     NamedPrompt = tuple[str, dict[str, Any]]  # a request's id, and vLLM's input
 
 _TIMES = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user mode and in the kernel
@@ -21,7 +23,7 @@ _TIMES = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user
 class EngineClient(Protocol):
     """Answers each request with one token."""
 
-    def ask(self, prompts: Sequence[NamedPrompt]) -> None:
+    def ask(self, prompts: Sequence[NamedPrompt], parameters: SamplingParams) -> None:
         """Answer all prompts."""
 
     def core_s(self) -> float:
@@ -37,10 +39,10 @@ class SteppedEngine:
 
         self._engine = LLM(**arguments).llm_engine
 
-    def ask(self, prompts: Sequence[NamedPrompt]) -> None:
+    def ask(self, prompts: Sequence[NamedPrompt], parameters: SamplingParams) -> None:
         """Answer all prompts."""
         for name, prompt in prompts:
-            self._engine.add_request(name, prompt, _one_token())
+            self._engine.add_request(name, prompt, parameters)
         while self._engine.has_unfinished_requests():
             self._engine.step()
 
@@ -59,15 +61,15 @@ class AsyncEngine:
         for child in descendants(os.getpid()):
             bind(child, cores)
 
-    def ask(self, prompts: Sequence[NamedPrompt]) -> None:
+    def ask(self, prompts: Sequence[NamedPrompt], parameters: SamplingParams) -> None:
         """Answer all prompts."""
-        self._loop.run(self._ask(prompts))
+        self._loop.run(self._ask(prompts, parameters))
 
-    async def _ask(self, prompts: Sequence[NamedPrompt]) -> None:
-        await asyncio.gather(*(self._ask_one(name, prompt) for name, prompt in prompts))
+    async def _ask(self, prompts: Sequence[NamedPrompt], parameters: SamplingParams) -> None:
+        await asyncio.gather(*(self._ask_one(name, prompt, parameters) for name, prompt in prompts))
 
-    async def _ask_one(self, name: str, prompt: dict[str, Any]) -> None:
-        async for _ in self._engine.generate(prompt, _one_token(), name):
+    async def _ask_one(self, name: str, prompt: dict[str, Any], parameters: SamplingParams) -> None:
+        async for _ in self._engine.generate(prompt, parameters, name):
             pass
 
     def core_s(self) -> float:
@@ -80,12 +82,6 @@ async def _load_async(arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM'
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
 
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
-
-
-def _one_token() -> Any:  # noqa: ANN401 - vLLM's
-    from vllm import SamplingParams  # noqa: PLC0415 - as above
-
-    return SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=[0, 1, 2, 3], logprobs=4)
 
 
 def _core_s(pid: int) -> float:

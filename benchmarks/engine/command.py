@@ -40,7 +40,24 @@ def questions(
     report.questions(model, folder, frames=frames, rounds=rounds, as_json=json)
 
 
+def choice_mass(
+    model: Annotated[str, typer.Option(help="tiny or 100m.")] = "tiny",
+    folder: ModelFolder = FOLDER,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Requests per round; by default a few seconds' worth.")
+    ] = None,
+    rounds: Rounds = 15,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare answers with the probability of all choices together, and without it."""
+    from benchmarks.engine import report  # noqa: PLC0415
+
+    report.choice_mass(model, folder, requests=requests, rounds=rounds, as_json=json)
+
+
 BENCHES = (
     Bench(engine, "engine --models tiny --rounds 5"),
     Bench(questions, "questions --frames 32"),
+    Bench(choice_mass, "choice-mass --rounds 15"),
 )

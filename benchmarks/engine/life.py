@@ -15,20 +15,21 @@ import numpy as np
 from benchmarks.engine.frame_files import frame_file_of
 from benchmarks.engine.noise import QUESTION, noise_file
 from benchmarks.engine.questions import measure_questions
-from infra.errors import EngineLostError, ModelError
+from infra.errors import EngineLostError
+from reelabel_engine.devices import gpu_memory_bytes
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import Batch, Question
 from tasks.demo.shapes import QUESTIONS, draw_shape, render_frames
 from tasks.domain import Answer
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.model.engine.devices import gpu_memory_bytes
 from tasks.model.engine.process import EngineProcess
 from tasks.model.prompts.prompt import render_question
-from tasks.model.protocol import Batch, Question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tasks.model.protocol import EngineConfig
+    from reelabel_engine.protocol import EngineConfig
 
 _START_TIMEOUT_S = 900.0
 _BATCH_VIDEOS, _BATCHES_AT_ONCE = 8, 6  # as the pipelines have

@@ -10,9 +10,9 @@ from benchmarks.engine.frame_files import frame_file_of
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.sampling.options import Sampling
+from reelabel_engine.protocol import Question
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import render_question
-from tasks.model.protocol import Question
 
 if TYPE_CHECKING:
     import numpy.typing as npt

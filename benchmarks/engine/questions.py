@@ -9,14 +9,14 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.engine.noise import noise_file, noise_question
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
-from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tasks.model.protocol import Reply
+    from tasks.model.backend import Reply
 
 COUNTS = (1, 2, 4, 8)
 _WARM_UP_ROUNDS = 2

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from benchmarks.console import OUT, PROGRESS, figures_table, print_json
+from benchmarks.engine.choice_mass import measure_choice_mass
 from benchmarks.engine.model_folders import MEDIUM, write_architecture
 from benchmarks.engine.questions import measure_questions
 from benchmarks.engine.sweep import Candidate, Requests, sweep
+from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +71,23 @@ def questions(model: str, folder: Path, *, frames: int, rounds: int, as_json: bo
     for row in rows:
         cells = (f"{row.answer_ms:,.1f}", f"{_times_one(row, rows):.2f}x", f"{row.prompt_tokens:,}")
         table.add_row(f"{row.questions}", *cells, f"{row.cached_tokens:,}")
+    OUT.print(table)
+
+
+def choice_mass(model: str, folder: Path, *, requests: int | None, rounds: int, as_json: bool) -> None:
+    """Measure the cost of `choice_mass`; print a table or JSON."""
+    config, side_px, usual = _model(model, folder, num_frames=16)
+    with PROGRESS.status("Loading the model and answering"):
+        asked = Requests(config=config, count=requests or usual, side_px=side_px, rounds=rounds)
+        rows = measure_choice_mass(asked)
+    if as_json:
+        print_json({"model": model, "requests": asked.count, "rows": [asdict(row) for row in rows]})
+        return
+    headings = ("scoring", "ms a request", "of the first", "core ms a request", "of the first")
+    table = figures_table(f"{model}, {asked.count} requests, {rounds} rounds", headings, as_markdown=True)
+    for row in rows:
+        of_wall, of_core = row.request_ms / rows[0].request_ms, row.core_ms / rows[0].core_ms
+        table.add_row(row.name, f"{row.request_ms:.2f}", f"{of_wall:.2f}x", f"{row.core_ms:.2f}", f"{of_core:.2f}x")
     OUT.print(table)
 
 

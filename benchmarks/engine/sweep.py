@@ -14,14 +14,14 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ModelError
-from tasks.model.engine.devices import visible_gpus
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.devices import visible_gpus
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tasks.model.protocol import EngineConfig
+    from reelabel_engine.protocol import EngineConfig
 
 CHOSEN, OWN = "as chosen", "vLLM's own"
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2), "MALLOC_TRIM_THRESHOLD_": str(4 * 1024**3)}

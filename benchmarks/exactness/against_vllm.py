@@ -14,9 +14,9 @@ from reelabel.errors import ConfigurationError, VideoError
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.vllm.comparison import Reason, ask_loaders, compare
 from reelabel.sampling.options import Sampling
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.assemble import ExtractionRequest
-from reelabel.errors import FastPathUnavailableError, VideoError
+from reelabel.errors import FallbackRequired, VideoError
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.limits import Limits
@@ -18,10 +18,10 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import CachedRange, SparseFile
 from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.frame_index import extract_by_frame_index
-from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
-from reelabel.strategies.linear import LinearVideo
-from reelabel.strategies.timeline import extract_dense_linear
+from reelabel.strategies.gops import extract_by_frame_index
+from reelabel.strategies.keyframe_table import KeyframeTable
+from reelabel.strategies.linear import LinearVideo, extract_linearly
+from reelabel.strategies.packets import extract_by_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
     whole = (CachedRange(0, path.read_bytes()),)  # known in full, so that small files are read in parts, too
     try:
         got, index = extract_keyframes_by_ranges(FileParts(path), sampling=_FIRST, limits=Limits(), known=whole)
-    except (FastPathUnavailableError, VideoError):
+    except (FallbackRequired, VideoError):
         return False, []
     faults = [f"in parts: {fault}" for fault in _differences(got, _locally(path, _FIRST))]
     if not isinstance(index, KeyframeTable):
@@ -76,11 +76,11 @@ def dense_faults(path: Path) -> tuple[int, list[str]]:
         asked = replace(asked, segment=segment)
         try:
             got, _ = extract_by_frame_index(asked)
-        except (FastPathUnavailableError, VideoError):
+        except (FallbackRequired, VideoError):
             continue
         served += 1
         with open_video_file(path) as file, closing(LinearVideo(file, asked.limits)) as video:
-            linear = extract_dense_linear(replace(asked, source=file), video)
+            linear = extract_linearly(replace(asked, source=file), video)
         different = (name for name in _SHOWN if not np.array_equal(getattr(got, name), getattr(linear, name)))
         faults += [f"{sampling.sampler} in parts: {name}" for name in different]
     return served, faults

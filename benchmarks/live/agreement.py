@@ -9,11 +9,11 @@ import numpy as np
 
 from benchmarks.engine.frame_files import frame_file_of
 from benchmarks.live.stream import in_pairs
+from reelabel_engine.protocol import Batch, Question
 from tasks.domain import Answer
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live.model import LiveQuery
 from tasks.model.prompts.prompt import render_question
-from tasks.model.protocol import Batch, Question
 from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import httpx
 from PIL import Image
 
-from infra.errors import ModelError
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.live.stream import LiveSetup
-    from tasks.live.items import LiveItem
+    from reelabel_engine.live.items import LiveItem
 
 _NAME = "live"
 _START_TIMEOUT_S = 300

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.model.engine import engine_main
+from reelabel_engine.__main__ import main
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,4 +38,4 @@ def note_collections(path: Path, *, least_s: float = _LEAST_S) -> None:
 
 if __name__ == "__main__":
     note_collections(Path(sys.argv.pop(1)))
-    engine_main.main()
+    main()

@@ -8,7 +8,7 @@ from statistics import median, median_low
 from typing import TYPE_CHECKING
 
 from benchmarks.live.stream import QUERY, pairs_of, system_prompt_of
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

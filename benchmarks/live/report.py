@@ -14,7 +14,7 @@ from benchmarks.live.endurance import measure_endurance
 from benchmarks.live.latency import LatencyRow, measure_chat, measure_latency, no_chat
 from benchmarks.live.parts import measure_parts, open_timed
 from benchmarks.live.stream import find_setup, open_collecting
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
 from tasks.live.window import WindowRule
 
 if TYPE_CHECKING:

@@ -13,20 +13,20 @@ import numpy as np
 import typer
 
 from benchmarks.engine.model_folders import MEDIUM, write_architecture
+from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
-from tasks.live.items import LiveItem, Pairs
+from tasks.live.items import Pairs
 from tasks.live.model import LiveAnswer, LiveQuery, Prefix
 from tasks.model.engine.live.model import EngineLiveModel
-from tasks.model.engine.process import VLLM_COMMAND, EngineProcess
+from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from tasks.live.items import Item
+    from reelabel_engine.live.items import Item, LiveItem
     from tasks.live.model import Warmed
 
 FPS = 2.0
@@ -124,7 +124,7 @@ class OpenLive:
 
 
 @contextmanager
-def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = VLLM_COMMAND) -> Iterator[OpenLive]:
+def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = ()) -> Iterator[OpenLive]:
     """Load an engine for live sessions."""
     log_path = folder / "live-engine.log"
     with EngineProcess(setup.config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S, command=command) as process:

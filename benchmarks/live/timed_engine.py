@@ -14,13 +14,13 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.model.engine import engine_main
+from reelabel_engine.__main__ import import_vllm, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.model.engine.engine_main import Implementation
-    from tasks.model.protocol import EngineConfig, QuestionRef, Reply
+    from reelabel_engine.__main__ import Implementation
+    from reelabel_engine.protocol import EngineConfig, QuestionRef, QuestionReply
 
 
 def _find_parts() -> list[tuple[str, type, str]]:
@@ -30,7 +30,7 @@ def _find_parts() -> list[tuple[str, type, str]]:
     from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner  # noqa: PLC0415 - that for CPUs is one of it
 
-    from tasks.model.engine.live.desk import LiveDesk  # noqa: PLC0415
+    from reelabel_engine.live.desk import LiveDesk  # noqa: PLC0415
 
     return [
         ("prompt", LiveDesk, "_compose"),
@@ -65,15 +65,15 @@ class _Clocks:
 
 
 def _import_timed(path: Path, config: EngineConfig) -> Implementation:
-    implementation = engine_main.import_vllm(config)
-    from tasks.model.engine.engine import Engine  # noqa: PLC0415
+    implementation = import_vllm(config)
+    from reelabel_engine.engine import Engine  # noqa: PLC0415
 
     clocks = _Clocks()
     for part, owner, name in _find_parts():
         setattr(owner, name, clocks.around(part, getattr(owner, name)))
     step = Engine.step
 
-    def note_step(engine: Engine) -> list[tuple[QuestionRef, Reply]]:
+    def note_step(engine: Engine) -> list[tuple[QuestionRef, QuestionReply]]:
         replies = step(engine)
         with path.open("a") as file:
             file.write(json.dumps(clocks.spent_ms) + "\n")
@@ -85,4 +85,4 @@ def _import_timed(path: Path, config: EngineConfig) -> Implementation:
 
 
 if __name__ == "__main__":
-    engine_main.main(partial(_import_timed, Path(sys.argv.pop(1))))
+    main(partial(_import_timed, Path(sys.argv.pop(1))))

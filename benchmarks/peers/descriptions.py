@@ -12,12 +12,12 @@ import polars as pl
 from benchmarks.peers.cases import count_faults
 from benchmarks.peers.questions import LENGTH_S, make_clips
 from benchmarks.peers.scripts.job import DescriptionJob
+from reelabel_engine.environment import CPU_SITE
 from tasks.demo.actors import SHAPES
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import FPS
 from tasks.demo.shapes import COLOURS
 from tasks.embedding.identity import TINY_TOWERS
-from tasks.model.engine.process import CPU_SITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,13 +15,13 @@ from benchmarks.peers.cases import FRAMES, QUESTIONS_PER_VIDEO, count_faults
 from benchmarks.peers.scripts.job import QuestionJob
 from benchmarks.pipeline.runner import model_folder
 from reelabel.sources.s3 import sign_url
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
+from reelabel_engine.tuning import tune_engine
 from tasks.demo.clips import FPS, Encoding, write_clip
 from tasks.demo.shapes import QUESTIONS, draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.model.engine.process import engine_environment
-from tasks.model.engine.tuning import tune_engine
 from tasks.model.prompts.prompt import render_question
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

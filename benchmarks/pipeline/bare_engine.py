@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from benchmarks.pipeline.workload import Workload
+    from reelabel_engine.renderer import InputRenderer
     from tasks.domain import Job
-    from tasks.model.engine.renderer import InputRenderer
 
 _Request = tuple[str, Any, Any]  # the video, vLLM's input, vLLM's sampling parameters
 
@@ -44,8 +44,8 @@ class BareEngine:
         """Load the model and render the requests."""
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
-        from tasks.model.engine.renderer import InputRenderer  # noqa: PLC0415
-        from tasks.model.engine.tuning import vllm_arguments  # noqa: PLC0415
+        from reelabel_engine.renderer import InputRenderer  # noqa: PLC0415
+        from reelabel_engine.tuning import vllm_arguments  # noqa: PLC0415
 
         self._llm = LLM(**{**vllm_arguments(self.workload.engine), "mm_processor_cache_gb": 0, **self.arguments})
         renderer = InputRenderer(self.workload.engine)
@@ -53,8 +53,8 @@ class BareEngine:
         self._requests = list(self._render(self.workload.jobs[: self.max_in_memory], renderer))
 
     def _render(self, jobs: Sequence[Job], renderer: InputRenderer) -> Iterator[_Request]:
-        from tasks.model.engine.renderer import HashedMedium  # noqa: PLC0415 - imported in the contender's own process
-        from tasks.model.engine.scoring import scoring_parameters  # noqa: PLC0415
+        from reelabel_engine.renderer import HashedMedium  # noqa: PLC0415 - imported in the contender's own process
+        from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415
 
         videos = {path: self._video(path) for path in dict.fromkeys(job.video_uri for job in jobs)}
         for job in jobs:

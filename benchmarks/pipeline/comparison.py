@@ -23,7 +23,7 @@ from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs, wri
 from flows.run.spec import make_spec
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.s3 import sign_url
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 

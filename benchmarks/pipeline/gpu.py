@@ -37,11 +37,11 @@ from benchmarks.steps import Steps
 from infra.settings import StoreSettings
 from reelabel.cores import usable_cores
 from reelabel.sampling.options import Sampling
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
-from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

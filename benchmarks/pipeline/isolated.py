@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.cores import bind
 from benchmarks.pipeline.contender import Timing
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cores import Cores, bind, descendants
 from benchmarks.pipeline.contender import Timing
-from tasks.model.prompts.prompt import build_question, choice_tokens, score_choices
+from reelabel_engine.prompts import choice_tokens, score_choices
+from tasks.model.prompts.prompt import build_question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from benchmarks.pipeline.workload import Workload
+    from reelabel_engine.protocol import Question
     from tasks.domain import Job
-    from tasks.model.protocol import Question
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class LlmChat:
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
         from reelabel.integrations.vllm.plugin import register  # noqa: PLC0415
-        from tasks.model.engine.tuning import vllm_arguments  # noqa: PLC0415
+        from reelabel_engine.tuning import vllm_arguments  # noqa: PLC0415
 
         register()  # vLLM registers installed plugins only
         self._llm = LLM(
@@ -70,7 +71,7 @@ class LlmChat:
         return options | {"size_multiple_px": sampling.size_multiple_px, "max_pixels": sampling.max_pixels}
 
     def _ask(self, jobs: Sequence[Job]) -> Timing:
-        from tasks.model.engine.scoring import scoring_parameters  # noqa: PLC0415 - imported in the contender's own process
+        from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415 - imported in the contender's own process
 
         # Otherwise the next pass would find its videos preprocessed or its prompts cached.
         self._llm.reset_mm_cache()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from benchmarks.cores import Cores, engine_binding
 from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
+from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.prompts.prompt import build_question
-from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from benchmarks.pipeline.extraction import Extractor
     from benchmarks.pipeline.workload import Workload
     from reelabel.frames.extractor import FrameExtractor
-    from tasks.model.protocol import Question, Reply
+    from reelabel_engine.protocol import Question
+    from tasks.model.backend import Reply
 
 _BATCH_VIDEOS = 8
 _MAX_CONCURRENT_BATCHES = 6

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from benchmarks.cores import Cores
 from benchmarks.repeat import repeating
-from tasks.model.engine.devices import visible_gpus
+from reelabel_engine.devices import visible_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

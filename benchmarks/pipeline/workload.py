@@ -11,16 +11,16 @@ import polars as pl
 from reelabel.extract import extract_keyframes
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
+from reelabel_engine.protocol import Batch
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain import Job
 from tasks.model.prompts.prompt import build_question
-from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reelabel_engine.protocol import EngineConfig
     from tasks.domain import RunSpec
-    from tasks.model.protocol import EngineConfig
 
 WARM_UP_CLIPS = 8
 

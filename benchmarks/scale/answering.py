@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from benchmarks.scale.synthetic import RUN, SPEC
+from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.chunks import EndedJobs
 from flows.shard.extract import ViewStream
-from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, infer_views
 from flows.shard.report import make_shard_report
 from infra.database.connect import connect
 from infra.settings import StoreSettings
@@ -32,8 +33,9 @@ from tasks.results.write import ShardWriter
 if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
     from reelabel.frames.frame_file import FrameFile
+    from reelabel_engine.protocol import Batch
     from tasks.domain import Shard
-    from tasks.model.protocol import Batch, Reply
+    from tasks.model.backend import Reply
     from tasks.plans.plan import Plan
 
 _STORE = StoreSettings()

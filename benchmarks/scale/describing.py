@@ -57,8 +57,6 @@ class DescriptionsRow(PlannedRow):
         table_bytes: Size of the rows of descriptions and of their chunks, one a video, in Postgres with their indexes.
         catalogue_s: Seconds to read what a search knows of all described videos.
         catalogue_peak_bytes: Peak memory of that process.
-        keys_s: Seconds to read the keys of their embedding files, as a run does that keeps the search index up.
-        keys_peak_bytes: Peak memory of that process.
     """
 
     table_bytes: int
@@ -70,8 +68,6 @@ class DescriptionsRow(PlannedRow):
     backfill_peak_bytes: int
     catalogue_s: float
     catalogue_peak_bytes: int
-    keys_s: float
-    keys_peak_bytes: int
 
 
 def measure_descriptions(
@@ -105,8 +101,8 @@ def measure_descriptions(
         assert backfill.value.jobs == pending.value[1]
         on_progress("reading what a search knows")
         described = videos - expected["missing"] - expected["failures"]
-        catalogue, keys = (run_in_process(read, own) for read in (steps.catalogue, steps.keys))
-        assert catalogue.value == keys.value == described, (catalogue.value, keys.value, described)
+        catalogue = run_in_process(steps.catalogue, own)
+        assert catalogue.value == described, (catalogue.value, described)
         return DescriptionsRow(
             **asdict(planned),
             table_bytes=count_bytes(own),
@@ -118,8 +114,6 @@ def measure_descriptions(
             backfill_peak_bytes=backfill.peak_bytes,
             catalogue_s=catalogue.seconds,
             catalogue_peak_bytes=catalogue.peak_bytes,
-            keys_s=keys.seconds,
-            keys_peak_bytes=keys.peak_bytes,
         )
 
 

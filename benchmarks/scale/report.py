@@ -63,7 +63,6 @@ _BY_DESCRIPTIONS = (
     | {"rows in Postgres, MiB": _mib("table_bytes")}
     | _step("audit", "audit")
     | _BACKFILLS
-    | _step("keys for the search index", "keys")
     | _step("catalogue of a search", "catalogue")
 )
 

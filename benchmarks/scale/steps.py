@@ -109,11 +109,5 @@ def catalogue(settings: DatabaseSettings) -> int:
     return sum(len(known.files(space)) for space in known.spaces())
 
 
-def keys(settings: DatabaseSettings) -> int:
-    """Read the keys of all embedding files, as a run does that keeps the search index up; return their number."""
-    known = DatabaseCatalogue(connect(settings))
-    return sum(len(known.keys(space)) for space in known.spaces())
-
-
 def _pending(jobs: JobTable, engine: Engine, spec: Spec, *, retry_failures: bool = False) -> JobTable:
     return pending_jobs(engine, _scope(spec), jobs=jobs, fingerprints_of=fingerprints_of, retry_failures=retry_failures)

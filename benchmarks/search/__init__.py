@@ -1,1 +1,1 @@
-"""Search of made embeddings: the index against the exact search, and against libraries of the field."""
+"""Search of made embeddings, compared with the products of all vectors."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.bench import FOLDER, AsJson, Bench, ClipFolder, known_names, whole_numbers
+from benchmarks.bench import FOLDER, AsJson, Bench, ClipFolder, whole_numbers
 
 
 def search(
@@ -17,21 +17,16 @@ def search(
     dimensions: Annotated[int, typer.Option(min=136, max=4096, help="Size of a vector.")] = 768,
     queries: Annotated[int, typer.Option(min=2, max=1000, help="Queries of each kind.")] = 100,
     *,
-    peers: Annotated[
-        str, typer.Option(help="Libraries to compare with, which this command installs: any of faiss,lancedb, or none.")
-    ] = "none",
     json: AsJson = False,
 ) -> None:
-    """Search synthetic embeddings by the index: time, memory, and how many of the best frames are found.
+    """Search synthetic embeddings: time, memory, and how many of the best frames are found.
 
     Exit with 1 where a target is missed.
     """
-    from benchmarks.search.peers import PEERS  # noqa: PLC0415
     from benchmarks.search.report import run  # noqa: PLC0415
 
-    wanted = () if peers == "none" else known_names(peers, PEERS, "--peers")
     counts = whole_numbers(vectors, "--vectors")
-    raise typer.Exit(run(folder, counts, dimensions=dimensions, queries=queries, peers=wanted, as_json=json))
+    raise typer.Exit(run(folder, counts, dimensions=dimensions, queries=queries, as_json=json))
 
 
-BENCHES = (Bench(search, "search --vectors 100000 --peers faiss"),)
+BENCHES = (Bench(search, "search --vectors 100000"),)

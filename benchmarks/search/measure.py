@@ -13,12 +13,8 @@ import polars as pl
 
 from benchmarks.scale.process import run_in_process
 from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
-from reelabel.sources.object_store import ObjectStore
-from tasks.frame_cache.sealed_files import SealedFiles
-from tasks.search.build import update_index
 from tasks.search.catalogue import FILES
-from tasks.search.index_store import IndexStore
-from tasks.search.opened_index import OpenedIndex
+from tasks.search.local_index import LocalIndex
 from tasks.search.searcher import Searcher
 
 if TYPE_CHECKING:
@@ -59,35 +55,33 @@ class QueryCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRow:
-    """What was measured of one way to search.
+    """What was measured of a search.
 
     Attributes:
-        method: Its name.
         vectors: Number of vectors.
-        build_s: Seconds to build the index.
+        build_s: Seconds to build the index of a machine, without the store's part.
         build_bytes: Peak memory of that process.
-        index_bytes: Size of the index on the store; 0 if unknown.
-        open_s: Seconds to open it in a new process: the first time, and again.
+        index_bytes: Size of the index.
+        open_s: Seconds to open it in a new process.
         ms: Milliseconds of each query, by kind, one query at a time.
         cost: What a query takes.
         recall: Share of the ten best frames of the exact search that were found, by kind.
         anonymous_bytes: Memory of the searching process that is not a mapped file, at the end.
         mapped_bytes: Mapped files in its memory, which the system takes back when it needs them.
-        update_s: Seconds to add a hundredth; None if it was not measured.
+        update_s: Seconds to open it and add a hundredth.
     """
 
-    method: str
     vectors: int
     build_s: float
     build_bytes: int
     index_bytes: int
-    open_s: tuple[float, float]
+    open_s: float
     ms: Mapping[str, list[float]]
     cost: QueryCost
     recall: Mapping[str, float]
     anonymous_bytes: int
     mapped_bytes: int
-    update_s: float | None = None
+    update_s: float
 
     def median_ms(self, kind: str) -> float:
         """Return the median of a kind of queries."""
@@ -103,7 +97,7 @@ class Case:
     """Made vectors, what is searched for in them, and what there is to find.
 
     Attributes:
-        folder: Holds store and copies.
+        folder: Holds the index.
         dimensions: Size of a vector.
         files: Number of embedding files.
         queries: By kind; shape (Q, D).
@@ -121,12 +115,12 @@ class Case:
         """The vectors."""
         return MadeVectors(dimensions=self.dimensions)
 
-    @property
-    def store(self) -> IndexStore:
-        """Where the index is."""
-        root = f"file://{self.folder.absolute()}/store"
-        files = SealedFiles(objects=ObjectStore(), root_uri=root)
-        return IndexStore(files, self.made.space, folder=self.folder / "copies")
+    def searcher(self, files: int) -> Searcher:
+        """Open the index, and add what it lacks of the first files."""
+        made = self.made
+        table = pl.DataFrame({"key": made.keys(0, files), "video": range(files)}, schema=FILES)
+        index = LocalIndex(self.folder / "search", made.space)
+        return Searcher(table, cast("EmbeddingCache", made), index, is_whole=True)
 
     def recall(self, kind: str, found: list[npt.NDArray[np.int64]]) -> float:
         """Return the share of the best frames that were found."""
@@ -143,20 +137,18 @@ def make_case(folder: Path, *, dimensions: int, vectors: int, queries: int) -> C
     return Case(folder=folder, dimensions=dimensions, files=files, queries=wanted, truth=truth)
 
 
-def measure_index(case: Case) -> SearchRow:
+def measure_search(case: Case) -> SearchRow:
     """Build, open and search the index; then add a hundredth."""
     built = run_in_process(build_step, case, case.files)
-    first_s = run_in_process(open_step, case).value
     found = run_in_process(search_step, case).value
-    size_bytes = sum(path.stat().st_size for path in (case.folder / "store").rglob("*") if path.is_file())
+    size_bytes = sum(path.stat().st_size for path in (case.folder / "search").rglob("*.arrow"))
     added = run_in_process(build_step, case, case.files + max(1, case.files // 100))
     return SearchRow(
-        method="index",
         vectors=case.files * FRAMES_PER_FILE,
         build_s=built.seconds,
         build_bytes=built.peak_bytes,
         index_bytes=size_bytes,
-        open_s=(first_s, found["open_s"]),
+        open_s=found["open_s"],
         ms=found["ms"],
         cost=found["cost"],
         recall=found["recall"],
@@ -168,40 +160,21 @@ def measure_index(case: Case) -> SearchRow:
 
 def build_step(case: Case, files: int) -> None:
     """Bring the index up to date."""
-    made = case.made
-    report = update_index(case.store, cast("EmbeddingCache", made), made.keys(0, files))
-    assert report.rows == files * FRAMES_PER_FILE, report
-
-
-def open_step(case: Case) -> float:
-    """Open the index on a machine that has no copy of it; return the seconds."""
-    for path in (case.folder / "copies").rglob("fragment-*"):
-        path.unlink()
-    started = time.perf_counter()
-    with _searcher(case):
-        return time.perf_counter() - started
+    assert case.searcher(files).rows == files * FRAMES_PER_FILE
 
 
 def search_step(case: Case) -> dict[str, Any]:
     """Open the index again, and search it."""
     started = time.perf_counter()
-    with _searcher(case) as searcher:
-        open_s = time.perf_counter() - started
-        timed = time_queries(case, lambda query: searcher.search(query, top=TOP))
-        memory = memory_bytes()
-    keys = pl.Series(case.made.keys(0, case.files))
-    with OpenedIndex(case.store, keys) as index:
-        recall = {}
-        for kind, queries in case.queries.items():
-            found = [index.search(query, limit=TOP) for query in queries]
-            numbers = [each.files * FRAMES_PER_FILE + each.pts_ms // _STEP_MS for each in found]
-            recall[kind] = case.recall(kind, numbers)
+    searcher = case.searcher(case.files)
+    open_s = time.perf_counter() - started
+    timed = time_queries(case, lambda query: searcher.search(query, top=TOP))
+    memory = memory_bytes()
+    recall = {}
+    for kind, queries in case.queries.items():
+        found = [searcher.find(query, limit=TOP) for query in queries]
+        recall[kind] = case.recall(kind, [each.files * FRAMES_PER_FILE + each.pts_ms // _STEP_MS for each in found])
     return {"open_s": open_s, "recall": recall, **timed, **memory}
-
-
-def _searcher(case: Case) -> Searcher:
-    files = pl.DataFrame({"key": case.made.keys(0, case.files), "video": range(case.files)}, schema=FILES)
-    return Searcher(files, cast("EmbeddingCache", case.made), case.store)
 
 
 def time_queries(case: Case, search: Callable[[npt.NDArray[np.float32]], object]) -> dict[str, Any]:

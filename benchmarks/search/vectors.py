@@ -1,8 +1,7 @@
 """Made embeddings: frames of videos about topics, and what is searched for; the same seed makes the same ones.
 
 As those of image-text models, they share a direction, vary mostly in some hundred others, and change little within a
-video. Texts share another direction, so that their cosines with frames are low, which is hard for an index: it groups
-frames by other frames.
+video. Texts share another direction, so that their cosines with frames are low.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from reelabel.cores import usable_cores
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.passes import choose_pass, dense_pass, sampling_of_pass
+from reelabel_engine.protocol import Batch
 from tasks.domain import Answer, Job
 from tasks.model.prompts.prompt import build_question
-from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +36,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
     "job_id": pl.String,
     "label": pl.String,
     "probabilities": pl.List(pl.Float64),
+    "choice_mass": pl.Float64,
     "margin": pl.Float64,
     "sampler": pl.String,
     "frames_decoded": pl.Int64,
@@ -136,6 +137,7 @@ def _row(job: Job, frames: SampledFrames, reply: object) -> dict[str, Any]:
         "job_id": job.job_id,
         "label": job.choices[reply.choice_index],
         "probabilities": list(reply.probabilities),
+        "choice_mass": reply.choice_mass,
         "margin": reply.margin,
         "sampler": frames.sampler,
         "frames_decoded": frames.frames_decoded,

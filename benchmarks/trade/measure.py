@@ -21,11 +21,11 @@ from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
 from reelabel.cores import usable_cores
 from reelabel.pool.decode_pool import DecodePool
+from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.demo.clips import MANIFEST_NAME
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
-from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,13 +20,13 @@ from reelabel.cores import usable_cores
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import Answer
 from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
 from tasks.model.prompts.prompt import build_question
-from tasks.model.protocol import Batch, EngineConfig
 from tools.tiny_model.scenes import SCENE_QUESTIONS
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ def _labels(jobs: Sequence[Job], answers: Sequence[Answer]) -> pl.DataFrame:
             "job_id": job.job_id,
             "label": job.choices[answer.choice_index],
             "probabilities": list(answer.probabilities),
+            "choice_mass": answer.choice_mass,
         }
         for job, answer in zip(jobs, answers, strict=True)
     ]

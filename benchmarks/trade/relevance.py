@@ -16,12 +16,12 @@ from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import with_times
 from reelabel.segment import WHOLE
+from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
 from tasks.evaluation.significance import paired_difference, proportion
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
-from tasks.model.protocol import EngineConfig
 from tasks.relevance.adaptive import choose_adaptively
 from tasks.relevance.choice import choose_frames
 

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
 
 from flows.cli.console import print_error, print_notice
-from flows.cli.prefect_settings import fault_of_prefect
 from infra.errors import NotReconciledError, RunFailedError
 from infra.interrupts import EXIT_CODE, InterruptWatch
 from infra.json_logs import json_line, logs_are_json
 from infra.limits import limit_reached
-from infra.settings import load_settings
-from infra.validation import first_fault
 from reelabel.disk import full_disk, is_full, temporary_root
-from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
 from reelabel.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Titles of the help's panels, in their order.
-PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
 _GO_ON = " the same command again to continue."
 _watch: InterruptWatch | None = None
 
@@ -41,13 +37,78 @@ def watch_interrupts() -> None:
     _watch = InterruptWatch(json_line(sentence, level="WARNING") if logs_are_json() else sentence)
 
 
+def _apply_settings(context: typer.Context, values: list[str] | None) -> None:
+    """Set settings in the environment, where the processes that this one starts find them, too."""
+    for each in values or ():
+        from infra.settings.sections import variable_of  # noqa: PLC0415
+
+        name, is_given, value = each.partition("=")
+        if not is_given:
+            raise ConfigurationError(f"--set {each}: write SECTION.NAME=VALUE, such as --set sampling.max_gap_s=3.")
+        variable = variable_of(name)
+        if context.command.name == "backfill":
+            _require_no_option(context.command, name)
+        os.environ[variable] = value
+
+
+def _require_no_option(command: Any, name: str) -> None:  # noqa: ANN401 - Typer's own types
+    """Refuse a setting that a backfill takes from the earlier run, unless an option of it says otherwise."""
+    section, _, field = name.partition(".")
+    for param in command.params:
+        if param.name == (section if field == "name" else field):
+            raise ConfigurationError(
+                f"A backfill takes {name} from the earlier run; to change it, use {param.opts[0]}."
+            )
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    if not wanted:
+        return
+    hidden = [param for param in context.command.params if isinstance(param, TyperOption) and param.hidden]
+    for param in hidden:
+        param.hidden = False
+    typer.echo(context.get_help(), color=context.color)
+    for param in hidden:
+        param.hidden = True
+    context.exit()
+
+
+def _shared_options(
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            callback=_apply_settings,
+            metavar="NAME=VALUE",
+            help="Change a setting, such as sampling.max_gap_s=3; repeatable. `reelabel config` lists them.",
+        ),
+    ] = None,
+    *,
+    show_all: Annotated[
+        bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show every option and exit.")
+    ] = False,
+) -> None:
+    """Options that all commands have."""
+
+
+def add_shared_options(command: Any) -> None:  # noqa: ANN401 - Typer's own types
+    """Give a command `--set`, and, if `--help` does not show all of its options, `--help-all`."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_shared_options)
+    hides_some = any(getattr(param, "hidden", False) for param in command.params)
+    for param in (each for each in get_command(app).params if each.name != "help"):
+        param.expose_value = False
+        if hides_some or param.name != "show_all":
+            command.params.append(param)
+
+
 class ReelabelGroup(TyperGroup):
-    """Lists commands by panel, and reports errors as one sentence and an exit code, never a traceback."""
+    """Reports errors as one sentence and an exit code, never a traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own types
-        """List commands in the order of their panels, groups last in each."""
+        """List commands in the order in which they are defined, groups last."""
         names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: self._place(self.commands[name]))
+        return sorted(names, key=lambda name: isinstance(self.commands[name], TyperGroup))
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - Typer's own types
         """Return the options before the command."""
@@ -98,12 +159,6 @@ class ReelabelGroup(TyperGroup):
             print_error("configuration", printable(message))
             sys.exit(2)
 
-    @staticmethod
-    def _place(command: Any) -> tuple[int, bool]:  # noqa: ANN401 - Typer's own types
-        panel = command.rich_help_panel
-        # The benchmarks use this class, too, and have no panels.
-        return PANELS.index(panel) if panel in PANELS else len(PANELS), isinstance(command, TyperGroup)
-
 
 @contextmanager
 def _usage_errors_printable() -> Iterator[None]:
@@ -111,6 +166,10 @@ def _usage_errors_printable() -> Iterator[None]:
     try:
         yield
     except typer.TyperException as error:
+        from pydantic import ValidationError  # noqa: PLC0415 - takes as long to import as all that `--help` needs
+
+        from infra.validation import first_fault  # noqa: PLC0415
+
         if isinstance(error.__cause__, ValidationError):
             _, value, clause = first_fault(error.__cause__)
             error.message = f"{value} {clause}."
@@ -135,6 +194,8 @@ def _quoting(message: str) -> str:
 
 def _exit_if_set_up_wrongly(error: Exception) -> None:
     """Exit if an error is due to a setting of Prefect's, or to a limit of the operating system, naming it."""
+    from flows.cli.prefect_settings import fault_of_prefect  # noqa: PLC0415 - imports pydantic
+
     fault = fault_of_prefect(error) if isinstance(error, ValueError) else None
     if limit := limit_reached(error):
         fault = f"{limit[:1].upper()}{limit[1:]}."
@@ -153,4 +214,6 @@ def _is_read() -> bool:
 
 def _written_folders() -> list[Path]:
     """Return the folders that any command writes to; a redirected standard output is a file in one."""
+    from infra.settings import load_settings  # noqa: PLC0415
+
     return [Path("/proc/self/fd/1").resolve().parent, load_settings().home, temporary_root(), Path.cwd()]

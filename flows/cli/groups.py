@@ -248,3 +248,14 @@ def worker_infer(
     from flows.cli.worker import run_stage  # noqa: PLC0415
 
     run_stage("infer", plan=plan, model=model, idle_timeout_s=idle_timeout_s)
+
+
+app = typer.Typer()
+for _name, _group in {
+    "cache": cache_app,
+    "database": database_app,
+    "manifest": manifest_app,
+    "route": route_app,
+    "worker": worker_app,
+}.items():
+    app.add_typer(_group, name=_name)

@@ -27,6 +27,7 @@ from reelabel.segment import WHOLE
 from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize, printable
+from reelabel_engine.protocol import PreviewRequest
 from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
@@ -34,7 +35,7 @@ from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_n
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
 from tasks.model.backend import backend_of
-from tasks.model.engine.prompt_preview import PreviewRequest, preview_prompt
+from tasks.model.engine.prompt_preview import preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.prompts.prompt import build_question
 from tasks.results.runs import find_run
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from reelabel.integrations.vllm.video_input import Video
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
+    from reelabel_engine.protocol import RenderedPrompt
     from tasks.domain import Job, View
-    from tasks.model.engine.prompt_preview import RenderedPrompt
 
 
 def fetch_frames(
@@ -305,7 +306,7 @@ def _render(job_id: str, manifest: str, overrides: SpecOverrides, settings: Sett
     config = engine_config(card, engine_settings(settings, spec), sampling=spec.sampling, media=media)
     request = PreviewRequest(config=config, question=question, media=shown)
     with ERRORS.status("Loading the model's processor"):
-        rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s)
+        rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s, python=settings.model.python)
     times_s = [[round(index / each["fps"], 3) for index in each["frames_indices"]] for _, each in shown]
     return PromptPreview(job=job, orders=1 + len(question.others), rendered=rendered, times_s=times_s)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from flows.run.parameters import SpecOverrides
 from infra.settings.base import title_of
 from infra.settings.describe import DescribeOptions
-from infra.settings.sampling import SamplingOptions, describe_samplers
+from infra.settings.sampling import SamplingOptions
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.registry import NATIVE, find_sampler
@@ -47,6 +47,7 @@ def with_option_group(
     *,
     panel: str | None,
     hints: Mapping[str, str] | None = None,
+    shown: frozenset[str] | None = None,
 ) -> Callable[..., None]:
     """Replace a command's parameter with an option for each field of its model, and of the models in it.
 
@@ -55,10 +56,11 @@ def with_option_group(
         group: Name of that parameter.
         model: Its type; every field is optional, and its description is the option's help.
         panel: Title of the options in the command's help; those of a field that is a model have its title.
-        hints: Additions to the help, by field.
+        hints: What the help says instead of a field's description, by field.
+        shown: Fields whose options `--help` shows; `--help-all` shows all. None shows all.
     """
     signature = inspect.signature(command, eval_str=True)
-    options = list(_options(model, panel, hints or {}))
+    options = list(_options(model, panel, hints or {}, shown))
 
     @wraps(command)
     def called(**values: Any) -> None:  # noqa: ANN401 - the command's own
@@ -90,13 +92,15 @@ def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
         raise ConfigurationError(f"{_flag(where.split('.')[0])} {value}: {clause}.") from None
 
 
-def _options(model: type[BaseModel], panel: str | None, hints: Mapping[str, str]) -> Iterator[inspect.Parameter]:
+def _options(
+    model: type[BaseModel], panel: str | None, hints: Mapping[str, str], shown: frozenset[str] | None
+) -> Iterator[inspect.Parameter]:
     for name, field in model.model_fields.items():
         group = _group_of(field)
         if group:
-            yield from _options(group, title_of(name, field), hints)
+            yield from _options(group, panel if shown else title_of(name, field), hints, shown)
         else:
-            yield _option(name, field, panel, hints.get(name))
+            yield _option(name, field, panel, hints.get(name), hidden=shown is not None and name not in shown)
 
 
 def _group_of(field: FieldInfo) -> type[BaseModel] | None:
@@ -105,13 +109,13 @@ def _group_of(field: FieldInfo) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None) -> inspect.Parameter:
+def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None, *, hidden: bool) -> inspect.Parameter:
     kinds = [_bare(kind) for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
     kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
-    text = " ".join(filter(None, (field.description, hint)))
+    text = hint or field.description
     flag = f"{_flag(name)}/--no-{_flag(name)[2:]}" if kind is bool else _flag(name)
     metavar = "|".join(map(_metavar, kinds)) if len(kinds) > 1 else None
-    option = typer.Option(flag, help=text, rich_help_panel=panel, metavar=metavar)
+    option = typer.Option(flag, help=text, rich_help_panel=panel, metavar=metavar, hidden=hidden)
     # Literals and times as text: our own message suggests the closest one, or a form.
     kind = kind if kind in {bool, int, float} else str
     return inspect.Parameter(
@@ -132,29 +136,32 @@ def _flag(name: str) -> str:
 
 
 _LISTS = ("motion_tasks", "still_tasks")
-
-
-def _hints() -> dict[str, str]:
-    try:
-        sampler = describe_samplers(with_native=True)
-    except ConfigurationError as error:  # of another package: fails what needs the samplers, not every command
-        sampler = error.message
-    return {"sampler": sampler} | dict.fromkeys(_LISTS, "Comma-separated.")
+# The options that most runs need; `--help-all` shows the others.
+_RUN_OPTIONS = frozenset({"model", "sampler", "num_frames", "chunk_s"})
+_SAMPLING_OPTIONS = frozenset({"sampler", "num_frames"})
+_SELECTION_OPTIONS = frozenset({"failed", "code", "missing", "margin_below", "run"})
+_HINTS = {
+    "sampler": "Frame sampler; `reelabel samplers` lists them.",
+    "num_frames": "Frames per video; -1 for all.",
+    "model": "Model folder or Hugging Face name.",
+    "motion_tasks": "With the sampler auto: tasks, comma-separated, that the dense sampler always answers.",
+    "still_tasks": "With the sampler auto: tasks, comma-separated, that keyframes always answer.",
+}
 
 
 def with_overrides(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that change a run's spec to a command, which receives them as `overrides`."""
-    return with_option_group(command, "overrides", SpecOverrides, panel=None, hints=_hints())
+    return with_option_group(command, "overrides", SpecOverrides, panel=None, hints=_HINTS, shown=_RUN_OPTIONS)
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `SamplingOptions` to a command, which receives them as `sampling`."""
-    return with_option_group(command, "sampling", SamplingOptions, panel="Sampling", hints=_hints())
+    return with_option_group(command, "sampling", SamplingOptions, panel=None, hints=_HINTS, shown=_SAMPLING_OPTIONS)
 
 
 def with_selection(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `Selection` to a command, which receives them as `selection`."""
-    return with_option_group(command, "selection", Selection, panel="Job selection")
+    return with_option_group(command, "selection", Selection, panel="Job selection", shown=_SELECTION_OPTIONS)
 
 
 def with_describing(command: Callable[..., None]) -> Callable[..., None]:

@@ -31,6 +31,7 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
         from flows.serve.app import make_app  # noqa: PLC0415 - FastAPI takes half a second to import
         from flows.serve.engines import open_engines  # noqa: PLC0415
         from flows.serve.live import page  # noqa: PLC0415
+        from flows.serve.loading import answering_loading  # noqa: PLC0415
         from flows.serve.requests.service import open_service  # noqa: PLC0415
         from flows.serve.server import reserve, serve, url_of  # noqa: PLC0415
 
@@ -38,7 +39,8 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
             opened = stack.enter_context(reserve(settings.serve))
             start_metrics(settings.metrics, page=True)
             service = stack.enter_context(open_service(settings))
-            with ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}"):
+            loading = ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}")
+            with loading, answering_loading(opened, settings.serve):
                 answering = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
             app = make_app(service, answering.routers, open_paths=page.OPEN_PATHS)
             answers = ", ".join(_PATHS[name] for name in settings.serve.load)

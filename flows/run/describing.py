@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.run.executors.towers import open_embedder
+from flows.run.towers import open_embedder
 from infra.settings.describe import DescribeOptions
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel_engine.protocol import TowersInfo
     from tasks.description.banks import Bank
     from tasks.domain import ModelIdentity, Spec
     from tasks.embedding.backend import EmbeddingBackend
-    from tasks.embedding.protocol import TowersInfo
     from tasks.model.identity import ModelCard
 
 _DEFAULTS = DescribeOptions(
@@ -80,7 +80,10 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
     scene_detectors()  # registers them
     detector = find(method)
     detector.require_installed()
-    objects, files = ObjectStore(settings.store, settings.web), BankFiles.of(settings.store)
+    objects, files = (
+        ObjectStore(settings.store, settings.web),
+        BankFiles.of(settings.store, python=settings.model.python),
+    )
     banks = [_read(path, objects) for path in (merged.tags, merged.captions)]
     tags, captions = (files.keep_texts(bank.texts) for bank in banks)
     spec = DescribeSpec(

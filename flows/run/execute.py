@@ -11,7 +11,7 @@ from prefect.runtime import flow_run
 
 from flows.run.arrival import broken_manifest_told
 from flows.run.artifacts import publish_results
-from flows.run.context import open_run_context
+from flows.run.checks import open_run_context
 from flows.run.heartbeat import heartbeat
 from flows.run.plan import Planner, finish_plan
 from flows.run.progress import Progress

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from flows.run.purposes.choose import purpose_of
+from flows.run.checks import purpose_of
 from flows.run.request import RunRequest
 from flows.run.selection import Choice, describe_unknown_ids
 from infra.database.connect import Login, connected

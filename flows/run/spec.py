@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.run.parameters import NO_OVERRIDES, SpecOverrides
 from infra.settings import PromptOptions
+from infra.settings.engine_args import args_of_answers, args_of_performance
 from reelabel.errors import ConfigurationError, InvalidOptionError
 from reelabel.sampling.options import FITTED, Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS, find_sampler
@@ -18,10 +19,13 @@ from tasks.model.identity import max_frame_pixels
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from pydantic import JsonValue
+
     from infra.settings import Settings
     from infra.settings.chunks import ChunkOptions
     from infra.settings.model import ModelSettings
     from infra.settings.sampling import SamplingOptions, SamplingSettings
+    from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard
 
 
@@ -65,8 +69,10 @@ def make_spec(
     return RunSpec(
         model=identity,
         sampling=sampling,
-        frames_as=backend.frames_as(settings),
+        frames_as=backend.frames_as(card, settings),
         video_pruning_rate=pruned or None,
+        chat_template_args=defaults.chat_template_args,
+        engine_args=_engine_args(defaults, backend),
         **_chunk_options(base or settings.chunks, overrides.chunks, sampling),
         relevance=_relevance(settings, sampling),
         **wording | overrides.prompts.model_dump(exclude_none=True),
@@ -117,9 +123,27 @@ def _chunk_options(usual: RunSpec | ChunkOptions, choice: ChunkOptions, sampling
         raise ConfigurationError(f"There is no chunk rule {rule!r}: {error}.") from None
 
 
+def _engine_args(defaults: RunSpec | ModelSettings, backend: Backend) -> dict[str, JsonValue]:
+    """Return the engine's arguments that can change an answer.
+
+    Raises:
+        ConfigurationError: The backend starts no engine.
+    """
+    if defaults.engine_args and not backend.takes_engine_args:
+        raise ConfigurationError(
+            f"The backend {backend.name} takes no model.engine_args, because its server has its own; leave them out."
+        )
+    return args_of_answers(defaults.engine_args)
+
+
 def engine_settings(settings: Settings, spec: RunSpec) -> Settings:
     """Return the settings with which a backend answers a spec: an earlier run, or an option, may have set others."""
-    model = settings.model.model_copy(update={"video_pruning_rate": spec.video_pruning_rate})
+    asked = {
+        "video_pruning_rate": spec.video_pruning_rate,
+        "chat_template_args": spec.chat_template_args,
+        "engine_args": args_of_performance(settings.model.engine_args) | spec.engine_args,
+    }
+    model = settings.model.model_copy(update=asked)
     return settings.model_copy(update={"model": model})
 
 

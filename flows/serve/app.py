@@ -29,7 +29,9 @@ class Health(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    status: Literal["ok"] = Field(default="ok", description="Always ok: a service that is not does not answer.")
+    status: Literal["ok"] = Field(
+        default="ok", description="Always ok: while models load, the answer is 503 with the status loading."
+    )
     version: str = Field(description="Version of Reelabel.")
     requests: int = Field(description="Requests in progress.")
     places: int = Field(description="Maximum requests in progress at the same time.")
@@ -52,6 +54,7 @@ def make_app(
     app.add_api_route(
         "/health", _health, operation_id="health", response_model=Health, summary="Say that the service answers"
     )
+    app.add_api_route("/health", _health, methods=["HEAD"], include_in_schema=False)
     app.add_api_route(
         "/metrics",
         _metrics,

@@ -65,6 +65,18 @@ def _cannot_listen(settings: ServeSettings, error: OSError) -> ConfigurationErro
     )
 
 
+def listen(opened: socket.socket, settings: ServeSettings) -> None:
+    """Listen, or go on listening.
+
+    Raises:
+        ConfigurationError: Another process has begun to listen there meanwhile.
+    """
+    try:
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        raise _cannot_listen(settings, error) from None
+
+
 def url_of(opened: socket.socket) -> str:
     """Return the URL of a socket."""
     host, port = opened.getsockname()[:2]
@@ -94,10 +106,7 @@ def serve(
     Raises:
         ConfigurationError: Another process has begun to listen there meanwhile.
     """
-    try:
-        opened.listen(_BACKLOG)
-    except OSError as error:
-        raise _cannot_listen(settings, error) from None
+    listen(opened, settings)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:  # each client that is connected takes a descriptor
         with suppress(ValueError, OSError):

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from flows.shard.answering import ShardOutcome
 from flows.shard.chunks import EndedJobs, cut_into_chunks, merge_ended
 from flows.shard.extract import ViewStream, extract_views
-from flows.shard.infer import ShardOutcome, escalate, infer_views
+from flows.shard.infer import escalate, infer_views
 from flows.shard.report import stage_ms_of
 from tasks.domain import group_by_views
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Executor
 
-    from flows.shard.infer import AnswerContext
+    from flows.shard.answering import AnswerContext
     from tasks.domain import Shard
 
 

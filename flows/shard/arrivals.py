@@ -12,8 +12,8 @@ from tasks.domain import RunPhase
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from flows.shard.answering import AnswerContext, ShardOutcome, Shown
     from flows.shard.extract import ViewStream
-    from flows.shard.infer import AnswerContext, ShardOutcome, Shown
     from reelabel.frames.extractor import ExtractedVideo
     from tasks.domain import View
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from infra.errors import InferenceError
 from infra.log_context import in_context
 from reelabel.errors import InternalError, JobError
 from reelabel.frames.look import IndexReader
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
+from reelabel_engine.errors import InferenceError
 from tasks.domain import Failure, JobResult
 from tasks.domain.chunks import ChunkOutcome, CutShard, cut_job, cut_shard, merge_chunks, split_chunk_id
 from tasks.results.chunks import EarlierChunks
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
-    from flows.shard.infer import AnswerContext, ShardOutcome
+    from flows.shard.answering import AnswerContext, ShardOutcome
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.sources.object_store import ObjectInfo
     from tasks.domain import Job, Shard

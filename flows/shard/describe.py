@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from prefect import task
 
-from flows.shard.logged import shard_logged
 from flows.shard.metrics import record_descriptions, shard_in_progress
+from flows.shard.queue import shard_logged
 from flows.shard.report import ShardReport
 from flows.shard.retry import await_recovery, retry_faults
 from flows.shard.tasks import SHARD_TASK, log_failures

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from flows.shard.answering import ShardOutcome
 from flows.shard.arrivals import group_arrivals
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
-from flows.shard.outage import answer_through_outages
-from infra.errors import InferenceError
 from infra.log_context import in_context
-from reelabel.errors import ConfigurationError, FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
+from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import go_on
-from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, WallClockProfile, views_of
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.protocol import Batch, QuestionFailure
+from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, views_of
 from tasks.domain.media import join_fingerprints, merge_media
 from tasks.domain.outcome import merge_answers, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
-from tasks.model.protocol import Batch, QuestionFailure
-from tasks.results.chunks import read_earlier_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
-    from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from flows.shard.answering import AnswerContext, Shown
+    from reelabel.frames.extractor import ExtractedVideo
+    from reelabel_engine.protocol import Question
     from tasks.domain import Job, RunSpec
-    from tasks.domain.chunks import CutJob
-    from tasks.model.backend import InferenceBackend
-    from tasks.model.protocol import Question, Reply
-    from tasks.results.chunks import EarlierChunks
-    from tasks.results.write import ShardWriter
-
-Shown: TypeAlias = tuple[View, ...]  # everything that a job shows, in order
+    from tasks.model.backend import Reply
 
 _MAX_CONCURRENT_READS = 4
 # While one group of a shard is being answered, the next is being read and sent.
@@ -53,101 +49,6 @@ MAX_CONCURRENT_GROUPS = 2
 MAX_PROMPTS = 256
 MAX_TOKENS = 1024**2
 _VIDEO_BYTES_PER_TOKEN = 3 * 28 * 28
-_MEANING_LABELS = 8  # fewer may be odd questions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerContext:
-    """What answering jobs needs besides the jobs.
-
-    Attributes:
-        batch_bytes: Maximum frame bytes in one group of a shard.
-        extractor: Has extracted what is read, and prepares the dense views of escalated jobs.
-        escalate_below: Margin below which jobs are escalated; None escalates none.
-        ledger: Wall-clock profile.
-    """
-
-    spec: RunSpec
-    backend: InferenceBackend
-    batch_bytes: int
-    extractor: FrameExtractor
-    escalate_below: float | None = None
-    ledger: WallClockProfile = field(default_factory=WallClockProfile)
-
-    def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:  # noqa: ARG002 - of a run
-        """Read the chunks of jobs that are asked about only some of them: outside of a run, none."""
-        return {}
-
-    def ask(self, batch: Batch) -> list[Reply]:
-        """Answer a batch, as `InferenceBackend.answer`: outside of a run, nobody waits for a server."""
-        return self.backend.answer(batch)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceContext(AnswerContext):
-    """What inference of a run needs besides the shard.
-
-    Attributes:
-        writer: Writes the results of shards.
-        gpus: GPUs that the engine holds.
-        min_choice_mass: Median probability of all choices together below which a shard's labels are noise.
-    """
-
-    writer: ShardWriter
-    gpus: int = 0
-    min_choice_mass: float = 0.0
-
-    def check_meaning(self, results: Sequence[JobResult]) -> None:
-        """Check that the model meant the choices of a shard; a few odd questions end no run.
-
-        Raises:
-            ConfigurationError: It meant none of them.
-        """
-        masses = [each.answer.choice_mass for each in results if each.answer.choice_mass is not None]
-        if len(masses) < _MEANING_LABELS or (median := statistics.median(masses)) >= self.min_choice_mass:
-            return
-        raise ConfigurationError(
-            f"The model means none of the choices: together they have a probability of {median:.1g}, by the median of "
-            f"{pluralize(len(masses), 'job')}, so labels would be noise. If it thinks before it answers, use a variant "
-            "that does not; otherwise try choice_scoring text or another template. To have the labels all the same, "
-            "set model.min_choice_mass to 0."
-        )
-
-    def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:
-        """Read the chunks of jobs that are asked about only some of them.
-
-        Raises:
-            DatabaseUnavailableError: Postgres is unavailable.
-        """
-        run = self.writer.run
-        return read_earlier_chunks(self.writer.engine, run, jobs)
-
-    def ask(self, batch: Batch) -> list[Reply]:
-        """Answer a batch, and wait for a server that becomes unavailable; see `answer_through_outages`."""
-        return answer_through_outages(self.backend, batch)
-
-    def lap(self) -> dict[str, float]:
-        """Return milliseconds by part since the last lap, with the engine's share split as it reports."""
-        times = self.backend.times
-        split_ms = {
-            RunPhase.ANSWER: times.busy_ms,
-            RunPhase.PREPROCESS: times.starved_ms,
-            RunPhase.RESTART: times.restart_ms,
-        }
-        self.ledger.split(RunPhase.ANSWER, split_ms)
-        return self.ledger.lap()
-
-
-@dataclass(slots=True, kw_only=True)
-class ShardOutcome:
-    """Results of a shard so far, and milliseconds spent reading each frame file."""
-
-    index: int
-    failures: list[Failure] = field(default_factory=list)
-    began_s: float = field(default_factory=time.time)
-    results: list[JobResult] = field(default_factory=list)
-    read_ms: dict[View, float] = field(default_factory=dict)
-    videos: list[ExtractedVideo] = field(default_factory=list)
 
 
 def infer_views(
@@ -401,6 +302,6 @@ def _fail(
     view, fault = next((view, fault) for view, (fault, _) in zip(views, found, strict=True) if fault)
     cause, uri = QuestionFailure.of(fault), redact_uri(view.video_uri)
     if len(views) > 1 and uri not in cause.message:
-        cause = replace(cause, message=f"{uri}: {cause.message}")
+        cause = msgspec.structs.replace(cause, message=f"{uri}: {cause.message}")
     fingerprint = join_fingerprints([each for _, each in found])
     return [Failure.of(cause, job, shard_index, fingerprint=fingerprint) for job in jobs]

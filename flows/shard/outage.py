@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from flows.shard.retry import retry_outage
 from infra.errors import ServerFailedError, ServerUnavailableError
-from tasks.model.protocol import QuestionFailure
+from reelabel_engine.protocol import QuestionFailure
 
 if TYPE_CHECKING:
-    from tasks.model.backend import InferenceBackend
-    from tasks.model.protocol import Batch, Reply
+    from reelabel_engine.protocol import Batch
+    from tasks.model.backend import InferenceBackend, Reply
 
 _ENDS_PER_QUESTION = 2  # of the server, while a question is asked alone, after which it fails
 _MAX_OUTAGES = 5  # in a row, without a reply

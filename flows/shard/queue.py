@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prefect import get_run_logger
 
-from flows.shard.logged import index_logged, shard_logged
 from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import LeaseLostError, PlanLostError
+from infra.log_context import log_fields, logged
 from infra.process_identity import own_process
 from reelabel.errors import DiskFullError, TransientError
 from tasks.manifest.plan_file import read_shard
@@ -22,6 +22,8 @@ from tasks.plans.plan import close_plan, count_extracted, is_drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from uuid import UUID
 
     from sqlalchemy import Engine
 
@@ -46,6 +48,19 @@ class LeasedShard:
     plan: Plan
     lease: Lease
     shard: Shard = field(repr=False)
+
+
+def shard_logged(leased: LeasedShard, stage: str | None) -> AbstractContextManager[None]:
+    """Say in the log lines of the body which shard they are about, and which stage, unless both or neither.
+
+    Its run is that of the context, or else the one that made its plan.
+    """
+    return index_logged(leased.plan.plan_id, leased.plan.run_id, leased.lease.shard_index, stage=stage)
+
+
+def index_logged(plan_id: UUID, run_id: UUID, index: int, *, stage: str | None) -> AbstractContextManager[None]:
+    """Say the same of a shard that was not read yet."""
+    return logged(run=log_fields().get("run", run_id), plan=plan_id, shard=index, stage=stage)
 
 
 def make_lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:

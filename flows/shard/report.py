@@ -12,8 +12,8 @@ from tasks.domain import views_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from flows.shard.answering import ShardOutcome
     from flows.shard.chunks import EndedJobs
-    from flows.shard.infer import ShardOutcome
     from reelabel.sampling.options import Sampling
     from tasks.domain import JobResult, View
     from tasks.plans.extracted import ExtractedShard

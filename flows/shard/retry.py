@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from infra.embedded import full_disk_behind, full_disk_named
+from infra.log_context import IS_OUTAGE
 from infra.settings import load_settings
 from reelabel.errors import TransientError
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 
-# Attribute of log records about retries while a service is unavailable.
-IS_OUTAGE = "is_outage"
 RETRY_DELAYS_S = (2.0, 10.0, 30.0)
 # Long enough for a Postgres failover, or for a model server to load again.
 OUTAGE_S = 600.0

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
+from flows.shard.answering import ShardOutcome
 from flows.shard.chunks import cut_into_chunks, merge_ended
 from flows.shard.extract import ViewStream, extract_views
-from flows.shard.infer import ShardOutcome, escalate, infer_views
+from flows.shard.infer import escalate, infer_views
 from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
-from flows.shard.retry import IS_OUTAGE, RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
+from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
 from infra.database.connect import require_writes
 from infra.errors import ChunksOutdatedError
+from infra.log_context import IS_OUTAGE
 from reelabel.errors import DiskFullError, StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_views
 
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from prefect import Task
     from prefect.client.schemas.objects import State, TaskRun
 
+    from flows.shard.answering import InferenceContext
     from flows.shard.chunks import EndedJobs
-    from flows.shard.infer import InferenceContext
     from flows.shard.report import ShardReport
     from reelabel.frames.extractor import FrameExtractor
     from tasks.domain import Failure, Shard, View
@@ -123,6 +125,7 @@ def infer_shard(
         if context.escalate_below is not None:
             escalate(context, outcome, below=context.escalate_below)
         context.check_meaning(outcome.results)
+        context.confirm_model()
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
             lap_ms = context.lap()

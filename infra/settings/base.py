@@ -1,9 +1,10 @@
-"""Base class of the sections of the settings."""
+"""Base class of the sections of the settings, and a type of their fields."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from pydantic.fields import ComputedFieldInfo, FieldInfo
 
+# Workers run in other folders, so a path must not depend on the current one.
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 _UNITS = {"s": "seconds", "days": "days", "mib": "MiB", "px": "pixels"}
 
 

@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator
 
 from infra.settings.backends import add_backend_names, check_backend_name
-from infra.settings.base import SettingsSection
+from infra.settings.base import AbsolutePath, SettingsSection
+from infra.settings.engine_args import check_engine_args
 from infra.settings.template import check_template
 from infra.text_bounds import Text  # noqa: TC001 - of fields
 
@@ -70,6 +71,13 @@ class ModelSettings(PromptOptions):
         ),
     ] = None
     revision: Annotated[str | None, Field(description="Hub revision.")] = None
+    python: Annotated[
+        AbsolutePath | None,
+        Field(
+            description="Python that runs the engine; by default this one if vLLM is installed in it, else "
+            ".venv-engine/bin/python beside its environment."
+        ),
+    ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Field(description="Data type of the weights.")
     ] = "auto"
@@ -81,6 +89,20 @@ class ModelSettings(PromptOptions):
         Field(description="Engines to run in parallel, each on its own GPUs; auto uses all visible GPUs."),
     ] = 1
     video_pruning_rate: VideoPruningRate = None
+    chat_template_args: Annotated[
+        dict[str, JsonValue],
+        Field(
+            description="Arguments of the model's chat template, such as enable_thinking = false for models that think "
+            "before they answer; of a server's too.",
+        ),
+    ] = Field(default_factory=dict)
+    engine_args: Annotated[
+        dict[str, JsonValue],
+        AfterValidator(check_engine_args),
+        Field(
+            description="Further arguments of vLLM's engine, handed to it unchanged, such as quantization = 'fp8'.",
+        ),
+    ] = Field(default_factory=dict)
     max_model_len: Annotated[
         int | None, Field(ge=128, description="Longest prompt, in tokens; defaults to the model's limit.")
     ] = None

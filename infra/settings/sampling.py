@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pydantic_core import core_schema
 
 
-def describe_samplers(*, with_native: bool) -> str:
-    """Return the samplers with their summaries, as a sentence for help and forms."""
-    summaries = {NATIVE: "the one that the model was trained with"} if with_native else {}
+def _describe_samplers() -> str:
+    """Return the samplers with their summaries, as a sentence for forms."""
+    summaries = {NATIVE: "the one that the model was trained with"}
     summaries |= {name: spec.summary for name, spec in samplers().items()}
     return f"One of {', '.join(f'{name} ({summary})' for name, summary in summaries.items())}."
 
@@ -45,7 +45,7 @@ def _check_dense_sampler(name: str) -> str:
 
 
 def _list_samplers(schema: JsonDict) -> None:
-    schema["description"] = f"{schema['description']} {describe_samplers(with_native=True)}"
+    schema["description"] = f"{schema['description']} {_describe_samplers()}"
 
 
 def _option(name: str, **other: Any) -> Any:  # noqa: ANN401 - pydantic's field

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     Field,
     IPvAnyNetwork,
     SecretStr,
@@ -31,7 +30,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from infra.settings.base import SECTION, SettingsSection, fields_of, library_field
+from infra.settings.base import SECTION, AbsolutePath, SettingsSection, fields_of, library_field
 from infra.settings.chunks import ChunkOptions
 from infra.settings.describe import DescribeSettings
 from infra.settings.live import LiveSettings
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "REELABEL_CONFIG"
 _PREFIX = "REELABEL_"
 _DEPTH = 2  # of a setting: its section and its name
-
-# Workers run in other folders, so a path must not depend on the current one.
-AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
 
 class DatabaseSettings(SettingsSection):
@@ -359,6 +355,21 @@ def _refuse_unknown_variables() -> None:
             nearest = get_close_matches(name, known, 1)
             hint = f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
             raise ConfigurationError(f"{name} is not a setting{hint}")
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a setting, such as `sampling.fps`.
+
+    Raises:
+        ConfigurationError: There is no such setting.
+    """
+    section, _, field = name.partition(".")
+    if section not in Settings.model_fields or (field not in _settings_in(section) if field else _settings_in(section)):
+        known = [f"{each}.{field}" for each in Settings.model_fields for field in _settings_in(each)]
+        nearest = get_close_matches(name, known, 1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
+        raise ConfigurationError(f"{name} is not a setting{hint}")
+    return f"{_PREFIX}{name}".replace(".", "_").upper()
 
 
 def secret_variables() -> set[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from infra.settings.base import SettingsSection
 
@@ -41,12 +42,25 @@ class ServerSettings(SettingsSection):
             min_length=1, max_length=100, description="The server's voice, unless a session asks for another speaker."
         ),
     ] = "alloy"
+    ca_file: Annotated[
+        Annotated[Path, AfterValidator(Path.absolute)] | None,
+        Field(description="CA certificate of a server whose own is not signed by a public authority."),
+    ] = None
     concurrency: Annotated[int, Field(ge=1, le=1024, description="Concurrent requests, one video each.")] = 32
     timeout_s: Annotated[float, Field(ge=1, le=7200, description="Maximum seconds for one answer.")] = 300
     connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
     max_attempts: Annotated[
         int, Field(ge=1, le=20, description="Attempts per request, with growing pauses, before giving up.")
     ] = 5
+    probe_tolerance: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=100,
+            description="Mean difference of logprobs, in nats, up to which answers to the same question are those of "
+            "one model; a run ends if the server's differ more. Raise it for a server whose answers vary.",
+        ),
+    ] = 0.5
     gpus: Annotated[
         int, Field(ge=0, le=4096, description="GPUs that the server uses, for figures per GPU-hour; 0 counts as one.")
     ] = 0

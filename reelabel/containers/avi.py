@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_first_packet, read_up_to
+from reelabel.containers.container_format import (
+    ContainerFormat,
+    KeyframePackets,
+    index_of_keyframes,
+    read_first_packet,
+    read_up_to,
+)
 from reelabel.containers.demux import SILENT_CONCEALERS, check_frame_count, read_packets
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -23,7 +29,8 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from reelabel.containers.container_index import BinaryFile, OpenVideo
+    from reelabel.containers.container_format import BinaryFile, OpenVideo
+    from reelabel.index import VideoIndex
 
 _HEADER_BYTES = 8
 _LIST_HEAD_BYTES = 12
@@ -75,14 +82,14 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 def _prepare(file: BinaryFile, _size_bytes: int) -> None:
     """Fetch the index after the movi list in one request."""
     if _read_header(file, 0).form != b"AVI ":
-        raise FastPathUnavailableError("the container has no index in its header")
+        raise FallbackRequired("the container has no index in its header")
     if isinstance(file, SparseFile):
         position = _first_chunk(file) - _LIST_HEAD_BYTES
         position += _read_header(file, position).total_bytes
         file.prefetch([ByteRange(position, _read_header(file, position).total_bytes)])
 
 
-def _read_index(video: OpenVideo) -> KeyframeIndex:
+def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
     stream, entries = video.stream, video.stream.index_entries
     check_frame_count(len(entries), video.limits)
     first = read_first_packet(read_packets(video.container, stream))
@@ -94,18 +101,14 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
     def read_packet(number: int) -> Packet[VideoStream]:
         chunk_at, packet_bytes = int(pos[number]), int(size[number])
         if not _read_header(video.file, chunk_at).is_same(_Chunk(b"%02d" % stream.index, packet_bytes)):
-            raise FastPathUnavailableError("the index does not match the chunks")
+            raise FallbackRequired("the index does not match the chunks")
         return video.read_packet(chunk_at + _HEADER_BYTES, packet_bytes, int(pts[number]))
 
-    return KeyframeIndex(
-        pts=pts,
-        pos=pos,
-        size=_HEADER_BYTES + size,
-        read_packet=read_packet,
-        first_packet=first,
-        first_pts=int(pts[0]) if pos[0] == entries[0].pos else None,
-        is_order_proven=True,
-        counts_packets=True,
+    first_pts = int(pts[0]) if pos[0] == entries[0].pos else None
+    columns = pts, pos, _HEADER_BYTES + size
+    return (
+        index_of_keyframes(video, columns, first, first_pts=first_pts, is_order_proven=True),
+        KeyframePackets(first=first, read=read_packet, counts_packets=True),
     )
 
 
@@ -113,14 +116,14 @@ def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> Non
     """Check that each frame's time is the position of its packet in the file."""
     codec, entries = stream.codec_context, stream.index_entries
     if codec.name in SILENT_CONCEALERS:
-        raise FastPathUnavailableError("the decoder conceals damage silently")
+        raise FallbackRequired("the decoder conceals damage silently")
     # MPEG-4 signals whether it reorders frames; for other codecs that can, only decoding would show it.
     if codec.codec.reorder and codec.name != "mpeg4":
-        raise FastPathUnavailableError(f"{codec.name} in AVI may reorder frames")
+        raise FallbackRequired(f"{codec.name} in AVI may reorder frames")
     if not entries or first.pos != entries[0].pos + _HEADER_BYTES:
-        raise FastPathUnavailableError("the index does not start at the first packet")
+        raise FallbackRequired("the index does not start at the first packet")
     if not first.pts == first.dts == entries[0].timestamp:
-        raise FastPathUnavailableError("presentation order differs from decode order")
+        raise FallbackRequired("presentation order differs from decode order")
 
 
 def _require_all_listed(video: OpenVideo) -> None:
@@ -136,26 +139,26 @@ def _require_all_listed(video: OpenVideo) -> None:
     for position, chunk in _walk_chunks(video.file, video.size_bytes, known=listed if is_remote else {}):
         is_listed = position in listed
         if not (chunk.is_same(listed[position]) if is_listed else chunk.is_non_media):
-            raise FastPathUnavailableError("the index does not match the chunks")
+            raise FallbackRequired("the index does not match the chunks")
         if chunk.stream == stream_digits:
             if times.get(position, frames) != frames:
-                raise FastPathUnavailableError("the index miscounts the frames")
+                raise FallbackRequired("the index miscounts the frames")
             frames += 1
         found += is_listed
         gaps += not is_listed
         if is_remote and gaps > _MAX_GAPS:
-            raise FastPathUnavailableError("the index has too many gaps")
+            raise FallbackRequired("the index has too many gaps")
     if found < len(listed):
-        raise FastPathUnavailableError("the index lists chunks that do not exist")
+        raise FallbackRequired("the index lists chunks that do not exist")
 
 
 def _list_keyframes(stream: VideoStream) -> list[IndexEntry]:
     entries = stream.index_entries
     keyframes = [entry for entry in entries if entry.is_keyframe]
     if not keyframes:
-        raise FastPathUnavailableError("the index lists no keyframe")
+        raise FallbackRequired("the index lists no keyframe")
     if len(keyframes) == len(entries) > 1 and not stream.codec_context.codec.intra_only:
-        raise FastPathUnavailableError("every packet is flagged as a keyframe")
+        raise FallbackRequired("every packet is flagged as a keyframe")
     return keyframes
 
 
@@ -181,7 +184,7 @@ def _first_chunk(file: BinaryFile) -> int:
         if chunk.form == b"movi":
             return position + _LIST_HEAD_BYTES
         position += chunk.total_bytes
-    raise FastPathUnavailableError("the AVI has no movi list")
+    raise FallbackRequired("the AVI has no movi list")
 
 
 def _read_header(file: BinaryFile, position: int) -> _Chunk:
@@ -197,4 +200,6 @@ def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
     return 0 if declared == _OPEN_SIZE else max(0, _HEADER_BYTES + declared - size_bytes)
 
 
-AVI = ContainerIndex(name="avi", probe=_probe, read_index=_read_index, prepare=_prepare, missing_bytes=_missing_bytes)
+AVI = ContainerFormat(
+    name="avi", probe=_probe, read_keyframes=_read_keyframes, prepare=_prepare, missing_bytes=_missing_bytes
+)

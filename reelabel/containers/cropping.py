@@ -7,10 +7,12 @@ header of a Matroska file in memory, whose `PixelCrop` elements (RFC 9559, 5.1.4
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import av
 import av.error
+
+from reelabel.index import Crop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,25 +25,6 @@ _HEADER_OPTIONS = {"fflags": "bitexact"}  # else the muxer opens a source of ran
 # Elements: a segment, which contains tracks, which contain entries, which contain the properties of video.
 _PATH = (b"\x18\x53\x80\x67", b"\x16\x54\xae\x6b", b"\xae", b"\xe0")
 _MARGINS = (b"\x54\xcc", b"\x54\xbb", b"\x54\xdd", b"\x54\xaa")
-
-
-class Crop(NamedTuple):
-    """Margins of the stored picture that are not shown, in pixels."""
-
-    left: int = 0
-    top: int = 0
-    right: int = 0
-    bottom: int = 0
-
-    def fits(self, width_px: int, height_px: int) -> bool:
-        """Return whether there are margins, and they leave something of a picture."""
-        return any(self) and self.left + self.right < width_px and self.top + self.bottom < height_px
-
-    def size_left(self, width_px: int, height_px: int) -> tuple[int, int]:
-        """Return the width and the height of what is shown of a picture."""
-        if not self.fits(width_px, height_px):
-            return width_px, height_px
-        return width_px - self.left - self.right, height_px - self.top - self.bottom
 
 
 def read_crop(container: InputContainer, stream: VideoStream) -> Crop:

@@ -19,7 +19,7 @@ from reelabel.containers.stream_properties import (
     stated_duration_s,
 )
 from reelabel.errors import (
-    FastPathUnavailableError,
+    FallbackRequired,
     NoVideoStreamError,
     VideoEmptyError,
     VideoTooLargeError,
@@ -98,7 +98,7 @@ def open_video(
         VideoUnreadableError: FFmpeg cannot open the file.
         NoVideoStreamError: The file has no video stream.
         VideoTooLargeError: The file or its frames exceed the limits.
-        FastPathUnavailableError: `strictly` was requested, but the decoder conceals damage silently.
+        FallbackRequired: `strictly` was requested, but the decoder conceals damage silently.
     """
     with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
         stream = _video_stream(container)
@@ -110,7 +110,7 @@ def open_video(
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
         if strictly and stream.codec_context.name in SILENT_CONCEALERS:
-            raise FastPathUnavailableError("the decoder conceals damage silently")
+            raise FallbackRequired("the decoder conceals damage silently")
         strictness = {"err_detect": "explode"} if strictly else {}
         stream.codec_context.options = decoder_limit_options(limits) | strictness
         try:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import av.error
 import numpy as np
 
-from reelabel.containers.container_index import (
-    ContainerIndex,
-    FrameIndex,
-    KeyframeIndex,
+from reelabel.containers.container_format import (
+    ContainerFormat,
+    KeyframePackets,
     demux_only,
     first_output_pts,
+    index_of_frames,
+    index_of_keyframes,
     list_keyframes,
     read_first_packet,
     read_up_to,
@@ -22,7 +23,7 @@ from reelabel.containers.container_index import (
 )
 from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.packet_info import MAX_REORDERED, packet_info
-from reelabel.errors import FastPathUnavailableError, IndexMismatchError
+from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from reelabel.containers.container_index import BinaryFile, OpenVideo
+    from reelabel.containers.container_format import BinaryFile, OpenVideo
     from reelabel.containers.packet_info import PacketInfo
+    from reelabel.index import Int64s, VideoIndex
     from reelabel.segment import Segment
 
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
@@ -47,7 +49,20 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
     return file.read(len(_EBML)) == _EBML
 
 
-def _read_index(video: OpenVideo) -> KeyframeIndex:
+def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
+    first, first_pts, pts, pos = _find_keyframes(video)
+
+    def read_packet(number: int) -> Packet[VideoStream]:
+        packet = seek_packet(video, int(pts[number]))
+        return require_sought(packet, is_expected=packet.pts == pts[number])
+
+    size = np.minimum(np.diff(pos, append=pos[-1] + _GUESSED_BYTES), _GUESSED_BYTES)
+    index = index_of_keyframes(video, (pts, pos, size), first, first_pts=first_pts)
+    return index, KeyframePackets(first=first, read=read_packet)
+
+
+def _find_keyframes(video: OpenVideo) -> tuple[Packet[VideoStream], int | None, Int64s, Int64s]:
+    """Return the first packet, PTS of the first presented frame, and of each keyframe its PTS and its cluster."""
     _require_single_segment(video)
     demux_only(video.container, video.stream)
     packets = video.container.demux(video.stream)
@@ -57,20 +72,8 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
     _, pts, pos, _ = np.array(list_keyframes(video), np.int64).T
     # The cues list keyframes only.
     if first.pts is None or (first.is_keyframe and first.pts != video.stream.index_entries[0].timestamp):
-        raise FastPathUnavailableError("the index does not start at the first packet")
-
-    def read_packet(number: int) -> Packet[VideoStream]:
-        packet = seek_packet(video, int(pts[number]))
-        return require_sought(packet, is_expected=packet.pts == pts[number])
-
-    return KeyframeIndex(
-        pts=pts,
-        pos=pos,
-        size=np.minimum(np.diff(pos, append=pos[-1] + _GUESSED_BYTES), _GUESSED_BYTES),
-        read_packet=read_packet,
-        first_packet=first,
-        first_pts=first_pts,
-    )
+        raise FallbackRequired("the index does not start at the first packet")
+    return first, first_pts, pts, pos
 
 
 def _require_single_segment(video: OpenVideo) -> None:
@@ -81,12 +84,12 @@ def _require_single_segment(video: OpenVideo) -> None:
     video.file.seek(0)
     end = _segment_end(read_up_to(video.file, _HEAD_BYTES))
     if end > video.size_bytes:
-        raise FastPathUnavailableError("the file is cut short, so what is left of it must be counted")
+        raise FallbackRequired("the file is cut short, so what is left of it must be counted")
     if not 0 < end < video.size_bytes:
         return
     video.file.seek(end)
     if read_up_to(video.file, len(_EBML)) == _EBML:
-        raise FastPathUnavailableError("another file has been appended")
+        raise FallbackRequired("another file has been appended")
 
 
 def _load_cues(video: OpenVideo) -> None:
@@ -97,39 +100,33 @@ def _load_cues(video: OpenVideo) -> None:
     try:
         video.container.seek(_LATEST, stream=video.stream)
     except av.error.FFmpegError:
-        raise FastPathUnavailableError("a seek failed") from None
+        raise FallbackRequired("a seek failed") from None
 
 
-def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
+def _read_frames(video: OpenVideo, segment: Segment) -> VideoIndex:
     """List the frames of a segment, from the last cue before it to beyond its end.
 
     Cues list keyframes only: how many frames the whole video has, its clusters alone could tell.
     """
     if segment.is_whole or video.stream.codec_context.codec.canonical_name not in _CODECS:
-        raise FastPathUnavailableError("the index does not list every frame")
-    index = _read_index(video)
-    if index.first_pts is None:
-        raise FastPathUnavailableError("frames precede the first keyframe in the index")
-    start_pts, end_pts = segment.bounds(index.first_pts, video.stream.time_base)
-    number, after = max(0, bisect_right(index.pts, start_pts) - 1), bisect_right(index.pts, end_pts)
-    if number == 0 and index.first_pts < index.pts[0]:
-        raise FastPathUnavailableError("frames precede the first keyframe")
+        raise FallbackRequired("the index does not list every frame")
+    _, first_pts, keyframe_pts, pos = _find_keyframes(video)
+    if first_pts is None:
+        raise FallbackRequired("frames precede the first keyframe in the index")
+    start_pts, end_pts = segment.bounds(first_pts, video.stream.time_base)
+    number, after = max(0, bisect_right(keyframe_pts, start_pts) - 1), bisect_right(keyframe_pts, end_pts)
+    if number == 0 and first_pts < keyframe_pts[0]:
+        raise FallbackRequired("frames precede the first keyframe")
     if isinstance(video.file, SparseFile):
         video.file.begin_media()
-        end = int(index.pos[after]) if after < len(index.pos) else video.size_bytes
-        video.file.prefetch([ByteRange(int(index.pos[number]), end - int(index.pos[number]))])
-    listed = list(_list_packets(video, int(index.pts[number]), end_pts))
-    if not {*index.pts[number:after].tolist()} <= {info.pts for info in listed if info.is_keyframe}:
-        raise IndexMismatchError("the clusters lack a keyframe of the cues")
-    return FrameIndex(
-        pts=np.array([info.pts for info in listed], np.int64),
-        is_keyframe=np.array([info.is_keyframe for info in listed]),
-        is_shown=np.array([info.is_shown for info in listed]),
-        locate=lambda _first, _last: (),  # read already
-        first_pts=index.first_pts,
-        keyframe_pts=index.pts,
-        is_whole=False,
-    )
+        end = int(pos[after]) if after < len(pos) else video.size_bytes
+        video.file.prefetch([ByteRange(int(pos[number]), end - int(pos[number]))])
+    listed = list(_list_packets(video, int(keyframe_pts[number]), end_pts))
+    if not {*keyframe_pts[number:after].tolist()} <= {info.pts for info in listed if info.is_keyframe}:
+        raise FallbackRequired("the clusters lack a keyframe of the cues", index_is_wrong=True)
+    pts, is_keyframe, is_shown = np.array(listed, np.int64).T
+    columns = pts, is_keyframe.astype(np.bool_), is_shown.astype(np.bool_)
+    return index_of_frames(video, columns, first_pts=first_pts, keyframe_pts=keyframe_pts, is_whole=False)
 
 
 def _list_packets(video: OpenVideo, start_pts: int, end_pts: float) -> Iterator[PacketInfo]:
@@ -147,7 +144,7 @@ def _list_packets(video: OpenVideo, start_pts: int, end_pts: float) -> Iterator[
             if allowed < 0:
                 return
     except av.error.FFmpegError:
-        raise FastPathUnavailableError("the demuxer failed") from None
+        raise FallbackRequired("the demuxer failed") from None
 
 
 def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
@@ -168,10 +165,10 @@ def _segment_end(head: bytes) -> int:
     return 0 if is_open else start + 4 + length_bytes + size
 
 
-MATROSKA = ContainerIndex(
+MATROSKA = ContainerFormat(
     name="matroska",
     probe=_probe,
-    read_index=_read_index,
+    read_keyframes=_read_keyframes,
     read_frames=_read_frames,
     missing_bytes=_missing_bytes,
 )

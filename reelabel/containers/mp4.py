@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.container_index import (
-    ContainerIndex,
-    FrameIndex,
-    KeyframeIndex,
+from reelabel.containers.container_format import (
+    ContainerFormat,
+    KeyframePackets,
     demux_only,
     first_output_pts,
+    index_of_frames,
+    index_of_keyframes,
     list_keyframes,
     read_first_packet,
     require_sought,
@@ -21,19 +21,20 @@ from reelabel.containers.container_index import (
 )
 from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.mp4_sample_table import plays_in_parts, read_box, read_track, walk_boxes
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
     from av.index import IndexEntries
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from reelabel.containers.container_index import BinaryFile, IndexEntry, OpenVideo
+    from reelabel.containers.container_format import BinaryFile, IndexEntry, OpenVideo
     from reelabel.containers.mp4_sample_table import Mp4Track
+    from reelabel.index import VideoIndex
     from reelabel.segment import Segment
 
 _FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
@@ -53,7 +54,7 @@ def _prepare(file: BinaryFile, size_bytes: int) -> None:
     """Fetch the header in one request; refuse a fragmented file."""
     for box in walk_boxes(file, size_bytes):
         if box.kind == b"moof":
-            raise FastPathUnavailableError("a fragmented MP4 has no single index")
+            raise FallbackRequired("a fragmented MP4 has no single index")
         if not isinstance(file, SparseFile):
             continue
         left = ByteRange(box.span.end, size_bytes - box.span.end)
@@ -63,7 +64,7 @@ def _prepare(file: BinaryFile, size_bytes: int) -> None:
             file.prefetch([box.span])
 
 
-def _read_index(video: OpenVideo) -> KeyframeIndex:
+def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
     demux_only(video.container, video.stream)
     packets = video.container.demux(video.stream)
     first = read_first_packet(packets)
@@ -72,35 +73,33 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
     keyframes = list_keyframes(video)
     moov = _read_moov(video)
     if moov is None:
-        raise FastPathUnavailableError("the header is not found")
+        raise FallbackRequired("the header is not found")
     if plays_in_parts(moov, track_id=video.stream.id):
-        raise FastPathUnavailableError("the edit list plays the video in several parts")
+        raise FallbackRequired("the edit list plays the video in several parts")
     track = read_track(moov, track_id=video.stream.id, samples=len(entries))
     is_counted = len(entries) == video.stream.frames and not (track and track.has_empty)
     hidden = _count_hidden(entries, keyframes) if is_counted else None
     if first.pts is None or first.pos != entries[0].pos:
-        raise FastPathUnavailableError("the index does not start at the first packet")
+        raise FallbackRequired("the index does not start at the first packet")
     shift = first.pts - entries[0].timestamp
     numbers, dts, pos, size = np.array(keyframes, np.int64).T
     times = None if track is None else track.times - track.times[0] + first.pts
     # The index holds DTS. If the sample tables are unusable, the first packet's difference is assumed for all.
     pts = dts + shift if times is None else times[numbers]
     frames = None if hidden is None else len(entries) - sum(hidden)
-    return KeyframeIndex(
-        pts=pts,
-        pos=pos,
-        size=size,
-        read_packet=_PacketReader(video, keyframes, shift).read,
-        first_packet=first,
-        first_pts=first_pts if keyframes[0].number == 0 else _first_presented_pts(entries, keyframes, times),
+    is_at_start = keyframes[0].number == 0
+    index = index_of_keyframes(
+        video,
+        (pts, pos, size),
+        first,
+        first_pts=first_pts if is_at_start else _first_presented_pts(entries, keyframes, times),
         frames=frames,
         frames_before=None if hidden is None else numbers - hidden[0],
-        is_self_sufficient=times is not None
-        and frames is not None
-        and keyframes[0].number == 0
-        and first_pts == pts[0],
         is_order_proven=times is not None and bool((np.diff(times) < 0).any()),
     )
+    is_sufficient = times is not None and frames is not None and is_at_start and first_pts == pts[0]
+    read = _PacketReader(video, keyframes, shift).read
+    return index, KeyframePackets(first=first, read=read, is_self_sufficient=is_sufficient)
 
 
 @dataclass(slots=True)
@@ -173,32 +172,31 @@ def _read_track(video: OpenVideo) -> Mp4Track | None:
     return None if moov is None else read_track(moov, track_id=video.stream.id, samples=samples)
 
 
-def _read_frames(video: OpenVideo, _segment: Segment) -> FrameIndex:
+def _read_frames(video: OpenVideo, _segment: Segment) -> VideoIndex:
     demux_only(video.container, video.stream)
     entries = video.stream.index_entries
     check_frame_count(len(entries), video.limits)
     track = _read_track(video)
     is_listed = track is not None and track.is_whole and not track.has_empty
     if track is None or not is_listed or video.stream.codec_context.codec.canonical_name not in _FRAME_CODECS:
-        raise FastPathUnavailableError("the header does not give every frame's PTS")
+        raise FallbackRequired("the header does not give every frame's PTS")
     is_shown = _find_shown(entries, video.size_bytes)
     if isinstance(video.file, SparseFile):
         video.file.prefetch([ByteRange(entries[0].pos, entries[0].size)])
     first = read_first_packet(read_packets(video.container, video.stream))
     if first.pts is None or first.pos != entries[0].pos:
-        raise FastPathUnavailableError("the index does not start at the first packet")
+        raise FallbackRequired("the index does not start at the first packet")
     pts = track.times - track.times[0] + first.pts
     if not track.keyframes.size or track.keyframes[0] != 0:
-        raise FastPathUnavailableError("the header does not determine presentation order")
+        raise FallbackRequired("the header does not determine presentation order")
     is_keyframe = np.zeros(len(pts), np.bool_)
     is_keyframe[track.keyframes] = True
-    return FrameIndex(
-        pts=pts,
-        is_keyframe=is_keyframe,
-        is_shown=is_shown,
-        locate=partial(_locate, entries),
+    return index_of_frames(
+        video,
+        (pts, is_keyframe, is_shown),
         first_pts=int(pts[is_shown].min()),
         keyframe_pts=np.sort(pts[is_keyframe & is_shown]),
+        packets=[ByteRange(entry.pos, entry.size) for entry in entries[:]] if video.with_places else (),
     )
 
 
@@ -206,17 +204,13 @@ def _find_shown(entries: IndexEntries, size_bytes: int) -> npt.NDArray[np.bool_]
     """Return which samples the edit list leaves, by FFmpeg's account; shape (samples,)."""
     ends = (*entries[:_CHECKED_ENTRIES], *entries[-_CHECKED_ENTRIES:])
     if any(entry.pos + entry.size > size_bytes for entry in ends):
-        raise FastPathUnavailableError("the file ends before its last frame")
+        raise FallbackRequired("the file ends before its last frame")
     if not any(entry.is_discard for entry in ends):
         return np.ones(len(entries), np.bool_)
     is_shown = np.array([not entry.is_discard for entry in entries[:]])
     if not is_shown.any():
-        raise FastPathUnavailableError("an edit list hides all frames")
+        raise FallbackRequired("an edit list hides all frames")
     return is_shown
-
-
-def _locate(entries: IndexEntries, first: int, last: int) -> Iterator[ByteRange]:
-    return (ByteRange(entry.pos, entry.size) for entry in entries[first : last + 1])
 
 
 def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
@@ -225,10 +219,10 @@ def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
     return max(0, sum(box.span.size for box in walk_boxes(file, size_bytes)) - size_bytes)
 
 
-MP4 = ContainerIndex(
+MP4 = ContainerFormat(
     name="mp4",
     probe=_probe,
-    read_index=_read_index,
+    read_keyframes=_read_keyframes,
     prepare=_prepare,
     is_header_sufficient=True,
     read_frames=_read_frames,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.containers.container_index import read_up_to
+from reelabel.containers.container_format import read_up_to
 from reelabel.sources.sparse_file import ByteRange
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.containers.container_index import BinaryFile
+    from reelabel.containers.container_format import BinaryFile
 
 _HEADER_BYTES, _LARGE_HEADER_BYTES = 8, 16
 _MAX_BOXES = 1000

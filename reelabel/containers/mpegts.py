@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.container_index import read_up_to
+from reelabel.containers.container_format import read_up_to
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -28,22 +28,22 @@ def require_no_palette(first: Packet[VideoStream]) -> None:
     """Check that a demuxer hands no palette over, which it does with the first packet that it reads, and only then.
 
     Raises:
-        FastPathUnavailableError: It does.
+        FallbackRequired: It does.
     """
     if any(data.data_type == "palette" for data in first.iter_sidedata()):
-        raise FastPathUnavailableError("pictures have a palette that is stored apart")
+        raise FallbackRequired("pictures have a palette that is stored apart")
 
 
 def packet_info(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
     """Read the properties of a packet.
 
     Raises:
-        FastPathUnavailableError: The packet is truncated, or has no PTS.
+        FallbackRequired: The packet is truncated, or has no PTS.
     """
     if packet.is_corrupt:
-        raise FastPathUnavailableError("a packet is cut short")
+        raise FallbackRequired("a packet is cut short")
     if packet.pts is None:
-        raise FastPathUnavailableError("a packet has no PTS")
+        raise FallbackRequired("a packet has no PTS")
     is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOW_FRAME
     # FFmpeg marks packets outside the edit list as discarded.
     return PacketInfo(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.errors import FastPathUnavailableError
+from reelabel.containers.nal import first_slice, first_slice_type
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
-H264_SLICES, HEVC_SLICES = range(1, 6), range(32)
 _H264_IDR, _HEVC_IDR_N_LP = 5, 20
 # First bytes of headers of slices (ITU-T H.264, 7.3.3) that begin a picture, and whose `slice_type` is B.
 _H264_B = frozenset(
@@ -33,14 +33,13 @@ def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext)
     """
     name = codec.codec.canonical_name
     if name == "h264":
-        return first_slice_type(packet, h264_length_bytes(codec.extradata), kinds=H264_SLICES, shift=0) == _H264_IDR
+        return first_slice_type(packet, codec) == _H264_IDR
     if name == "hevc":
-        length_bytes = hevc_length_bytes(codec.extradata)
-        return first_slice_type(packet, length_bytes, kinds=HEVC_SLICES, shift=1) == _HEVC_IDR_N_LP
+        return first_slice_type(packet, codec) == _HEVC_IDR_N_LP
     return name in {"vp9", "av1"} or codec.codec.intra_only
 
 
-class TimesOutOfOrderError(FastPathUnavailableError):
+class TimesOutOfOrderError(FallbackRequired):
     """Frames may be shown in another order than that of their timestamps, of which the packets show nothing."""
 
     def __init__(self) -> None:
@@ -52,10 +51,10 @@ def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> boo
     """Return whether a picture says that it is shown before one that is decoded earlier; false if it does not say."""
     name = codec.codec.canonical_name
     if name == "h264":
-        unit = first_slice(packet, h264_length_bytes(codec.extradata), kinds=H264_SLICES, shift=0)
+        unit = first_slice(packet, codec)
         return unit is not None and unit[1:2].tobytes() in _H264_B
     if name == "hevc":
-        return _hevc_type(packet, codec) in _HEVC_LEADING
+        return first_slice_type(packet, codec) in _HEVC_LEADING
     if name in {"mpeg1video", "mpeg2video"}:
         head = _after(packet, _MPEG_PICTURE, 2)
         return len(head) > 1 and head[1] >> 3 & 7 == _MPEG_B
@@ -67,7 +66,7 @@ def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> boo
 
 def is_decodable_leading(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
     """Return whether a picture of HEVC is shown before the keyframe that precedes it, and depends on it alone."""
-    return codec.codec.canonical_name == "hevc" and _hevc_type(packet, codec) in _HEVC_RADL
+    return codec.codec.canonical_name == "hevc" and first_slice_type(packet, codec) in _HEVC_RADL
 
 
 def states_reordering(codec: VideoCodecContext) -> bool:
@@ -85,44 +84,8 @@ def require_shown_in_turn(packet: Packet[VideoStream] | None, codec: VideoCodecC
         raise TimesOutOfOrderError
 
 
-def _hevc_type(packet: Packet[VideoStream], codec: VideoCodecContext) -> int | None:
-    return first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=HEVC_SLICES, shift=1)
-
-
 def _after(packet: Packet[VideoStream], start_code: bytes, size: int) -> bytes:
     """Return bytes that follow a start code; empty if there is none."""
     data = bytes(packet)
     at = data.find(start_code)
     return b"" if at < 0 else data[at + len(start_code) : at + len(start_code) + size]
-
-
-def h264_length_bytes(extradata: bytes | None) -> int | None:
-    """Return the size of the NAL unit length fields (ISO/IEC 14496-15, avcC)."""
-    return (extradata[4] & 3) + 1 if extradata and len(extradata) > 4 and extradata[0] == 1 else None  # noqa: PLR2004
-
-
-def hevc_length_bytes(extradata: bytes | None) -> int | None:
-    """Return the size of the NAL unit length fields (ISO/IEC 14496-15, hvcC)."""
-    return (extradata[21] & 3) + 1 if extradata and len(extradata) > 21 and extradata[0] == 1 else None  # noqa: PLR2004
-
-
-def first_slice_type(packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int) -> int | None:
-    """Return the type of the first NAL unit of some types; None if there is none."""
-    unit = first_slice(packet, length_bytes, kinds=kinds, shift=shift)
-    return None if unit is None else (unit[0] >> shift) & (0x3F if shift else 0x1F)
-
-
-def first_slice(
-    packet: Packet[VideoStream], length_bytes: int | None, *, kinds: range, shift: int
-) -> memoryview | None:
-    """Return the first NAL unit of some types, which stand `shift` bits high in its first byte; None without any."""
-    data, start = memoryview(packet), 0
-    while length_bytes is not None and start + length_bytes < len(data):
-        length = int.from_bytes(data[start : start + length_bytes])
-        start += length_bytes
-        if start + length > len(data):
-            return None  # damaged
-        if (data[start] >> shift) & (0x3F if shift else 0x1F) in kinds:
-            return data[start : start + length]
-        start += length
-    return None

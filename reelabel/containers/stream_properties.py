@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import av
 import av.error
 import av.logging
 import numpy as np
+from av.video.reformatter import ColorTrc
 
-from reelabel.containers.cropping import Crop, read_crop
+from reelabel.containers.cropping import read_crop
 from reelabel.errors import VideoTooLargeError
+from reelabel.index import LATEST_MS, VideoInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
+    from reelabel.index import Hdr
     from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
 
-# Differences of larger numbers are inexact, and may exceed 64 bits; as seconds, they no longer resolve milliseconds.
-_LATEST_MS = 2.0**53
 # FFmpeg requests buffers of this size even for tiny frames.
 _MIN_PIXELS = 65_536
 # Logged by `av_image_check_size2` in FFmpeg's libavutil/imgutils.c, and by dav1d. Only the message distinguishes
@@ -40,35 +40,46 @@ _MIN_PIXELS = 65_536
 _SIZE_REJECTED = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamProperties:
-    """The properties of one video stream.
+class HasTransfer(Protocol):
+    """A frame, a decoder, or its parameters."""
 
-    Attributes:
-        time_base: Unit of its timestamps, in seconds; 0 if unknown.
-        fps: Frame rate, as `frame_rate` returns it; 0.0 if unknown.
-        duration_s: Duration; 0.0 if unknown.
-        pixel_aspect: Sample aspect ratio; 1.0 if unspecified.
-        crop: Margins that its container has players cut off.
-    """
+    @property
+    def color_trc(self) -> int:
+        """FFmpeg's number of the transfer function."""
 
-    time_base: Fraction
-    fps: float
-    duration_s: float
-    pixel_aspect: float
-    crop: Crop
 
-    @classmethod
-    def of(cls, container: InputContainer, stream: VideoStream) -> StreamProperties:
-        """Read the properties. Call it after decoding a frame: some codecs carry the aspect ratio only there."""
-        aspect = stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio
-        return cls(
-            time_base=stream.time_base or Fraction(0),
-            fps=frame_rate(stream),
-            duration_s=stated_duration_s(container, stream),
-            pixel_aspect=float(aspect or 1),
-            crop=read_crop(container, stream),
-        )
+_HDR_TRANSFERS: dict[int, Hdr] = {ColorTrc.SMPTE2084: "PQ", ColorTrc.ARIB_STD_B67: "HLG"}
+
+
+def hdr_transfer(source: HasTransfer) -> Hdr:
+    """Return the name of the transfer function of a frame or a codec if it is of HDR; empty otherwise."""
+    return _HDR_TRANSFERS.get(source.color_trc, "")
+
+
+def video_info(container: InputContainer, stream: VideoStream) -> VideoInfo:
+    """Read the header. After decoding a frame, some codecs know the aspect ratio that they did not know before."""
+    codec, fps = stream.codec_context, frame_rate(stream)
+    duration_s = max(0.0, stated_duration_s(container, stream))
+    aspect = stream.sample_aspect_ratio or codec.sample_aspect_ratio
+    return VideoInfo(
+        container=_name_of(container),
+        codec=codec.name,
+        width_px=codec.width,
+        height_px=codec.height,
+        hdr=hdr_transfer(codec),
+        time_base=stream.time_base or Fraction(0),
+        fps=fps,
+        duration_s=duration_s,
+        pixel_aspect=float(aspect or 1),
+        crop=read_crop(container, stream),
+        frames=stream.frames or round(fps * duration_s) or None,
+    )
+
+
+def _name_of(container: InputContainer) -> str:
+    """Return the usual one of FFmpeg's names of a format."""
+    first = container.format.name.split(",")[0]
+    return {"mov": "mp4"}.get(first, first)
 
 
 def stated_duration_s(container: InputContainer, stream: VideoStream) -> float:
@@ -94,14 +105,6 @@ def frame_rate(stream: VideoStream) -> float:
     return float(stream.average_rate or stream.guessed_rate or 0)
 
 
-def pts_to_ms(
-    pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
-) -> npt.NDArray[np.int64] | None:
-    """Convert PTS to milliseconds; None if the time base or any PTS is unknown."""
-    times_s = pts_to_s(pts, time_base)
-    return None if times_s is None else seconds_to_ms(times_s)
-
-
 def pts_to_s(
     pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
 ) -> npt.NDArray[np.float64] | None:
@@ -109,18 +112,6 @@ def pts_to_s(
     if not time_base or any(each is None for each in pts):
         return None
     return np.asarray(pts, np.float64) * float(time_base)
-
-
-def seconds_to_ms(times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Convert seconds to milliseconds; times past `_LATEST_MS` are cut off there."""
-    times_ms: npt.NDArray[np.int64] = np.rint(times_s * 1e3).clip(-_LATEST_MS, _LATEST_MS).astype(np.int64)
-    return times_ms
-
-
-def one_pts_to_ms(pts: int | None, time_base: Fraction | None) -> int | None:
-    """Convert one PTS to milliseconds; None if it or the time base is unknown."""
-    times_ms = pts_to_ms([pts], time_base)
-    return None if times_ms is None else int(times_ms[0])
 
 
 def check_duration(duration_s: float, limits: Limits, *, what: str = "duration") -> None:
@@ -148,7 +139,7 @@ def check_frame_times(frames: SampledFrames, limits: Limits) -> SampledFrames:
     ends_ms = [] if frames.keyframe_ms is None else [*frames.keyframe_ms[:1], *frames.keyframe_ms[-1:]]
     first_ms = [] if frames.first_ms is None else [frames.first_ms]
     times_s = np.concatenate([frames.time_s, np.array([*ends_ms, *first_ms]) / 1e3])
-    if not np.abs(times_s).max() < _LATEST_MS / 1e3:
+    if not np.abs(times_s).max() < LATEST_MS / 1e3:
         raise VideoTooLargeError(
             f"The video's frame times reach {np.abs(times_s).max():,.0f} s, where they are no longer exact; remux it "
             "so that it starts at 0."

@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from reelabel.containers.cropping import Crop
-from reelabel.containers.stream_properties import seconds_to_ms
 from reelabel.decode.render import Renderer, cut_margins, orientation_of
-from reelabel.errors import NoFramesError, SamplingRefusedError
-from reelabel.sampled_frames import NO_PTS, SampledFrames
-from reelabel.sampling.spec import EVERY
-from reelabel.sampling.uniform import pick_evenly
-from reelabel.segment import WHOLE, Segment, Windows, select_segment
+from reelabel.index import NOT_CROPPED
+from reelabel.sampled_frames import SampledFrames
+from reelabel.sampling.choose import choose
+from reelabel.segment import WHOLE, Segment, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy.typing as npt
     from av.video.frame import VideoFrame
 
-    from reelabel.containers.stream_properties import StreamProperties
+    from reelabel.index import Int64s, VideoIndex, VideoInfo
     from reelabel.limits import Limits
     from reelabel.sampled_frames import Orientation
+    from reelabel.sampling.choose import Chosen
     from reelabel.sampling.options import Sampling
     from reelabel.sources.sparse_file import SparseFile
     from reelabel.sources.video_file import VideoFile
@@ -39,12 +36,10 @@ class DecodeStats:
 
     Attributes:
         frames: Frames output by decoders.
-        starts_s: Start of the segment on the clock of the frames' times; None for the whole video.
-        is_empty: Whether none of the candidate frames lies in the segment.
+        is_empty: Whether no frame lies in the segment.
     """
 
     frames: int = 0
-    starts_s: float | None = None
     is_empty: bool = False
 
     def each(self, frames: Iterable[_T]) -> Iterator[_T]:
@@ -76,124 +71,72 @@ class ExtractionRequest:
     fast_only: bool = False
     stats: DecodeStats = field(default_factory=DecodeStats)
 
-    def choose(
-        self, candidates: int, times_s: npt.NDArray[np.float64] | None, *, first_s: float | None = None
-    ) -> list[int]:
-        """Pick among candidate frames, within the segment.
+    @property
+    def shows_keyframes(self) -> bool:
+        """Whether only keyframes are shown, which decode by themselves."""
+        return self.sampling.sampler == "keyframes" or self.every
 
-        Args:
-            candidates: Number of candidates.
-            times_s: When they are shown, in seconds; None if unknown.
-            first_s: When the video's first frame is shown; None if that is the first candidate.
-
-        Returns:
-            Numbers of candidates, ascending, with repeats.
-
-        Raises:
-            NoFramesError: There are no candidates.
-            SamplingRefusedError: A segment was requested, but the frames have no timestamps.
-        """
-        if not candidates:
-            raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
-        numbers = self._candidates(candidates, times_s, first_s)
-        if self.every or self.sampling.num_frames == EVERY:
-            return numbers
-        return [numbers[pick] for pick in pick_evenly(len(numbers), self.sampling.num_frames)]
-
-    def _candidates(self, candidates: int, times_s: npt.NDArray[np.float64] | None, first_s: float | None) -> list[int]:
-        if self.segment.is_whole:
-            return list(range(candidates))
-        if times_s is None:
-            raise SamplingRefusedError(
-                "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
-            )
-        first_s = float(times_s[0]) if first_s is None else first_s
-        found = select_segment(times_s, self.segment, first_s=first_s)
-        self.stats.starts_s = first_s + (self.segment.start_s or 0.0)
-        self.stats.is_empty = found.is_empty
-        numbers: list[int] = found.numbers.tolist()
-        return numbers
+    def choose(self, index: VideoIndex) -> Chosen:
+        """Choose frames; raises as `reelabel.sampling.choose.choose` does."""
+        chosen = choose(index, self.sampling, self.segment, every=self.every, windows=self.windows)
+        self.stats.is_empty = chosen.is_empty
+        return chosen
 
 
 class FrameInfo(NamedTuple):
-    """Metadata of one frame.
+    """One frame.
 
     Attributes:
-        pts: Presentation timestamp in the stream's time base; None if it has none.
-        time_s: When it is shown, in seconds on the clock of the video's first frame; None if unknown.
-        position: Index in the linear decode; -1 if unknown.
+        pts: Presentation timestamp in the stream's time base; `NO_PTS` if it has none.
+        time_s: When it is shown, in seconds on the clock of the video's first frame; 0 if unknown.
+        position: Its place among the frames that are shown.
         is_keyframe: Whether it is a keyframe.
     """
 
-    pts: int | None
-    time_s: float | None
+    pts: int
+    time_s: float
     position: int
     is_keyframe: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexSummary:
-    """What is known of a video's frames as a whole.
-
-    Attributes:
-        keyframes: Number of keyframes.
-        frames: Number of frames; None if unknown.
-        keyframe_s: When each keyframe is shown, in seconds; shape (keyframes,), never falling; None if unknown.
-        first_s: When the first frame is shown, or slightly earlier; None if unknown.
-        last_s: When the last frame is shown; None if unknown.
-        is_retimed: Whether frames are shown at other times than their timestamps say, so that what the file states of
-            its length is of these.
-    """
-
-    keyframes: int
-    frames: int | None
-    keyframe_s: npt.NDArray[np.float64] | None
-    first_s: float | None = None
-    last_s: float | None = None
-    is_retimed: bool = False
-
-    def duration_s(self, stream: StreamProperties) -> float:
-        """Return the duration that the video states, else what its frames fill; 0.0 if unknown."""
-        return (0.0 if self.is_retimed else stream.duration_s) or self._filled_s(stream.fps)
-
-    def _filled_s(self, fps: float) -> float:
-        frames, first_s, last_s = self.frames or 0, self.first_s, self.last_s
-        if first_s is None or last_s is None:
-            return frames / fps if fps and first_s is None and last_s is None else 0.0
-        return max(0.0, (last_s - first_s) * frames / max(1, frames - 1))
+def frames_of(index: VideoIndex, places: Int64s) -> list[FrameInfo]:
+    """Return the frames at some places of `VideoIndex.order`."""
+    rows = index.order[places]
+    times_s = np.zeros(len(rows)) if index.time_s is None else index.time_s[places]
+    columns = index.pts[rows], times_s, places, index.is_keyframe[rows]
+    return [FrameInfo(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def assemble_frames(
     request: ExtractionRequest,
-    describe: Callable[[], StreamProperties],
+    describe: Callable[[], VideoInfo],
     *,
-    chosen: list[int],
+    index: VideoIndex,
+    chosen: Chosen,
+    wanted: Sequence[FrameInfo],
     frames: Iterable[tuple[FrameInfo, VideoFrame]],
-    summary: IndexSummary,
     method: Literal["index", "seek", "linear"],
     orientation: Orientation | None = None,
-    in_order: Sequence[FrameInfo] = (),
 ) -> SampledFrames:
     """Render frames as they are decoded, and collect their metadata.
 
     Args:
         request: The request they answer.
         describe: Returns the stream's properties; called after its frames are decoded.
-        chosen: Numbers of the chosen frames, ascending, with repeats.
-        frames: Each chosen frame once, in the same order unless `in_order` is given.
-        summary: What is known of the video's frames as a whole.
+        index: The frames of the video.
+        chosen: The chosen ones.
+        wanted: Each of these once, in their order.
+        frames: The same, decoded, the first one first; the last ones may be missing.
         method: The strategy used.
         orientation: Orientation of the frames; None reads it from their side data.
-        in_order: Each chosen frame once, in the same order, if only the first of `frames` is in its place.
     """
-    row_of = {number: row for row, number in enumerate(dict.fromkeys(chosen))}
-    infos: list[FrameInfo] = []
-    rows = {info: row for row, info in enumerate(in_order)}
+    rows = {info: row for row, info in enumerate(wanted)}
+    count = 0
     for info, frame in frames:
-        if not infos:
-            crop = Crop() if request.native else describe().crop
+        if not count:
+            crop = NOT_CROPPED if request.native else describe().crop
         picture = cut_margins(frame, crop)
-        if not infos:
+        if not count:
             renderer = Renderer.from_frame(
                 picture,
                 sampling=request.sampling,
@@ -201,33 +144,36 @@ def assemble_frames(
                 native=request.native,
                 orientation=orientation or orientation_of(frame),
             )
-            images = np.empty((len(row_of), *renderer.shape), np.uint8)
+            images = np.empty((len(wanted), *renderer.shape), np.uint8)
             native_width_px, native_height_px = picture.width, picture.height
-        renderer.draw(picture, images[rows.get(info, len(infos))])
-        infos.append(info)
+        renderer.draw(picture, images[rows[info]])
+        count = max(count, rows[info] + 1)
         # Damage is concealed with what a released frame's memory held, so none may be held longer for being wanted.
         del frame, picture
-    infos = list(in_order) or infos
-    stream = describe()
+    stated = describe()
+    shown = wanted[:count]
+    time_s = np.array([each.time_s for each in shown], np.float64)
+    picks = np.searchsorted(chosen.unique, chosen.places)
     return SampledFrames(
-        images=images[: len(infos)],
-        pts=np.array([NO_PTS if info.pts is None else info.pts for info in infos], np.int64),
-        time_s=np.array([info.time_s or 0.0 for info in infos], np.float64),
-        frame_index=np.array([info.position for info in infos], np.int64),
-        is_keyframe=np.array([info.is_keyframe for info in infos], np.bool_),
-        picks=np.array([row_of[number] for number in chosen], np.int64),
-        keyframes_in_file=summary.keyframes,
-        keyframe_ms=None if summary.keyframe_s is None else seconds_to_ms(summary.keyframe_s),
-        first_ms=None if summary.first_s is None else int(seconds_to_ms(np.array([summary.first_s]))[0]),
-        total_frames=summary.frames,
-        fps=stream.fps,
-        duration_s=summary.duration_s(stream),
-        pixel_aspect=stream.pixel_aspect,
+        images=images[:count],
+        pts=np.array([each.pts for each in shown], np.int64),
+        time_s=time_s,
+        frame_index=index.position[chosen.unique][:count],
+        is_keyframe=np.array([each.is_keyframe for each in shown], np.bool_),
+        picks=picks,
+        deviation_s=None if chosen.instants_s is None else time_s[picks] - chosen.instants_s,
+        keyframes_in_file=index.keyframes,
+        keyframe_ms=index.keyframe_ms,
+        first_ms=index.first_ms,
+        total_frames=index.total_frames,
+        fps=stated.fps,
+        duration_s=index.length_s(stated),
+        pixel_aspect=stated.pixel_aspect,
         native_width_px=native_width_px,
         native_height_px=native_height_px,
         orientation=renderer.orientation,
         segment=request.segment,
-        starts_s=request.stats.starts_s,
+        starts_s=chosen.starts_s,
         method=method,
         reason=renderer.note,
         decode_ms=0.0,

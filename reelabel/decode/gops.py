@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left, bisect_right
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from reelabel.decode.in_parallel import decode_in_parallel
 from reelabel.decode.packet_decoder import affordable_threads
@@ -26,28 +26,13 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.decode.assemble import ExtractionRequest, FrameInfo
+    from reelabel.index import VideoIndex
 
     Opened = tuple[InputContainer, VideoStream]
 
 LEAST_SHARED_PIXELS = 4 * 1024**2  # of all frames; for fewer, it does not pay to open the video again
 LEAST_THREADED_PIXELS = 96 * 1024  # of a picture; a smaller one takes less time to decode than threads take to meet
 _PIECE_FRAMES = 16  # to decode them takes much longer than to seek to them
-
-
-class Timeline(NamedTuple):
-    """The frames of a video, as its packets or its header announce them.
-
-    Attributes:
-        times: PTS of all frames in the stream's time base, ascending.
-        keyframes: Positions of keyframes among them, ascending.
-        reopen: Opens the video again as it is open.
-        is_order_proven: Whether the packets show that times are in the order in which a decoder outputs frames.
-    """
-
-    times: Sequence[int]
-    keyframes: Sequence[int]
-    reopen: Callable[[], AbstractContextManager[Opened]]
-    is_order_proven: bool = True
 
 
 def spans_to_decode(
@@ -78,8 +63,9 @@ def spans_to_decode(
 def decode_chosen(
     opened: Opened,
     chosen: Sequence[FrameInfo],
-    timeline: Timeline,
+    index: VideoIndex,
     request: ExtractionRequest,
+    reopen: Callable[[], AbstractContextManager[Opened]],
 ) -> Generator[tuple[FrameInfo, VideoFrame], None, None]:
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
 
@@ -88,43 +74,44 @@ def decode_chosen(
     frames, and wait for each other more than decoders do.
 
     Args:
-        opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
-            `spans_to_decode` are at hand.
+        opened: The video, open; of a remote one, the bytes of `spans_to_decode` are at hand.
         chosen: The wanted frames, each once, ascending.
-        timeline: The frames of the video.
+        index: The frames of the video.
         request: What is extracted: source, limits, threads, and the statistics to keep.
+        reopen: Opens the video again as it is open, for other threads.
 
     Yields:
         The wanted frames: the first one first, the others in any order, all of them again if memory has run out. Close
             the generator before the video.
 
     Raises:
-        FastPathUnavailableError: A GOP does not decode to the frames announced.
+        FallbackRequired: A GOP does not decode to the frames announced.
     """
     codec = opened[1].codec_context
     pixels, positions = codec.width * codec.height, [info.position for info in chosen]
-    spans = spans_to_decode(positions, timeline.keyframes)
+    times, keyframes = index.pts[index.order].tolist(), index.keyframe_places.tolist()
+    spans = spans_to_decode(positions, keyframes)
     threads = affordable_threads(request.threads, codec)
     if pixels * sum(last + 1 - first for first, last in spans) < LEAST_SHARED_PIXELS:
         threads = 1
     if threads > 1:
-        spans = spans_to_decode(positions, timeline.keyframes, piece_frames=_PIECE_FRAMES)
+        spans = spans_to_decode(positions, keyframes, piece_frames=_PIECE_FRAMES)
     runs = [chosen[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]
     decoders = min(threads, len(runs))
     make_decoder = partial(
         RunDecoder,
-        times=timeline.times,
-        keyframes=timeline.keyframes,
-        is_order_proven=timeline.is_order_proven,
+        times=times,
+        keyframes=keyframes,
+        is_order_proven=index.is_order_proven,
         threads=threads // decoders if pixels >= LEAST_THREADED_PIXELS else 1,
         roughly=request.roughly,
         reads_on=isinstance(request.source, VideoFile),  # which costs a request, and more, in a remote video
     )
     if decoders > 1:
-        others = [timeline.reopen() for _ in range(decoders - 1)]
+        others = [reopen() for _ in range(decoders - 1)]
         videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]
         try:
-            ordered = _in_fair_order(runs, timeline.keyframes, request)
+            ordered = _in_fair_order(runs, keyframes, request)
             yield from decode_in_parallel(ordered, videos, make_decoder, request.stats)
         except MemoryError:  # frames may be larger than the header says; one decoder may do
             pass

@@ -46,7 +46,7 @@ def decode_in_parallel(
         The wanted frames: the first one first, the others in any order.
 
     Raises:
-        FastPathUnavailableError: As `RunDecoder.decode` does.
+        FallbackRequired: As `RunDecoder.decode` does.
         MemoryError: Memory does not suffice for so many decoders.
     """
     relay = _Relay(runs[0][0], decoders=len(videos))

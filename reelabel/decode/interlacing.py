@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.containers.reordering import h264_length_bytes
-from reelabel.decode.parameter_sets import Bits, Sps, header_sps, nal_units
-from reelabel.errors import FastPathUnavailableError
+from reelabel.containers.nal import nal_length_bytes, nal_units
+from reelabel.decode.parameter_sets import Bits, Sps, header_sps
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -32,17 +32,17 @@ def require_own_flag(frame: VideoFrame, packet: Packet[VideoStream] | None, code
         codec: Its decoder.
 
     Raises:
-        FastPathUnavailableError: It is.
+        FallbackRequired: It is.
     """
     if not frame.interlaced_frame or codec.codec.canonical_name != "h264":
         return
     if not _is_coded_interlaced(packet, codec):
-        raise FastPathUnavailableError("whether a picture is interlaced depends on earlier ones")
+        raise FallbackRequired("whether a picture is interlaced depends on earlier ones")
 
 
 def _is_coded_interlaced(packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> bool:
     """Return whether a picture consists of fields, or of macroblocks of fields; False if unknown."""
-    length_bytes = h264_length_bytes(codec.extradata)
+    length_bytes = nal_length_bytes(codec)
     if length_bytes is None or (packet is not None and any(packet.iter_sidedata())):
         return False  # the parameter sets are elsewhere
     try:

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 import av.error
 from av.video.frame import PictureType
 
-from reelabel.containers.reordering import (
-    H264_SLICES,
-    HEVC_SLICES,
-    first_slice,
-    first_slice_type,
-    h264_length_bytes,
-    hevc_length_bytes,
-)
-from reelabel.errors import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
+from reelabel.containers.nal import first_slice, first_slice_type
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +20,8 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 
+# How a decoder conceals it depends on the frames before it.
+DAMAGED = "a keyframe is damaged"
 # First bytes of headers of slices (ITU-T H.264, 7.3.3) that begin a picture, and whose `slice_type` is P or B.
 _H264_INTER = frozenset(
     bytes([0x80 | kind << 7 - bits | rest])
@@ -40,11 +35,11 @@ def is_flagged_wrongly(packet: Packet[VideoStream], codec: VideoCodecContext) ->
     """Return whether a packet of H.264 or HEVC, flagged as a keyframe, says itself that it is none."""
     name = codec.codec.canonical_name
     if name == "hevc":
-        kind = first_slice_type(packet, hevc_length_bytes(codec.extradata), kinds=HEVC_SLICES, shift=1)
+        kind = first_slice_type(packet, codec)
         return kind is not None and kind not in _HEVC_IRAP
     if name != "h264":
         return False
-    unit = first_slice(packet, h264_length_bytes(codec.extradata), kinds=H264_SLICES, shift=0)
+    unit = first_slice(packet, codec)
     return unit is not None and unit[1:2].tobytes() in _H264_INTER
 
 
@@ -120,13 +115,12 @@ def require_keyframe(frame: VideoFrame) -> None:
     """Check that a frame depends on no packet but its own.
 
     Raises:
-        IndexMismatchError: The frame is not a keyframe.
-        DamagedKeyframeError: The frame is damaged.
+        FallbackRequired: The frame is not a keyframe, or is damaged.
     """
     if not frame.key_frame or frame.pict_type != PictureType.I:
-        raise IndexMismatchError("a packet is flagged as a keyframe, but its frame is not")
+        raise FallbackRequired("a packet is flagged as a keyframe, but its frame is not", index_is_wrong=True)
     if frame.is_corrupt:
-        raise DamagedKeyframeError
+        raise FallbackRequired(DAMAGED, linear_only=True)
 
 
 def prime_mpeg4_decoder(codec: VideoCodecContext, first: Packet[VideoStream]) -> None:
@@ -137,7 +131,7 @@ def prime_mpeg4_decoder(codec: VideoCodecContext, first: Packet[VideoStream]) ->
     """
     if codec.name == "mpeg4":
         for _ in range(_PRIMINGS):
-            with suppress(FastPathUnavailableError):
+            with suppress(FallbackRequired):
                 decode_single_packet(codec, first)
 
 
@@ -145,21 +139,20 @@ def decode_single_packet(codec: VideoCodecContext, packet: Packet[VideoStream]) 
     """Decode a single packet, independently of all others.
 
     Raises:
-        IndexMismatchError: The result is not exactly one keyframe with the packet's PTS.
-        DamagedKeyframeError: The keyframe is damaged.
-        FastPathUnavailableError: The packet is a JPEG frame that relies on the tables of earlier ones.
+        FallbackRequired: The result is not exactly one keyframe with the packet's PTS, the keyframe is damaged, or the
+            packet is a JPEG frame that relies on the tables of earlier ones.
     """
     if codec.name == "mjpeg" and not has_own_tables(memoryview(packet)):
-        raise FastPathUnavailableError("a JPEG frame lacks its own tables")
+        raise FallbackRequired("a JPEG frame lacks its own tables")
     try:
         frames = codec.decode(packet) + codec.decode(None)
     except MemoryError:
         raise
     except av.error.FFmpegError:
-        raise DamagedKeyframeError from None
+        raise FallbackRequired(DAMAGED, linear_only=True) from None
     finally:
         codec.flush_buffers()
     if len(frames) != 1 or frames[0].pts != packet.pts:
-        raise IndexMismatchError("a keyframe's packet does not decode to its frame")
+        raise FallbackRequired("a keyframe's packet does not decode to its frame", index_is_wrong=True)
     require_keyframe(frames[0])
     return frames[0]

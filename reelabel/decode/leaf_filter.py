@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.containers.reordering import h264_length_bytes, hevc_length_bytes
+from reelabel.containers.nal import nal_length_bytes, nal_units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
@@ -37,9 +35,9 @@ class LeafFilter:
 
     def __init__(self, codec: VideoCodecContext) -> None:
         """Read the stream's configuration; without one, as in an MP4 or Matroska file, every packet is decoded."""
-        self._codec, name = codec, codec.codec.canonical_name
-        self._h264_length_bytes = h264_length_bytes(codec.extradata) if name == "h264" else None
-        self._hevc_length_bytes = hevc_length_bytes(codec.extradata) if name == "hevc" else None
+        self._codec = codec
+        self._h264_length_bytes = nal_length_bytes(codec, only="h264")
+        self._hevc_length_bytes = nal_length_bytes(codec, only="hevc")
         # The number of sub-layers (ISO/IEC 14496-15, 8.3.2.1) is 0 where it is unknown.
         self._highest = max(0, ((codec.extradata or b"")[21] >> 3 & 7) - 1) if self._hevc_length_bytes else 0
         self.has_left_out = self.is_skipping = False
@@ -61,7 +59,7 @@ class LeafFilter:
     def _is_hevc_leaf(self, packet: Packet[VideoStream]) -> bool:
         if self._hevc_length_bytes is None:
             return False
-        headers = list(_nal_headers(memoryview(packet), self._hevc_length_bytes))
+        headers = _nal_headers(memoryview(packet), self._hevc_length_bytes)
         pictures = [header for header in headers if header >> 9 not in _HEVC_STATELESS]
         are_highest = {header & 0x1FF for header in pictures} == {self._highest + 1}  # and of the base layer
         return are_highest and all(header >> 9 in _HEVC_LEAVES for header in pictures)
@@ -69,16 +67,13 @@ class LeafFilter:
 
 def _is_safe_to_skip(packet: Packet[VideoStream], length_bytes: int) -> bool:
     """Return whether FFmpeg would skip nothing but slices: it passes over any NAL unit whose `nal_ref_idc` is 0."""
-    kinds = (header >> 8 for header in _nal_headers(memoryview(packet), length_bytes))
+    kinds = [header >> 8 for header in _nal_headers(memoryview(packet), length_bytes)]
     return all(kind & 0x60 or kind & 0x1F in _H264_STATELESS for kind in kinds)
 
 
-def _nal_headers(data: memoryview, length_bytes: int) -> Iterator[int]:
-    """Yield the first two bytes of each NAL unit as one number, and 0, as of no picture, for more units within one."""
-    start = 0
-    while start < len(data):
-        at = start + length_bytes
-        start = at + int.from_bytes(data[start:at])
-        yield int.from_bytes(data[at : at + 2])
-        if _START_CODE in bytes(data[at:start]):
-            yield 0
+def _nal_headers(data: memoryview, length_bytes: int) -> list[int]:
+    """Return the first two bytes of each NAL unit as one number, and 0, as of no picture, for what cannot be read."""
+    units = list(nal_units(data, length_bytes))
+    headers = [int.from_bytes(unit[:2]) for unit in units]
+    is_read = sum(length_bytes + len(unit) for unit in units) == len(data)
+    return headers if is_read and not any(_START_CODE in bytes(unit) for unit in units) else [*headers, 0]

@@ -105,7 +105,7 @@ def decode_packets_independently(
         others_bring_parameters: Whether other packets bring parameter sets.
 
     Raises:
-        FastPathUnavailableError: As `decode_single_packet`, `require_own_parameters` and `require_own_flag` do.
+        FallbackRequired: As `decode_single_packet`, `require_own_parameters` and `require_own_flag` do.
     """
     for packet in packets:
         require_own_parameters(packet, codecs[0], others_bring_them=others_bring_parameters)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reelabel.containers.reordering import h264_length_bytes
-from reelabel.errors import FastPathUnavailableError
+from reelabel.containers.nal import nal_length_bytes, nal_units
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
@@ -27,7 +25,7 @@ _OWN_ASPECT = 255
 _MAX_BITS = 32
 
 
-class ColoursChangeError(FastPathUnavailableError):
+class ColoursChangeError(FallbackRequired):
     """Some parts of a stream state their colours; others do not, so that they have those of what was decoded last."""
 
 
@@ -63,22 +61,10 @@ def _header_bytes(codec: VideoCodecContext) -> bytes:
     return avcc[_SPS_AT : _SPS_AT + int.from_bytes(avcc[_SPS_AT - 2 : _SPS_AT])]
 
 
-def nal_units(data: memoryview, length_bytes: int) -> Iterator[memoryview]:
-    """Yield the NAL units of a packet, which are not empty, up to the first malformed one."""
-    start = 0
-    while start + length_bytes < len(data):
-        at = start + length_bytes
-        start = at + int.from_bytes(data[start:at])
-        if start == at:
-            return
-        yield data[at:start]
-
-
 def brings_parameters(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
     """Return whether a packet of H.264 brings parameter sets; False for other codecs, or if it cannot be read."""
-    if codec.codec.canonical_name != "h264" or not (length_bytes := h264_length_bytes(codec.extradata)):
-        return False
-    return any(unit[0] & 0x1F in {_SPS, _PPS} for unit in nal_units(memoryview(packet), length_bytes))
+    units = nal_units(memoryview(packet), nal_length_bytes(codec, only="h264"))
+    return any(unit[0] & 0x1F in {_SPS, _PPS} for unit in units)
 
 
 def require_own_parameters(
@@ -92,16 +78,16 @@ def require_own_parameters(
         others_bring_them: Whether other packets bring parameter sets, so that those in the header may not be its own.
 
     Raises:
-        FastPathUnavailableError: Its parameter sets are those of an earlier packet.
+        FallbackRequired: Its parameter sets are those of an earlier packet.
         ColoursChangeError: They say more, or less, of colours than those in the header.
     """
-    if codec.codec.canonical_name != "h264" or not (length_bytes := h264_length_bytes(codec.extradata)):
+    if not (length_bytes := nal_length_bytes(codec, only="h264")):
         return
     units: dict[int, memoryview] = {}
     for unit in nal_units(memoryview(packet), length_bytes):
         units.setdefault(unit[0] & 0x1F, unit)
     if others_bring_them and not units.keys() & {_IDR, _SPS}:
-        raise FastPathUnavailableError("a keyframe needs the parameter sets of an earlier packet")
+        raise FallbackRequired("a keyframe needs the parameter sets of an earlier packet")
     header = _header_bytes(codec)
     own = [bytes(units[_SPS])] if _SPS in units and units[_SPS] != header else []
     own += [bytes(each)[_SPS_AT:] for each in packet.iter_sidedata() if each.data_type == "new_extradata"]

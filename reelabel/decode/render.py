@@ -13,8 +13,8 @@ from av.filter import Graph
 from av.sidedata.sidedata import Type as KnownSideData
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from reelabel.containers.stream_properties import check_frame_size
-from reelabel.decode.tone_mapping import DEEP_PLANAR, hdr_transfer, tone_map
+from reelabel.containers.stream_properties import check_frame_size, hdr_transfer
+from reelabel.decode.tone_mapping import DEEP_PLANAR, tone_map
 from reelabel.errors import VideoUnreadableError
 from reelabel.sampled_frames import Orientation
 from reelabel.sampling.options import AS_DECODED
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.plane import VideoPlane
 
-    from reelabel.containers.cropping import Crop
+    from reelabel.index import Crop
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
 

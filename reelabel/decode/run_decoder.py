@@ -18,7 +18,7 @@ from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.decode.leaf_filter import LeafFilter
 from reelabel.decode.parameter_sets import ColoursChangeError, brings_parameters, require_own_parameters
 from reelabel.decode.splices import begins_splice, ends_sequence
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ class RunDecoder:
         """Decode wanted frames, ascending, none of which can be reached from a later keyframe than the first.
 
         Raises:
-            FastPathUnavailableError: A GOP does not decode to the frames announced.
+            FallbackRequired: A GOP does not decode to the frames announced.
         """
         number = bisect_right(self.keyframes, run[0].position) - 1
         leaves = LeafFilter(self.stream.codec_context)
@@ -85,7 +85,7 @@ class RunDecoder:
         for place, info in enumerate(run):
             while (frame := _frame_at(gop, info.position)) is None:
                 if (start := next(others, None)) is None:
-                    raise FastPathUnavailableError("a GOP does not decode to the frames its packets announce")
+                    raise FallbackRequired("a GOP does not decode to the frames its packets announce")
                 gop = self._decode_from(start, run[place:])
             yield info, frame
 
@@ -113,9 +113,9 @@ class RunDecoder:
                 if not begun and position < start:
                     continue  # a leading frame, which belongs to the previous GOP
                 if position == len(times) or times[position] != frame.pts or frame.is_corrupt:
-                    raise FastPathUnavailableError("a frame is damaged, or its PTS matches no packet")
+                    raise FallbackRequired("a frame is damaged, or its PTS matches no packet")
                 if not begun and position > start:
-                    raise FastPathUnavailableError("a seek missed its target")
+                    raise FallbackRequired("a seek missed its target")
                 begun = True
                 self._require_next(frame, position, given)
                 if frame.pts in packets and (start or leaves):  # else the decoder has seen what a linear decode sees
@@ -124,13 +124,13 @@ class RunDecoder:
         except MemoryError:
             raise
         except av.error.FFmpegError:
-            raise FastPathUnavailableError("a GOP cannot be decoded") from None
+            raise FallbackRequired("a GOP cannot be decoded") from None
 
     def _require_next(self, frame: VideoFrame, position: int, given: set[int]) -> None:
         """Check that a frame is the next of those given to the decoder, and is a keyframe if its packet says so."""
         given.discard(self.times[position])
         if given and min(given) < self.times[position]:
-            raise FastPathUnavailableError("a frame is left out, or shown in another order than that of time")
+            raise FallbackRequired("a frame is left out, or shown in another order than that of time")
         number = bisect_left(self.keyframes, position)
         if number < len(self.keyframes) and self.keyframes[number] == position:
             require_keyframe(frame)
@@ -171,7 +171,7 @@ class RunDecoder:
                 bring = is_first and bool(self._brings_parameters)
                 require_own_parameters(packet, codec, others_bring_them=bring)
                 if begins_splice(packet, codec, has_ended=has_ended):
-                    raise FastPathUnavailableError("a splice leaves out frames")
+                    raise FallbackRequired("a splice leaves out frames")
             has_ended = ends_sequence(packet, codec)
             if is_leading and codec.codec.reorder:
                 continue
@@ -216,7 +216,7 @@ class RunDecoder:
             return
         for packet in islice(rest, within):
             if packet.is_keyframe and begins_splice(packet, codec, has_ended=has_ended):
-                raise FastPathUnavailableError("a splice leaves out frames")
+                raise FallbackRequired("a splice leaves out frames")
             if packet.is_keyframe:
                 return
             has_ended = ends_sequence(packet, codec)
@@ -240,6 +240,6 @@ def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame 
                 return frame if position == wanted else None
     except (ColoursChangeError, TimesOutOfOrderError):
         raise  # which concerns what is decoded next, too, wherever it is
-    except FastPathUnavailableError:
+    except FallbackRequired:
         pass
     return None

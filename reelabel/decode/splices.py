@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.containers.reordering import hevc_length_bytes
-from reelabel.decode.parameter_sets import nal_units
+from reelabel.containers.nal import nal_length_bytes, nal_units
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -32,8 +31,7 @@ def begins_splice(packet: Packet[VideoStream], codec: VideoCodecContext, *, has_
         codec: Its decoder.
         has_ended: Whether the packet before it ends a sequence.
     """
-    length_bytes = _length_bytes(codec)
-    for unit in nal_units(memoryview(packet), length_bytes) if length_bytes else ():
+    for unit in nal_units(memoryview(packet), nal_length_bytes(codec, only="hevc")):
         kind = unit[0] >> 1 & 0x3F
         has_ended |= kind in _ENDS
         if kind in _SLICES:
@@ -44,12 +42,8 @@ def begins_splice(packet: Packet[VideoStream], codec: VideoCodecContext, *, has_
 
 def ends_sequence(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
     """Return whether the last NAL unit of a packet of HEVC ends a sequence."""
-    length_bytes = _length_bytes(codec)
+    length_bytes = nal_length_bytes(codec, only="hevc")
     if not length_bytes:
         return False
     last = bytes(memoryview(packet)[-length_bytes - _END_BYTES :])
     return any(last == _END_BYTES.to_bytes(length_bytes) + bytes([kind << 1, 1]) for kind in _ENDS)
-
-
-def _length_bytes(codec: VideoCodecContext) -> int | None:
-    return hevc_length_bytes(codec.extradata) if codec.codec.canonical_name == "hevc" else None

@@ -9,25 +9,21 @@ it, and a frame must not depend on those before it.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from av.video.reformatter import ColorPrimaries, ColorTrc
+from av.video.reformatter import ColorPrimaries
+
+from reelabel.containers.stream_properties import hdr_transfer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
-
-    from reelabel.decode.packet_decoder import CodecParameters
 
     _Floats = npt.NDArray[np.float32]
 
-Hdr: TypeAlias = Literal["", "PQ", "HLG"]
-
-_TRANSFERS: dict[int, Hdr] = {ColorTrc.SMPTE2084: "PQ", ColorTrc.ARIB_STD_B67: "HLG"}
 DEEP_PLANAR = "gbrp12le"  # planes in the order green, blue, red
 _LEVELS = 2**12
 _WHITE_NITS, _PEAK_NITS = 203.0, 1000.0
@@ -41,11 +37,6 @@ _TO_BT709 = (
     (-0.1246, 1.1329, -0.0083),
     (-0.0182, -0.1006, 1.1187),
 )
-
-
-def hdr_transfer(source: VideoFrame | VideoCodecContext | CodecParameters) -> Hdr:
-    """Return the name of a transfer function if it is of HDR; empty otherwise."""
-    return _TRANSFERS.get(source.color_trc, "")
 
 
 def tone_map(frame: VideoFrame, planes: Sequence[npt.NDArray[np.uint16]], image: npt.NDArray[np.uint8]) -> None:
@@ -85,7 +76,7 @@ def _sum(weights: Sequence[float], channels: Sequence[_Floats]) -> _Floats:
     return total
 
 
-@lru_cache(maxsize=len(_TRANSFERS))
+@lru_cache(maxsize=2)
 def _linear_light(transfer: str) -> _Floats:
     """Return the displayed light of each signal level, where diffuse white is 1 (ITU-R BT.2100, tables 4 and 5)."""
     signal = np.arange(_LEVELS) / (_LEVELS - 1)

@@ -149,23 +149,17 @@ class _MemoryCache:
     """Frame files in memory, by key; each can be taken once, and the oldest are evicted first. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._free_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._files: dict[str, FrameFile] = {}
         self._lock = threading.Lock()
 
     def put(self, key: str, file: FrameFile) -> None:
         with self._lock:
-            self._drop(key)
+            self._files.pop(key, None)
             self._files[key] = file
-            self._free_bytes -= len(file.data)
-            while self._free_bytes < 0:
-                self._drop(next(iter(self._files)))
+            while self._files and sum(len(each.data) for each in self._files.values()) > self._max_bytes:
+                del self._files[next(iter(self._files))]
 
     def take(self, key: str) -> FrameFile | None:
         with self._lock:
-            return self._drop(key)
-
-    def _drop(self, key: str) -> FrameFile | None:
-        file = self._files.pop(key, None)
-        self._free_bytes += len(file.data) if file else 0
-        return file
+            return self._files.pop(key, None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import (
-    FastPathUnavailableError,
+    FallbackRequired,
     ObjectChangedError,
     ObjectMissingError,
     ObjectRefusedError,
@@ -194,7 +194,7 @@ class FrameFetcher(VideoReader):
         if self._should_use_ranges(info, is_local=isinstance(video, LocalFile)):
             try:
                 return self._fetch_ranges(info, video)
-            except FastPathUnavailableError as error:
+            except FallbackRequired as error:
                 wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
             except RangesIgnoredError:
                 pass

@@ -104,6 +104,7 @@ class FrameFile:
             duration_s=self.duration_s,
             thresholds=thresholds,
             segment=self.segment,
+            frames=self.total_frames,
         )
 
     @property

@@ -15,7 +15,7 @@ from reelabel.frames.fetch import (
     check_size,
     isolate_refusal,
 )
-from reelabel.index_facts import IndexFacts, facts_of_table
+from reelabel.index import VideoIndex, VideoInfo
 from reelabel.sources.object_info import INLINE_SCHEME, scheme_of
 from reelabel.sources.sparse_file import CachedRange
 from reelabel.sources.video_file import LocalFile
@@ -36,13 +36,13 @@ class SeenVideo:
 
     Attributes:
         info: Its size and fingerprint.
-        facts: What they tell.
+        index: What they tell.
         is_whole_read: Whether a run reads the whole file, whichever frames it needs.
         bytes_read: Bytes read to find out.
     """
 
     info: ObjectInfo
-    facts: IndexFacts
+    index: VideoIndex
     is_whole_read: bool
     bytes_read: int
 
@@ -73,8 +73,8 @@ class IndexReader(VideoReader):
                 file.info.require(fingerprint=info.fingerprint, max_bytes=None)
                 if not isinstance(file, LocalFile):
                     return self._look_at_remote(info, file)
-                facts, _, _ = self.pool.read_facts(file.as_video(), limits=self.limits)
-                return SeenVideo(info=info, facts=facts, is_whole_read=False, bytes_read=0)
+                index, _, _ = self.pool.read_index(file.as_video(), limits=self.limits, lists="keyframes")
+                return SeenVideo(info=info, index=index, is_whole_read=False, bytes_read=0)
 
     def _look_at_remote(self, info: ObjectInfo, video: RemoteVideo | ArchiveMember) -> SeenVideo:
         is_small = info.size_bytes < self.ranges_min_bytes or scheme_of(info.uri) == INLINE_SCHEME
@@ -82,19 +82,22 @@ class IndexReader(VideoReader):
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = cache.find_index(key) if cache else ()
         if isinstance(known, KeyframeTable):
-            return SeenVideo(info=info, facts=facts_of_table(known), is_whole_read=False, bytes_read=0)
+            return SeenVideo(info=info, index=known.index, is_whole_read=False, bytes_read=0)
         head: tuple[CachedRange, ...] = ()
         try:
             if not known:
                 head = (CachedRange(0, video.read(0, min(_HEAD_BYTES, info.size_bytes))),)
-            facts, index, bytes_read = self.pool.read_facts(video, limits=self.limits, known=known or head)
+            index, ranges, bytes_read = self.pool.read_index(
+                video, limits=self.limits, lists="keyframes", known=known or head
+            )
         except RangesIgnoredError as error:
-            return SeenVideo(info=info, facts=IndexFacts(note=error.message), is_whole_read=True, bytes_read=0)
-        if cache and index and not known:
-            cache.write_index(key, index)
+            nothing = VideoIndex(info=VideoInfo(), kind="container", lists="keyframes", note=error.message)
+            return SeenVideo(info=info, index=nothing, is_whole_read=True, bytes_read=0)
+        if cache and ranges and not known:
+            cache.write_index(key, ranges)
         return SeenVideo(
             info=info,
-            facts=facts,
-            is_whole_read=is_small or facts.listed == "not",
+            index=index,
+            is_whole_read=is_small or not index.is_listed,
             bytes_read=bytes_read + sum(len(part.data) for part in head),
         )

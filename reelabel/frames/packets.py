@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel import arrow as pa
-from reelabel.errors import FastPathUnavailableError, FrameFileError, VideoError
+from reelabel.errors import FallbackRequired, FrameFileError, VideoError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.pixels import encode_pixels
 from reelabel.limits import Limits
@@ -82,7 +82,7 @@ def decode_packets(
     """Decode stored packets in a decoding process; return RGB pixels, as originally extracted; shape (N, H, W, 3).
 
     Raises:
-        FastPathUnavailableError: A packet does not decode to a keyframe.
+        FallbackRequired: A packet does not decode to a keyframe.
         VideoError: As `DecodePool.extract` does.
     """
     every = Sampling(num_frames=EVERY, max_pixels=sampling.max_pixels, size_multiple_px=sampling.size_multiple_px)
@@ -96,7 +96,7 @@ def verify_packets(
     """Return whether stored packets decode to exactly the extracted pixels."""
     try:
         images = decode_packets(stored, pool, sampling=sampling, limits=limits)
-    except (FastPathUnavailableError, VideoError):
+    except (FallbackRequired, VideoError):
         return False
     return np.array_equal(images, keyframes.images)
 
@@ -122,7 +122,7 @@ def with_pixels(file: FrameFile, pool: DecodePool, limits: Limits) -> bytes:
     try:
         sampling = read_options(Sampling, file.facts["sampling"])
         images = decode_packets(_stored_packets(file), pool, sampling=sampling, limits=limits)
-    except (FastPathUnavailableError, KeyError, TypeError, ValueError) as error:
+    except (FallbackRequired, KeyError, TypeError, ValueError) as error:
         raise FrameFileError(f"The frame file's packets cannot be decoded ({error}).") from None
     return file.replace_pixels(encode_pixels(images, "raw"), encoding="raw", packets=None)
 

@@ -55,7 +55,8 @@ class Checked:
         Raises:
             InvalidAnswerError: One is not what it must be.
         """
-        for name, kind in _types_of(type(self)):
+        record: Any = type(self)
+        for name, kind in _types_of(record):
             try:
                 value = checked(getattr(self, name), kind)
             except InvalidAnswerError as error:
@@ -91,7 +92,7 @@ def checked(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any type, from JSON
         return _require(value, any(type(value) is type(part) and value == part for part in parts), f"one of {parts}")
     if origin is tuple:
         return _tuple(value, parts)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         return value if isinstance(value, kind) else _record(value, kind)
     return _plain(value, kind)
 

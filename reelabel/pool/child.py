@@ -16,11 +16,8 @@ import socket
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from reelabel.containers.registry import load_installed
 from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
-from reelabel.index_facts import read_index_facts
-from reelabel.packet_list import read_packet_list
-from reelabel.pool.facts import pack_facts
+from reelabel.pool.indexes import pack_index
 from reelabel.pool.messages import (
     Begun,
     ReadFailedError,
@@ -31,10 +28,10 @@ from reelabel.pool.messages import (
     describe_failure,
     encode_answer,
 )
-from reelabel.pool.packet_lists import pack_packets
 from reelabel.pool.transfer import pack_frames
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
+from reelabel.read_index import read_index
 from reelabel.sandbox import enter_sandbox
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.sources.video_file import VideoFile
@@ -83,7 +80,6 @@ def prepare(setup: Setup) -> None:
         importlib.import_module("multiprocessing.spawn").prepare(setup.main)
     for module in setup.modules:
         importlib.import_module(module)
-    load_installed()
     warm_up()
 
 
@@ -97,14 +93,11 @@ def _serve(connection: socket.socket) -> None:
         if request.in_order:
             _extract_in_order(connection, request, descriptor)
             return
-        if request.facts_only:
+        if request.lists:
             with _opened(connection, request, descriptor) as video:
-                read = read_index_facts(video, request.limits)
-            answer, frames = pack_facts(*read, request)
-        elif request.packets_only:
-            with _opened(connection, request, descriptor) as video:
-                listed = read_packet_list(video, request.limits)
-            answer, frames = pack_packets(listed)
+                read = read_index(video, request.limits, lists=request.lists)
+            answer, frames = pack_index(*read, request)
+            del read
         else:
             got, index = extract(connection, request, descriptor)
             answer, frames = pack_frames(got, index, request)

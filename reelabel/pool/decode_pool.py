@@ -7,14 +7,13 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, DecoderCrashedError, InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.limits import Limits
-from reelabel.pool.facts import unpack_facts
-from reelabel.pool.messages import Facts, Frames, Packets, Request, Setup
-from reelabel.pool.packet_lists import unpack_packets
+from reelabel.pool.indexes import unpack_index
+from reelabel.pool.messages import Frames, Index, Request, Setup
 from reelabel.pool.piece_decoder import PieceDecoder
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from reelabel.index_facts import IndexFacts
-    from reelabel.packet_list import PacketList
+    from reelabel.index import Lists, VideoIndex
     from reelabel.pool.piece_decoder import Lend
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from reelabel.strategies.keyframe_table import SavedIndex
 
 _Result = TypeVar("_Result")
-_Read: TypeAlias = Facts | Frames | Packets
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
 _SECONDS_PER_LIMIT = 60.0  # of a video decoded in order, for which it may take as long as a whole one may
 # A process may also be killed from outside, such as by the OOM killer; a second attempt tells the cases apart.
@@ -152,7 +149,7 @@ class DecodePool:
             ValueError: The segment is not valid.
             DecodersClosedError: The pool is closed.
             RuntimeError: Another process made it.
-            FastPathUnavailableError: `fast_only` was requested, and nothing else would be exact.
+            FallbackRequired: `fast_only` was requested, and nothing else would be exact.
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
@@ -197,7 +194,7 @@ class DecodePool:
         """Run `extract_keyframes_by_ranges` in a decoding process, for which this one reads `source`.
 
         Raises:
-            FastPathUnavailableError: Byte ranges do not suffice; download the whole file.
+            FallbackRequired: Byte ranges do not suffice; download the whole file.
             VideoError: As `extract` does.
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `source.read` raises.
@@ -215,47 +212,47 @@ class DecodePool:
         )
         return self._run(request, source, self._reading_limits(source))
 
-    def read_facts(
-        self, video: VideoFile | ByteSource, *, limits: Limits, known: tuple[CachedRange, ...] = ()
-    ) -> tuple[IndexFacts, tuple[CachedRange, ...], int]:
-        """Run `read_index_facts` in a decoding process, on an open file, or a video that is read in ranges.
+    def read_index(
+        self, video: VideoFile | ByteSource, *, limits: Limits, lists: Lists, known: tuple[CachedRange, ...] = ()
+    ) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
+        """Run `reelabel.read_index` in a decoding process, on an open file, or a video that is read in ranges.
 
         Returns:
-            The facts, the ranges that hold its index, and the bytes read.
+            The index, the ranges of the file that hold its keyframes, and the bytes read.
 
         Raises:
+            FallbackRequired: The frames are not listed.
             VideoError: As `extract` does, as far as the header tells.
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `video.read` raises.
         """
+        file, reader = (video, None) if isinstance(video, VideoFile) else (None, RangeReader(video))
+        request = Request(
+            size_bytes=video.size_bytes,
+            suffix=file.suffix if file else "",
+            sampling=Sampling(),
+            limits=limits,
+            segment=WHOLE,
+            threads=self._threads,
+            known=None if file else known,
+            lists=lists,
+        )
 
-        def unpack(
-            message: _Read, arrays: int, reader: RangeReader | None
-        ) -> tuple[IndexFacts, tuple[CachedRange, ...]]:
-            facts = unpack_facts(message, arrays, max_bytes=self._memory_bytes)
-            reads = message.reads if isinstance(message, Facts) else 0
-            return facts, reader.index(known, reads) if reader and facts.listed == "index" else ()
+        def ask(process: DecodingProcess) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
+            message, arrays = process.ask(
+                request, file.descriptor if file else None, reader, self._reading_limits(video)
+            )
+            try:
+                index = unpack_index(message, arrays, max_bytes=self._memory_bytes)
+            finally:
+                os.close(arrays)
+            process.accept()
+            if reader is None or not isinstance(message, Index):
+                return index, (), 0
+            is_kept = lists == "keyframes" and index.is_listed
+            return index, reader.index(known, message.reads) if is_kept else (), reader.bytes_fetched
 
-        (facts, index), bytes_read = self._read(video, unpack, limits=limits, known=known, facts_only=True)
-        return facts, index, bytes_read
-
-    def read_packets(self, video: VideoFile | ByteSource, *, limits: Limits) -> tuple[PacketList, int]:
-        """Run `read_packet_list` in a decoding process.
-
-        Returns:
-            The list, and the bytes read of a video that is read in ranges.
-
-        Raises:
-            FastPathUnavailableError: The frames are not listed.
-            VideoError: As `extract` does, as far as the header tells.
-            DecodersLostError: As `extract` does.
-            ReelabelError: Whatever `video.read` raises.
-        """
-
-        def unpack(message: _Read, arrays: int, _reader: RangeReader | None) -> PacketList:
-            return unpack_packets(message, arrays, max_bytes=self._memory_bytes)
-
-        return self._read(video, unpack, limits=limits, packets_only=True)
+        return self._lend(Modules.of(request.sampling), ask)
 
     def close(self) -> None:
         """Stop all processes, busy or idle; later calls raise DecodersClosedError."""
@@ -284,43 +281,6 @@ class DecodePool:
     ) -> tuple[SampledFrames, SavedIndex]:
         modules = Modules.of(request.sampling)
         return self._lend(modules, lambda process: self._ask(process, request, video, limits), lend)
-
-    def _read(
-        self,
-        video: VideoFile | ByteSource,
-        unpack: Callable[[_Read, int, RangeReader | None], _Result],
-        *,
-        limits: Limits,
-        known: tuple[CachedRange, ...] = (),
-        facts_only: bool = False,
-        packets_only: bool = False,
-    ) -> tuple[_Result, int]:
-        """Have the index of a video read; return what is unpacked of the answer, and the bytes read."""
-        file, reader = (video, None) if isinstance(video, VideoFile) else (None, RangeReader(video))
-        request = Request(
-            size_bytes=video.size_bytes,
-            suffix=file.suffix if file else "",
-            sampling=Sampling(),
-            limits=limits,
-            segment=WHOLE,
-            threads=self._threads,
-            known=None if file else known,
-            facts_only=facts_only,
-            packets_only=packets_only,
-        )
-
-        def ask(process: DecodingProcess) -> tuple[_Result, int]:
-            message, arrays = process.ask(
-                request, file.descriptor if file else None, reader, self._reading_limits(video)
-            )
-            try:
-                unpacked = unpack(message, arrays, reader)
-            finally:
-                os.close(arrays)
-            process.accept()
-            return unpacked, reader.bytes_fetched if reader else 0
-
-        return self._lend(Modules.of(request.sampling), ask)
 
     def _lend(self, modules: Modules, ask: Callable[[DecodingProcess], _Result], lend: Lend | None = None) -> _Result:
         deaths = lost = 0

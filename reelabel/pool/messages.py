@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from reelabel.errors import (
     DecoderCrashedError,
-    FastPathUnavailableError,
+    FallbackRequired,
     InvalidAnswerError,
     NoFramesError,
     NoVideoStreamError,
@@ -26,6 +26,7 @@ from reelabel.errors import (
 from reelabel.pool.checked import MAX_TEXT, Checked, checked, printable, within
 
 if TYPE_CHECKING:
+    from reelabel.index import Lists
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
     from reelabel.sandbox import SandboxMode
@@ -64,8 +65,7 @@ class Request:
         size_bytes: Length of the video.
         suffix: The suffix of its name.
         known: What is known of its index, for a video read in ranges; None for one whose descriptor is sent along.
-        facts_only: Read what its header and index tell, and extract nothing; see `read_index_facts`.
-        packets_only: List its packets, and extract nothing; see `read_packet_list`.
+        lists: What to list, extracting nothing; see `read_index`. None extracts.
         windows: The parts of the segment to sample from; empty for all of it.
         roughly: Whether the frames need not be exact; see `ExtractionRequest`.
         fast_only: Whether to refuse rather than to decode the video from its beginning.
@@ -82,8 +82,7 @@ class Request:
     native: bool = False
     every: bool = False
     known: SavedIndex | None = None
-    facts_only: bool = False
-    packets_only: bool = False
+    lists: Lists | None = None
     windows: Windows = ()
     roughly: bool = False
     fast_only: bool = False
@@ -196,14 +195,20 @@ class Codec(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream(Checked):
-    """The attributes of `StreamProperties`; `time_base` as a fraction."""
+class Info(Checked):
+    """The attributes of `VideoInfo`; `time_base` as a fraction."""
 
+    container: Text
+    codec: Text
+    width_px: Small
+    height_px: Small
+    hdr: Literal["", "PQ", "HLG"]
     time_base: Annotated[str, _fraction]
-    fps: float
-    duration_s: float
+    fps: NotNegative
+    duration_s: NotNegative
     pixel_aspect: float
     crop: tuple[Small, Small, Small, Small]
+    frames: Count | None
 
 
 Orienting: TypeAlias = tuple[bool, bool, bool, Literal[0, 90, 180, 270]]
@@ -219,7 +224,7 @@ class Table(Checked):
 
     keyframes: Positive
     codec: Codec
-    stream: Stream
+    info: Info
     orientation: Orienting
     frames: Count | None
     missing_bytes: Count
@@ -270,48 +275,38 @@ class Frames(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts(Checked):
-    """The attributes of `IndexFacts`; its columns are in the descriptor.
+class Index(Checked):
+    """The attributes of `VideoIndex`; its columns are in the descriptor.
 
     Attributes:
-        keyframes: Number of keyframes; None if unknown.
-        has_sizes: Whether there is a size for each of them.
+        rows: Number of rows.
+        shown: Number of those that are shown.
+        has_times: Whether there is a time for each of them.
+        is_listed: Whether there is a time for each keyframe.
         reads: How many of the ranges read locate the keyframes.
     """
 
-    kind: Literal["facts"] = "facts"
-    container: Text
-    codec: Text
-    width_px: Small
-    height_px: Small
-    hdr: Literal["", "PQ", "HLG"]
-    fps: NotNegative
-    duration_s: NotNegative
-    frames: Count | None
-    listed: Literal["index", "packets", "not"]
-    first_ms: int | None
+    kind: Literal["index"] = "index"
+    info: Info
+    source: Literal["container", "packets"]
+    lists: Literal["frames", "keyframes"]
+    rows: Count
+    shown: Count
+    has_times: bool
+    is_listed: bool
+    keyframes: Count
+    first_s: float | None
+    last_s: float | None
+    total_frames: Count | None
+    is_whole: bool
+    is_start_known: bool
+    is_order_proven: bool
+    doubt: Text
     note: Text
-    keyframes: Count | None
-    has_sizes: bool
     reads: Count = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packets(Checked):
-    """The attributes of `PacketList`; its columns are in the descriptor.
-
-    Attributes:
-        count: Number of packets.
-    """
-
-    kind: Literal["packets"] = "packets"
-    count: Positive
-    fps: NotNegative
-    duration_s: NotNegative
-    listed: Literal["index", "packets"]
-
-
-Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Facts | Packets
+Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Index
 
 _ANSWERS: dict[object, type[Answer]] = {
     "ready": Ready,
@@ -320,8 +315,7 @@ _ANSWERS: dict[object, type[Answer]] = {
     "reads": Reads,
     "failed": Failed,
     "frames": Frames,
-    "facts": Facts,
-    "packets": Packets,
+    "index": Index,
 }
 
 
@@ -368,7 +362,7 @@ class ReadFailedError(Exception):
 
 def describe_failure(error: Exception) -> Failed:
     """Return the message about an error, in a decoding process."""
-    if isinstance(error, FastPathUnavailableError):
+    if isinstance(error, FallbackRequired):
         return Failed(code=_FAST_PATH, message=clip(str(error)), frames_decoded=error.frames_decoded)
     if isinstance(error, MemoryError | ReadFailedError):
         return Failed(code=OUT_OF_MEMORY if isinstance(error, MemoryError) else _READ_FAILED, message="")
@@ -387,7 +381,7 @@ def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
             "Decoding needed more memory than extract.memory_mib; raise it if the video is valid."
         )
     if failed.code == _FAST_PATH:
-        unavailable = FastPathUnavailableError(failed.message)
+        unavailable = FallbackRequired(failed.message)
         unavailable.bytes_fetched, unavailable.frames_decoded = bytes_fetched, failed.frames_decoded
         return unavailable
     if failed.code not in _ERRORS:

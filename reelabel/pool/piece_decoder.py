@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ class PieceDecoder:
         if not self.is_in_order:
             try:
                 return self.extract_fast(video, sampling=sampling, limits=limits, segment=segment, fast_only=True)
-            except FastPathUnavailableError as error:
+            except FallbackRequired as error:
                 self.is_in_order, self._reason, wasted = True, str(error), error.frames_decoded
         got = self.extract_in_order(video, sampling=sampling, limits=limits, segment=segment, lend=self._lend_again)
         reason = "; ".join(filter(None, [self._reason, got.reason]))

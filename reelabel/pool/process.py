@@ -23,10 +23,9 @@ from reelabel.pool.fork_server import last_line
 from reelabel.pool.messages import (
     OUT_OF_MEMORY,
     Begun,
-    Facts,
     Failed,
     Frames,
-    Packets,
+    Index,
     Reads,
     Ready,
     Unavailable,
@@ -134,7 +133,7 @@ class DecodingProcess:
 
     def ask(
         self, request: Request, descriptor: int | None, reader: RangeReader | None, limits: TimeLimits
-    ) -> tuple[Frames | Facts | Packets, int]:
+    ) -> tuple[Frames | Index, int]:
         """Have a video decoded, or more of the one that is open; its limits are for all requests together.
 
         Args:
@@ -162,7 +161,7 @@ class DecodingProcess:
             self._begin(request, descriptor)
             self._watch = _Watch(self.pid, limits)
         self._channel.watch = self._watch
-        wanted = Facts if request.facts_only else Packets if request.packets_only else Frames
+        wanted = Index if request.lists else Frames
         while True:
             answer, frames = self._receive()
             if isinstance(answer, wanted) and frames is not None:

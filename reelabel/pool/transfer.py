@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from reelabel.errors import InvalidAnswerError
-from reelabel.pool.messages import Codec, Frames, Stream, Table, clip
+from reelabel.pool.messages import Codec, Frames, Info, Table, clip
 from reelabel.pool.wire import map_privately
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER
@@ -138,7 +138,7 @@ def _describe(table: KeyframeTable) -> Table:
     return Table(
         keyframes=len(table.pts),
         codec=Codec(**described["codec"]),
-        stream=Stream(**described["stream"]),
+        info=Info(**described["info"]),
         orientation=cast("Orienting", tuple(described["orientation"])),
         frames=table.frames,
         missing_bytes=table.missing_bytes,

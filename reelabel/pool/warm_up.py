@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
-from reelabel.index_facts import read_index_facts
 from reelabel.limits import Limits
-from reelabel.packet_list import read_packet_list
 from reelabel.pool.messages import Begun, Request, encode_answer, parse_answer
 from reelabel.pool.transfer import pack_frames, unpack_frames
+from reelabel.read_index import read_index
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
@@ -48,9 +47,9 @@ def warm_up() -> None:
         os.write(descriptor, clip)
         for sampler in ("keyframes", "uniform", "auto"):
             _decode(clip, descriptor, Sampling(sampler=sampler, num_frames=4, drop_similar=0.999))
-        read_index_facts(VideoFile(descriptor, len(clip), ".mp4"), Limits())
-        read_index_facts(SparseFile(_Held(clip)), Limits())
-        read_packet_list(VideoFile(descriptor, len(clip), ".mp4"), Limits())
+        read_index(VideoFile(descriptor, len(clip), ".mp4"), Limits(), lists="keyframes")
+        read_index(SparseFile(_Held(clip)), Limits(), lists="keyframes")
+        read_index(VideoFile(descriptor, len(clip), ".mp4"), Limits(), lists="frames")
     finally:
         os.close(descriptor)
     parse_answer(encode_answer(Begun()))

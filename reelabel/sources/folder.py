@@ -136,13 +136,23 @@ class FileStore:
             yield file
 
 
-def _files_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
-    """Yield all files, sorted by path, holding the names of one folder per level in memory."""
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name + "/" * entry.is_dir()):
+def _files_below(folder: Path | str, above: tuple[os.stat_result, ...] = ()) -> Iterator[os.DirEntry[str]]:
+    """Yield all files, sorted by path, holding the names of one folder per level in memory.
+
+    Links that lead nowhere, or back to a folder above, are left out.
+    """
+    above = (*above, os.stat(folder))  # noqa: PTH116 - not a Path, as above
+    entries = [entry for entry in os.scandir(folder) if _exists(entry)]
+    for entry in sorted(entries, key=lambda entry: entry.name + "/" * entry.is_dir()):
         if entry.is_dir():
-            yield from _files_below(entry.path)
+            if not any(os.path.samestat(entry.stat(), each) for each in above):
+                yield from _files_below(entry.path, above)
         elif entry.is_file() and not entry.name.endswith(_UNFINISHED):
             yield entry
+
+
+def _exists(entry: os.DirEntry[str]) -> bool:
+    return not entry.is_symlink() or os.path.exists(entry.path)  # noqa: PTH110 - not a Path, as above
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.sources.video_file import Seekable
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class SparseFile(Seekable):
 
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
     than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
-    of the file raises FastPathUnavailableError, as one download is then faster. `read_at` is thread-safe, so a file may
+    of the file raises FallbackRequired, as one download is then faster. `read_at` is thread-safe, so a file may
     be opened by several demuxers; it waits for a range that is being fetched ahead only when it comes to it, and lets
     others read what is cached meanwhile.
 
@@ -248,7 +248,7 @@ class SparseFile(Seekable):
     def _start(self, gaps: Sequence[ByteRange]) -> None:
         with self._waiting():
             if self.bytes_fetched + sum(gap.size for gap in gaps) > self.max_bytes:
-                raise FastPathUnavailableError("the required ranges cover most of the file")
+                raise FallbackRequired("the required ranges cover most of the file")
             self._arriving = read_ranges(self._source, gaps, is_kept=self._index is None)
         self._ahead.extend(gaps)
 

@@ -1,35 +1,71 @@
-"""The reference strategy: a linear decode, once to list all frames and once to take the chosen ones."""
+"""The reference strategy: a linear decode, once to list all frames and once to take the chosen ones.
+
+A frame that a dense sampler chooses, and the decoder never outputs, is replaced by the next one it does, if that
+precedes the next chosen frame, as in vLLM's loaders with `frame_recovery`; or left out, if the sampling says so.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
-from reelabel.containers.stream_properties import StreamProperties, frame_rate
-from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.errors import FastPathUnavailableError
-from reelabel.output_order import ClockReader, PlayTimes, play_times
+from reelabel.containers.stream_properties import frame_rate, video_info
+from reelabel.decode.assemble import assemble_frames, frames_of
+from reelabel.decode.packet_scan import scan_packets
+from reelabel.errors import FallbackRequired, NoFramesError
+from reelabel.index import VideoIndex
+from reelabel.output_order import ClockReader, play_times
+from reelabel.sampled_frames import NO_PTS
 from reelabel.sources.video_file import VideoFile
-from reelabel.strategies.seek import list_frames, list_packets
+from reelabel.text import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from av.container import InputContainer
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.decode.assemble import ExtractionRequest
+    from reelabel.decode.assemble import ExtractionRequest, FrameInfo
+    from reelabel.index import Int64s, VideoInfo
     from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
+    from reelabel.sampling.choose import Chosen
     from reelabel.sources.sparse_file import SparseFile
+
+_NAMED = 60  # of each kind, so that a note stays within what a decoding process may say
+
+
+def extract_linearly(request: ExtractionRequest, video: LinearVideo) -> SampledFrames:
+    """Extract chosen frames of a video that is decoded from its beginning.
+
+    Raises:
+        VideoError: As `extract_keyframes` does.
+    """
+    index, note = video.index, ""
+    if request.shows_keyframes or video.announced is None:
+        chosen = request.choose(index)
+    else:
+        recovers = request.sampling.frame_recovery is not False
+        chosen, note = _map_to_decoded(request.choose(video.announced), video.announced, index, recovers=recovers)
+    wanted = frames_of(index, chosen.unique)
+    got = assemble_frames(
+        request,
+        video.describe,
+        index=index,
+        chosen=chosen,
+        wanted=wanted,
+        frames=video.take(wanted),
+        method="linear",
+    )
+    return replace(got, reason="; ".join(filter(None, [video.note, note, got.reason])))
 
 
 class LinearVideo:
@@ -39,8 +75,7 @@ class LinearVideo:
     the last begins another.
 
     Attributes:
-        shown: Its frames, in the order of the decode.
-        times: When these are shown.
+        index: Its frames.
         frames_decoded: Frames output so far.
     """
 
@@ -50,13 +85,14 @@ class LinearVideo:
         Raises:
             VideoError: As `extract_keyframes` does.
         """
-        self.frames_decoded = 0
         self._source, self._limits = source, limits
-        with open_video(source, limits) as opened:
-            self.shown, self.times = scan_frames(*opened, limits)
-        self.frames_decoded += len(self.shown)
         self._listed, self._pass = ExitStack(), ExitStack()
+        with open_video(source, limits) as opened:
+            scanned = scan_frames(*opened, limits)
+        self.frames_decoded = len(scanned.pts)
         self._begin_pass()
+        self._opened = self._listed.enter_context(open_video(source, limits))  # of which nothing is decoded
+        self.index = replace(scanned, info=video_info(*self._opened))
 
     def close(self) -> None:
         """Close the video."""
@@ -64,76 +100,51 @@ class LinearVideo:
         self._listed.close()
 
     @cached_property
-    def pts(self) -> list[int | None]:
-        """PTS of its frames."""
-        return [info.pts for info in self.shown]
-
-    @cached_property
-    def opened(self) -> tuple[InputContainer, VideoStream]:
-        """Its container and its stream, of which nothing is decoded."""
-        return self._listed.enter_context(open_video(self._source, self._limits))
-
-    @cached_property
-    def announced(self) -> list[int] | None:
-        """PTS of the frames that its packets announce, ascending; None if these do not determine them.
+    def announced(self) -> VideoIndex | None:
+        """The frames that its packets announce; None if these do not determine them.
 
         Nor do they where frames are shown in another order than that of their timestamps.
         """
-        if any(pts is None or following is None or following <= pts for pts, following in pairwise(self.pts)):
+        pts = self.index.pts
+        if (pts == NO_PTS).any() or (np.diff(pts) <= 0).any():
             return None
         try:
-            pts, _ = list_frames(list_packets(*self.opened, self._limits))
-        except FastPathUnavailableError:
+            return scan_packets(*self._opened, self._limits, all_shown=False)
+        except FallbackRequired:
             return None
-        return [int(each) for each in pts]
-
-    @cached_property
-    def summary(self) -> IndexSummary:
-        """What is known of its frames as a whole."""
-        keyframes = [info for info in self.shown if info.is_keyframe]
-        are_timed = all(info.pts is not None and info.time_s is not None for info in keyframes)
-        ends_s = [None if info.pts is None else info.time_s for info in (*self.shown[:1], *self.shown[-1:])]
-        return IndexSummary(
-            keyframes=len(keyframes),
-            frames=len(self.shown),
-            keyframe_s=np.array([info.time_s for info in keyframes], np.float64) if are_timed else None,
-            first_s=ends_s[0] if ends_s else None,
-            last_s=ends_s[-1] if ends_s else None,
-            is_retimed=bool(self.times.note),
-        )
 
     @cached_property
     def note(self) -> str:
         """How times differ from timestamps, and from when on frames are not shown; empty if there is nothing to say."""
-        return "; ".join(filter(None, [self.times.note, self._note_of_rest()]))
+        return "; ".join(filter(None, [self.index.note, self._note_of_rest()]))
 
     def _note_of_rest(self) -> str:
-        container, stream = self.opened
+        container, stream = self._opened
         if container.format.name != mpegts.FORMAT or not isinstance(self._source, VideoFile):
             return ""
         later = mpegts.later_stream(self._source, stream.id)
         if later is None:
             return ""
-        end_s = replace(self.summary, is_retimed=True).duration_s(StreamProperties.of(container, stream))
-        return f"from {round(end_s, 3):g} s on, the video goes on in another stream (PID {later}), which is not shown"
+        end_s = round(self.index.filled_s(frame_rate(stream)), 3)
+        return f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
 
-    def describe(self) -> StreamProperties:
+    def describe(self) -> VideoInfo:
         """Return the properties of the stream, as they are after the frames taken last."""
-        return StreamProperties.of(*self._decoded)
+        return video_info(*self._decoded)
 
-    def take(self, wanted: Mapping[int, FrameInfo]) -> Iterator[tuple[FrameInfo, VideoFrame]]:
-        """Yield the frames at some positions, ascending."""
-        for position in sorted(wanted):
-            if position < self._position:
+    def take(self, wanted: Sequence[FrameInfo]) -> Iterator[tuple[FrameInfo, VideoFrame]]:
+        """Yield some frames, which ascend; fewer if they do not decode again."""
+        for info in wanted:
+            if info.position < self._position:
                 self._begin_pass()
-            while self._position < position:
+            while self._position < info.position:
                 decoded = next(self._frames, None)
                 if decoded is None:
                     return
                 self._frame, _ = decoded
                 self._position += 1
                 self.frames_decoded += 1
-            yield wanted[position], self._frame
+            yield info, self._frame
 
     def _begin_pass(self) -> None:
         self._pass.close()
@@ -142,38 +153,92 @@ class LinearVideo:
         self._position = -1
 
 
-def extract_by_linear_decode(request: ExtractionRequest, video: LinearVideo) -> SampledFrames:
-    """Extract keyframes of a video that is decoded from its beginning.
-
-    Raises:
-        VideoError: As `extract_keyframes` does.
-    """
-    candidates = [info for info in video.shown if info.is_keyframe] or video.shown
-    times_s = video.times.times_s
-    candidates_s = None if times_s is None else times_s[[info.position for info in candidates]]
-    first_s = None if times_s is None or not times_s.size else float(times_s[0])
-    chosen = request.choose(len(candidates), candidates_s, first_s=first_s)
-    wanted = {candidates[number].position: candidates[number] for number in chosen}
-    got = assemble_frames(
-        request, video.describe, chosen=chosen, frames=video.take(wanted), summary=video.summary, method="linear"
-    )
-    return replace(got, reason="; ".join(filter(None, [video.note, got.reason])))
-
-
-def scan_frames(container: InputContainer, stream: VideoStream, limits: Limits) -> tuple[list[FrameInfo], PlayTimes]:
-    """Decode all frames without keeping their pixels; return them, in the order of the decode, and their times."""
+def scan_frames(container: InputContainer, stream: VideoStream, limits: Limits) -> VideoIndex:
+    """Decode all frames of an open video without keeping their pixels, and list them."""
     clock = ClockReader()
     seen = [
         (frame.pts, clock.clock_of(frame.pts), frame.key_frame, is_flagged)
         for frame, is_flagged in decode_all(container, stream, limits, clock)
     ]
-    pts, clocks = [each[0] for each in seen], [each[1] for each in seen]
-    times = play_times(pts, clocks, unit_s=float(stream.time_base or 0), fps=frame_rate(stream))
-    times_s: Sequence[float | None] = [None] * len(seen) if times.times_s is None else times.times_s.tolist()
+    given, clocks = [each[0] for each in seen], [each[1] for each in seen]
+    times = play_times(given, clocks, unit_s=float(stream.time_base or 0), fps=frame_rate(stream))
     # Some decoders never flag keyframes. They output one frame per packet, so the packets' flags are used instead.
     are_marked = any(is_marked for *_, is_marked, _ in seen)
-    frames = [
-        FrameInfo(pts, times_s[position], position, bool(is_marked if are_marked else is_flagged))
-        for position, (pts, _, is_marked, is_flagged) in enumerate(seen)
-    ]
-    return frames, times
+    is_keyframe = np.array([is_marked if are_marked else is_flagged for *_, is_marked, is_flagged in seen], np.bool_)
+    pts = np.array([NO_PTS if each is None else each for each in given], np.int64)
+    times_s, has_pts = times.times_s, pts != NO_PTS
+    are_timed = times_s is not None and bool(has_pts[is_keyframe].all())
+    ends_s = [float(times_s[end]) if times_s is not None and has_pts.size and has_pts[end] else None for end in (0, -1)]
+    frames = np.arange(len(pts))
+    return VideoIndex(
+        info=video_info(container, stream),
+        kind="decode",
+        lists="frames",
+        pts=pts,
+        is_keyframe=is_keyframe,
+        is_shown=np.ones(len(pts), np.bool_),
+        pos=np.zeros(len(pts), np.int64),
+        size=np.zeros(len(pts), np.int64),
+        order=frames,
+        time_s=times_s,
+        position=frames,
+        keyframe_s=times_s[is_keyframe] if times_s is not None and are_timed else None,
+        keyframes=int(is_keyframe.sum()),
+        first_s=ends_s[0],
+        last_s=ends_s[1],
+        total_frames=len(pts),
+        note=times.note,
+    )
+
+
+def _map_to_decoded(
+    chosen: Chosen, announced: VideoIndex, decoded: VideoIndex, *, recovers: bool
+) -> tuple[Chosen, str]:
+    """Map places among the announced frames to places among the decoded ones.
+
+    Returns:
+        The mapped choice, and a note on the frames that are missing from it; empty if there are none.
+
+    Raises:
+        NoFramesError: Neither the chosen frames nor any replacement could be decoded.
+    """
+    listed, shown = announced.pts[announced.order].tolist(), decoded.pts.tolist()
+    mapped: list[tuple[int, int]] = []
+    replaced, lost = dict[int, int](), dict[int, None]()
+    unique = chosen.unique.tolist()
+    limits = dict(zip(unique, [listed[place] for place in unique[1:]] + [listed[-1] + 1], strict=True))
+    for row, place in enumerate(chosen.places.tolist()):
+        found = bisect_left(shown, listed[place])
+        limit = limits[place] if recovers else listed[place] + 1
+        if found == len(shown) or shown[found] >= limit:
+            lost[place] = None
+            continue
+        mapped.append((row, found))
+        if shown[found] != listed[place]:
+            replaced[place] = bisect_left(listed, shown[found])
+    if not mapped:
+        raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
+    rows, places = _columns(mapped)
+    instants_s = None if chosen.instants_s is None else chosen.instants_s[rows]
+    return replace(chosen, places=places, instants_s=instants_s), _note(replaced, lost)
+
+
+def _columns(mapped: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
+    rows, places = np.array(mapped, np.int64).T
+    return rows, places
+
+
+def _note(replaced: dict[int, int], lost: dict[int, None]) -> str:
+    """Name the frames that do not decode, by their positions among those that the file announces."""
+    notes = []
+    if replaced:
+        pairs = _listed([f"{broken} by {good}" for broken, good in replaced.items()])
+        notes.append(f"{pluralize(len(replaced), 'broken frame')} replaced by the next good one: {pairs}")
+    if lost:
+        notes.append(f"{pluralize(len(lost), 'broken frame')} left out: {_listed([str(each) for each in lost])}")
+    return "; ".join(notes)
+
+
+def _listed(names: list[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -295,47 +295,6 @@ CREATE TABLE reelabel.description_chunk (
     FOREIGN KEY (dataset, job_id, spec_id) REFERENCES reelabel.description ON DELETE CASCADE
 );
 
--- The outcome of each job, labels, descriptions and failures together, from which a backfill selects. Columns of the
--- other kinds are null.
-CREATE VIEW reelabel.job_state AS
-SELECT
-    dataset, job_id, spec_id, job_digest, source_fingerprint, 'labelled'::text AS state,
-    label, choice_index, probabilities, margin, entropy_nats, choice_mass,
-    permutations, order_agreement, order_spread, same_position,
-    NULL::text AS stage, NULL::text AS code, NULL::text AS message, NULL::integer AS attempts,
-    task, subtask, model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
-    fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
-    decode_method, decode_note, run_id, host, created_at,
-    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered,
-    NULL::jsonb AS tags, NULL::text AS caption, NULL::double precision AS caption_score,
-    NULL::double precision AS duration_s, NULL::jsonb AS scenes, NULL::integer AS scene_changes,
-    NULL::text AS scene_method, NULL::text AS scene_note, chosen_ms, embed_ms
-FROM reelabel.result
-UNION ALL
-SELECT
-    dataset, job_id, spec_id, job_digest, source_fingerprint, 'described'::text,
-    NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL,
-    task, subtask, model, NULL, frames_used, NULL, NULL,
-    fetch_ms, decode_ms, cache_write_ms, cache_read_ms, NULL, NULL,
-    decode_method, decode_note, run_id, host, created_at,
-    NULL, frames_decoded, bytes_fetched, NULL, NULL, NULL, chunks, NULL,
-    tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, NULL, embed_ms
-FROM reelabel.description
-UNION ALL
-SELECT
-    dataset, job_id, spec_id, job_digest, source_fingerprint, 'failed'::text,
-    NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL,
-    stage, code, message, attempts,
-    task, subtask, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, run_id, host, created_at,
-    NULL, NULL, NULL, NULL, NULL, NULL, chunks, chunks_answered,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-FROM reelabel.failure;
-
 -- Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.
 CREATE SEQUENCE reelabel.fence;
 
@@ -499,9 +458,10 @@ CREATE TABLE reelabel.live_frames (
     PRIMARY KEY (session_id, part)
 );
 
--- The queries of a session, each written before its answer is acknowledged. A query saw the kept frames numbered below
--- sink_frames, and those from window_from_s on, up to last_frame_s. asked_s is on the session's clock; first_token_ms
--- and total_ms are from the query's arrival. A query without an answer has a code.
+-- The queries of a session, each written before its answer is acknowledged. frames are the numbers of the kept frames
+-- that a query saw, in order; one is listed twice where the model was shown it twice, as its successor had another size.
+-- asked_s and last_frame_s are on the session's clock; first_token_ms and total_ms are from the query's arrival. A query
+-- without an answer has a code.
 CREATE TABLE reelabel.live_query (
     session_id     uuid NOT NULL REFERENCES reelabel.live_session ON DELETE CASCADE,
     query          integer NOT NULL CHECK (query >= 0),
@@ -514,9 +474,7 @@ CREATE TABLE reelabel.live_query (
     code           text,
     message        text,
     asked_s        double precision NOT NULL,
-    frames_used    integer NOT NULL CHECK (frames_used >= 0),
-    sink_frames    integer NOT NULL CHECK (sink_frames >= 0),
-    window_from_s  double precision,
+    frames         integer[] NOT NULL,
     last_frame_s   double precision,
     audio_s        double precision NOT NULL DEFAULT 0 CHECK (audio_s >= 0),
     prompt_tokens  integer NOT NULL CHECK (prompt_tokens >= 0),

@@ -9,15 +9,7 @@ WITH job AS (
     SELECT
         asked.row, asked.job_id, coalesce(ended.state, 'missing') AS state, asked.task, asked.subtask,
         named.job_id IS NOT NULL AS is_named,
-        label, choice_index, probabilities, margin, entropy_nats, choice_mass,
-        permutations, order_agreement, order_spread, same_position,
-        stage, code, message, attempts,
-        model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
-        fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
-        sampler, decode_method, decode_note, frames_decoded, bytes_fetched,
-        longest_gap_s, keyframe_coverage, coverage, chunks, chunks_answered,
-        tags, caption, caption_score, duration_s, scenes, scene_changes, scene_method, scene_note, chosen_ms, embed_ms,
-        run_id, host, created_at
+        {columns}
     FROM asked
     LEFT JOIN named ON named.job_id = asked.job_id
     LEFT JOIN reelabel.job_state AS ended

@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import columns_of
 from tasks.description.cost import DescriptionCost
-from tasks.domain import Answer
+from tasks.domain import Answer, ChunkCounts, FirstAnswer, OrderBias
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -90,13 +90,11 @@ RESULT = Table(
     *record_columns(Answer),
     Column("probabilities", ARRAY(Double)),
     *(Column(name, Double) for name in ("margin", "entropy_nats")),
-    Column("permutations", SmallInteger),
-    *(Column(name, Double) for name in ("order_agreement", "order_spread")),
-    Column("same_position", Boolean),
+    *record_columns(OrderBias),
     *record_columns(FrameProvenance),
-    *(Column(name, Text) for name in ("routed_by", "first_label")),
-    *(Column(name, Double) for name in ("first_margin", "escalate_below")),
-    *(Column(name, Integer) for name in ("chunks", "chunks_answered")),
+    Column("routed_by", Text),
+    *record_columns(FirstAnswer),
+    *record_columns(ChunkCounts),
     Column("run_id", Uuid),
     Column("shard_index", Integer),
     Column("fence", BigInteger),
@@ -164,7 +162,8 @@ FAILURE = Table(
     METADATA,
     *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
     *(Column(name, Text) for name in ("job_digest", "source_fingerprint", "stage", "code", "message")),
-    *(Column(name, Integer) for name in ("attempts", "chunks", "chunks_answered")),
+    Column("attempts", Integer),
+    *record_columns(ChunkCounts),
     Column("run_id", Uuid),
     Column("shard_index", Integer),
     *(Column(name, Text) for name in ("host", "task", "subtask")),
@@ -318,8 +317,8 @@ LIVE_QUERY = Table(
     Column("margin", Double),
     *(Column(name, Text) for name in ("code", "message")),
     Column("asked_s", Double),
-    *(Column(name, Integer) for name in ("frames_used", "sink_frames")),
-    *(Column(name, Double) for name in ("window_from_s", "last_frame_s", "audio_s")),
+    Column("frames", ARRAY(Integer)),
+    *(Column(name, Double) for name in ("last_frame_s", "audio_s")),
     *(Column(name, Integer) for name in ("prompt_tokens", "cached_tokens", "output_tokens")),
     *(Column(name, Double) for name in ("first_token_ms", "total_ms")),
     Column("model", Text),

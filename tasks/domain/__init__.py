@@ -3,15 +3,24 @@
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
-from tasks.domain.cost import RunCost
-from tasks.domain.describe_spec import DescribeSpec, Spec
+from tasks.domain.cost import RunCost, RunPhase, WallClockProfile
 from tasks.domain.job import MAX_JOBS, Job, Shard, View, cluster_by_videos, group_by_views, views_of
 from tasks.domain.media import MAX_MEDIA, ONE_VIDEO, MediaCounts, Medium
-from tasks.domain.outcome import PASSING_CODES, Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
-from tasks.domain.spec import EmbeddingSpec, ModelIdentity, RunSpec
-from tasks.domain.wall_clock import RunPhase, WallClockProfile
+from tasks.domain.outcome import (
+    LOW_CHOICE_MASS,
+    PASSING_CODES,
+    Answer,
+    ChunkCounts,
+    Failure,
+    FirstAnswer,
+    JobResult,
+    OrderBias,
+    Stage,
+)
+from tasks.domain.spec import DescribeSpec, EmbeddingSpec, ModelIdentity, RunSpec, Spec
 
 __all__ = [
+    "LOW_CHOICE_MASS",
     "MAX_JOBS",
     "MAX_MEDIA",
     "ONE_VIDEO",
@@ -20,6 +29,7 @@ __all__ = [
     "SAMPLER_OPTIONS",
     "WHOLE",
     "Answer",
+    "ChunkCounts",
     "DescribeSpec",
     "EmbeddingSpec",
     "Failure",

@@ -40,10 +40,14 @@ class OrderBias:
         same_position: Whether every order chose the same position, whatever choice was there.
     """
 
-    permutations: int
-    agreement: float
-    spread: float
-    same_position: bool
+    permutations: int = field(metadata=column(Merge.LAST, bits=16))
+    agreement: float = field(metadata=column(Merge.LAST, name="order_agreement"))
+    spread: float = field(metadata=column(Merge.LAST, name="order_spread"))
+    same_position: bool = field(metadata=column(Merge.LAST))
+
+
+# Labels with less of the probability on all choices together say what the model was made to say.
+LOW_CHOICE_MASS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +107,17 @@ class FirstAnswer:
         below: Margin below which jobs were asked again.
     """
 
-    label: str
-    margin: float
-    below: float
+    label: str = field(metadata=column(Merge.LAST, name="first_label"))
+    margin: float = field(metadata=column(Merge.LAST, name="first_margin"))
+    below: float = field(metadata=column(Merge.LAST, name="escalate_below"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkCounts:
     """How many chunks a job was cut into, and how many of them have an answer."""
 
-    total: int
-    answered: int
+    total: int = field(metadata=column(Merge.LAST, name="chunks"))
+    answered: int = field(metadata=column(Merge.LAST, name="chunks_answered"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

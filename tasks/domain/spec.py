@@ -1,11 +1,11 @@
-"""The spec: everything on the run's side that can change an answer."""
+"""The specs: everything on the run's side that can change an answer, or what is said of a video."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from reelabel.digest import json_digest
 from reelabel.sampling.options import Sampling
@@ -20,6 +20,10 @@ def _is_unset(value: object) -> bool:
 
 def _is_video(value: object) -> bool:
     return value == "video"
+
+
+def _is_empty(value: object) -> bool:
+    return not value
 
 
 def _is_one(value: object) -> bool:
@@ -107,6 +111,14 @@ class RunSpec(BaseModel):
             description="Fraction of a video's tokens that the model leaves out as redundant; None leaves out none.",
         ),
     ] = None
+    chat_template_args: Annotated[
+        dict[str, JsonValue],
+        Field(exclude_if=_is_empty, description="Arguments of the model's chat template, such as enable_thinking."),
+    ] = {}
+    engine_args: Annotated[
+        dict[str, JsonValue],
+        Field(exclude_if=_is_empty, description="Arguments of vLLM's engine that can change an answer."),
+    ] = {}
     chunk_s: Annotated[
         float | None,
         Field(ge=SHORTEST_CHUNK_S, exclude_if=_is_unset, description="Seconds of the chunks that jobs are cut into."),
@@ -132,3 +144,32 @@ class RunSpec(BaseModel):
     def spec_id(self) -> str:
         """Hash of the whole spec, 16 hex digits."""
         return json_digest(self.model_dump(mode="json"))[:16]
+
+
+Method: TypeAlias = Literal["default", "published"]
+
+
+class DescribeSpec(EmbeddingSpec):
+    """How videos are described. Runs with equal specs share their results.
+
+    Banks are named by the digests of their texts, which are kept on the store.
+    """
+
+    # Jobs are not cut as those of `RunSpec` are: each is one description, whatever its chunks.
+    chunk_s: ClassVar[None] = None
+
+    job: Literal["describe"] = "describe"
+    tags: Annotated[str, Field(min_length=1, description="Digest of the bank of tags.")]
+    captions: Annotated[str, Field(min_length=1, description="Digest of the bank of captions.")]
+    top_k: Annotated[int, Field(ge=1, description="Tags per chunk and per video.")] = 5
+    method: Annotated[Method, Field(description="How scores are averaged and changes found.")] = "default"
+    scene_method: Annotated[str, Field(description="How changes of scene are found.")] = "auto"
+    scene_threshold: Annotated[float, Field(description="Least score of a change.")]
+
+    @property
+    def spec_id(self) -> str:
+        """Hash of the whole spec, 16 hex digits."""
+        return json_digest(self.model_dump(mode="json"))[:16]
+
+
+Spec: TypeAlias = RunSpec | DescribeSpec

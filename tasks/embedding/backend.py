@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from tasks.embedding.protocol import TowersInfo
+    from reelabel_engine.protocol import TowersInfo
     from tasks.model.identity import ModelCard
 
 ENTRY_POINT_GROUP = "reelabel.towers"
@@ -77,6 +77,7 @@ class TowersOptions:
         answer_timeout_s: Seconds without a reply after which they count as hung.
         batch_frames: Frames that the image tower is given at once.
         devices: GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses what is visible, or the CPU.
+        python: Python that runs them; None finds one.
     """
 
     log_path: Path
@@ -85,6 +86,7 @@ class TowersOptions:
     answer_timeout_s: float = 600.0
     batch_frames: int = 128
     devices: tuple[str, ...] = ()
+    python: Path | None = None
 
 
 class TowersBackend(ABC):

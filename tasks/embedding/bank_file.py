@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError, SealError
+from reelabel_engine.environment import find_python
 from tasks.description.banks import Bank
 from tasks.description.pooling import EmbeddedBank
 from tasks.frame_cache.sealed_files import SealedFiles
@@ -32,7 +32,13 @@ def bank_digest(texts: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFiles(SealedFiles):
-    """Banks in the folder `banks` of the store's root: sealed vectors, and texts that are named by their digest."""
+    """Banks in the folder `banks` of the store's root: sealed vectors, and texts that are named by their digest.
+
+    Attributes:
+        python: The setting `model.python`, whose packages make the vectors.
+    """
+
+    python: Path | None = None
 
     def keep_texts(self, texts: Sequence[str]) -> str:
         """Store the texts of a bank, unless they are there; return their digest."""
@@ -60,7 +66,7 @@ class BankFiles(SealedFiles):
 
     def find_vectors(self, texts: Sequence[str], model: ModelIdentity) -> EmbeddedBank | None:
         """Look up the vectors of a bank by a model; None if they must be made."""
-        key = _vectors_key(texts, model)
+        key = _vectors_key(texts, model, self.python)
         try:
             vectors = np.load(io.BytesIO(self.read_sealed(key)), allow_pickle=False)
         except (ObjectError, SealError, ValueError, EOFError):
@@ -71,7 +77,7 @@ class BankFiles(SealedFiles):
 
     def keep_vectors(self, bank: EmbeddedBank, model: ModelIdentity) -> None:
         """Store the vectors of a bank, in place of those that must not be used."""
-        buffer, key = io.BytesIO(), _vectors_key(bank.texts, model)
+        buffer, key = io.BytesIO(), _vectors_key(bank.texts, model, self.python)
         np.save(buffer, bank.vectors, allow_pickle=False)
         self.replace_sealed(key, buffer.getvalue())
 
@@ -79,17 +85,19 @@ class BankFiles(SealedFiles):
         return self.uri_of(f"banks/{digest}.json")
 
 
-def _vectors_key(texts: Sequence[str], model: ModelIdentity) -> str:
+def _vectors_key(texts: Sequence[str], model: ModelIdentity, python: Path | None) -> str:
     facts = {"bank": _VERSION, "texts": bank_digest(texts), "model": model.model_dump(mode="json")}
-    return f"banks/{json_digest(facts | {'versions': towers_versions()})}.npy"
+    return f"banks/{json_digest(facts | {'versions': towers_versions(python)})}.npy"
 
 
-def towers_versions() -> dict[str, str]:
-    """Return the versions of the packages that embed, without importing them."""
-    found = {}
-    for package in ("torch", "transformers"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+def towers_versions(python: Path | None) -> dict[str, str]:
+    """Return the versions of the packages that embed, without importing them; empty if these are not installed.
+
+    Args:
+        python: The setting `model.python`.
+    """
+    try:
+        versions = find_python(python, needs="transformers").versions
+    except ConfigurationError:
+        return {}
+    return {name: versions[name] for name in ("torch", "transformers")}

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from infra.errors import EngineLostError, InferenceError
+from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError
+from reelabel_engine.errors import InferenceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.embedding.protocol import TowersInfo
+    from reelabel_engine.protocol import TowersInfo
 
 
 class TowersFleet(Fleet[EmbeddingBackend]):

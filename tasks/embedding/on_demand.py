@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
+from reelabel_engine.protocol import TowersInfo
 from tasks.embedding.bank_file import towers_versions
-from tasks.embedding.protocol import TowersInfo
 from tasks.frame_cache.sealed_files import SealedFiles
-from tasks.model.protocol import Lifetime
+from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
@@ -38,11 +39,13 @@ class TowersReports(SealedFiles):
         backend: Name of their backend.
         model: The model.
         on_gpu: Whether they have a GPU, where weights are of another type.
+        python: The setting `model.python`.
     """
 
     backend: str
     model: ModelIdentity
     on_gpu: bool
+    python: Path | None = None
 
     def find(self) -> TowersInfo | None:
         """Look up what they report; None if they must be loaded."""
@@ -53,7 +56,7 @@ class TowersReports(SealedFiles):
 
     def keep(self, info: TowersInfo) -> None:
         """Keep what they report, but for what is of one process alone."""
-        if info.versions == towers_versions():
+        if info.versions == towers_versions(self.python):
             kept = replace(info, gpus=0, start_ms=0.0)
             self.replace_sealed(self._key, json.dumps(asdict(kept)).encode())
 
@@ -64,7 +67,7 @@ class TowersReports(SealedFiles):
             "backend": self.backend,
             "model": self.model.model_dump(mode="json"),
             "on_gpu": self.on_gpu,
-            "versions": towers_versions(),
+            "versions": towers_versions(self.python),
         }
         return f"towers/{json_digest(facts)}.json"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reelabel_engine.devices import assign_gpus, visible_gpus
 from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.fleet import TowersFleet
 from tasks.embedding.on_demand import TowersOnDemand, TowersReports
-from tasks.model.engine.devices import assign_gpus, visible_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,7 @@ def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
                 answer_timeout_s=settings.model.answer_timeout_s,
                 batch_frames=chosen.batch_frames,
                 devices=devices,
+                python=settings.model.python,
             ),
         )
         for number, devices in enumerate(shares)
@@ -57,6 +58,10 @@ def towers_on_demand(
         ConfigurationError: As `open_towers`.
     """
     reports = TowersReports.of(
-        settings.store, backend=settings.describe.backend, model=card.identity, on_gpu=bool(visible_gpus())
+        settings.store,
+        backend=settings.describe.backend,
+        model=card.identity,
+        on_gpu=bool(visible_gpus()),
+        python=settings.model.python,
     )
     return TowersOnDemand(open_towers(settings, card), reports, charge=charge)

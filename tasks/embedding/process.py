@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections import deque
-from concurrent.futures import Future
-from dataclasses import asdict
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from infra.errors import EngineLostError, ModelError
-from infra.program import APPLICATION
-from reelabel.errors import ConfigurationError
-from reelabel.origin import install_command
-from tasks.embedding.protocol import Message, TowersInfo, receive, send
-from tasks.model.engine.devices import extra_of_engines
-from tasks.model.engine.process import CPU_SITE, NUMBERED_BY_DRIVER
-from tasks.model.model_process import Incarnation, LostError, ModelProcess
-from tasks.model.protocol import EngineFailure
+from infra.errors import EngineLostError
+from reelabel_engine.environment import find_python, towers_environment
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import CountTokens, EmbedFrames, EmbedTexts, LoadTowers, TowersConfig
+from tasks.model.model_process import LostError, ModelProcess, SingleReply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
-    from tasks.embedding.protocol import TowersConfig
+    from reelabel_engine.protocol import Request, TokenCounts, TowersInfo, Vectors
+    from tasks.model.model_process import Life
 
-TOWERS_COMMAND = (sys.executable, "-P", "-m", "tasks.embedding.towers_main")
 _DEATHS_PER_REQUEST = 2
 
 
-class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
+class TowersProcess(ModelProcess[TowersConfig]):
     """The towers of a model in their own process; a context manager that shuts it down.
 
     `start` returns at once; all else blocks, and is thread-safe. Requests of several threads are queued in the process,
@@ -46,17 +35,11 @@ class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
     """
 
     closed = "The towers were closed; the run is ending."
-    default_command = TOWERS_COMMAND
     images_embedded = 0
 
-    def _begin(self) -> _TowersLife:
-        return _TowersLife(
-            self._command,
-            environment=towers_environment(self._config),
-            log_path=self._log_path,
-            log_as_json=self._log_as_json,
-            config=Message("config", asdict(self._config)),
-        )
+    def _begin(self) -> Life:
+        python = find_python(self._python, needs="transformers")
+        return self._start(python, LoadTowers(config=self._config), towers_environment(self._config))
 
     def wait_ready(self) -> TowersInfo:
         """Wait until the model is loaded; start it if it is not.
@@ -86,7 +69,7 @@ class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
             if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[-1] != 3 or 0 in frames.shape[1:]:  # noqa: PLR2004
                 raise ValueError(f"frames are uint8 of shape (N, H, W, 3), not {frames.dtype} of {frames.shape}")
         count = sum(map(len, videos))
-        vectors = self._vectors(Message("frames", {}, tuple(videos)), count)
+        vectors = self._vectors(lambda number: EmbedFrames(number=number, videos=tuple(videos)), count)
         with self._lock:
             self.images_embedded += count
         return vectors
@@ -101,7 +84,7 @@ class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
             EngineLostError: As `embed_frames`.
             ModelError: As `embed_frames`.
         """
-        return self._vectors(Message("texts", {"texts": list(texts)}), len(texts))
+        return self._vectors(lambda number: EmbedTexts(number=number, texts=tuple(texts)), len(texts))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count the tokens of texts, special ones included; `TowersInfo.max_tokens` is the limit.
@@ -110,103 +93,30 @@ class TowersProcess(ModelProcess["TowersConfig", "_TowersLife"]):
             EngineLostError: As `embed_frames`.
             ModelError: As `embed_frames`.
         """
-        counts: list[int] = self._ask(Message("count", {"texts": list(texts)})).body["tokens"]
-        return counts
+        reply: TokenCounts = self._ask(lambda number: CountTokens(number=number, texts=tuple(texts)))
+        return list(reply.tokens)
 
-    def _vectors(self, request: Message, count: int) -> npt.NDArray[np.float32]:
+    def _vectors(self, build: Callable[[int], Request], count: int) -> npt.NDArray[np.float32]:
         shape = (count, self.wait_ready().dimensions)
         if not count:
             return np.empty(shape, np.float32)
-        arrays = self._ask(request).arrays
-        if len(arrays) != 1 or arrays[0].shape != shape or arrays[0].dtype != np.float32:
+        reply: Vectors = self._ask(build)
+        if reply.vectors.shape != shape or reply.vectors.dtype != np.float32:
             raise ModelError(f"Model {self._config.model} returned no vectors of shape {shape}.")
-        if not np.isfinite(arrays[0]).all():
+        if not np.isfinite(reply.vectors).all():
             raise ModelError(
                 f"Model {self._config.model} returned vectors that are not finite; its weights are faulty."
             )
-        return arrays[0]
+        return reply.vectors
 
-    def _ask(self, request: Message) -> Message:
+    def _ask(self, build: Callable[[int], Request]) -> Any:  # noqa: ANN401 - the reply to that request
         for _ in range(_DEATHS_PER_REQUEST):
-            life = self._living()
+            life, reply = self._living(), SingleReply()
             self._ready(life)
             try:
-                return self._wait(life, life.send(request))
+                life.send(build, reply)
+                return self._wait(life, reply)
             except LostError as error:
                 self._lose(life, error)
                 lost = f"The towers failed: {str(error).rstrip('.')}; see the log {self._log_path}."
         raise EngineLostError(lost)
-
-
-class _TowersLife(Incarnation[TowersInfo]):
-    """One run of the towers' process; messages are JSON and raw arrays, and are answered in order."""
-
-    def __init__(self, command: Sequence[str], **options: Any) -> None:  # noqa: ANN401 - those of Incarnation
-        self._pending: deque[Future[Message]] = deque()
-        super().__init__(command, **options)
-
-    def send(self, request: Message) -> Future[Message]:
-        """Queue a request; requests are answered in order."""
-        answered: Future[Message] = Future()
-        with self._lock:
-            if self._lost:
-                raise self._lost
-            if not self._pending:
-                self.touch()
-            self._pending.append(answered)
-            self._outbox.put(request)
-        return answered
-
-    def _write(self, message: Message) -> None:
-        send(self._connection, message)
-
-    def _read(self) -> EngineFailure | None:
-        message = receive(self._connection)
-        if message.kind == "failure":
-            return EngineFailure(message=str(message.body["message"]), is_disk_full=bool(message.body["is_disk_full"]))
-        self._handle(message)
-        return None
-
-    def _handle(self, message: Message) -> None:
-        self.touch()
-        with self._lock:
-            if self._lost:  # all waiters have been notified
-                return
-            if message.kind == "info":
-                self.info.set_result(TowersInfo(**message.body))
-                return
-            answered = self._pending.popleft()
-        answered.set_result(message)
-
-    def _abandon(self) -> list[Future[Any]]:
-        pending, self._pending = list(self._pending), deque()
-        return pending
-
-
-def towers_environment(config: TowersConfig) -> dict[str, str]:
-    """Build the environment variables of the towers' process.
-
-    Raises:
-        ConfigurationError: transformers or torch is not installed.
-    """
-    if not all(map(find_spec, ("torch", "transformers"))):
-        raise ConfigurationError(
-            f"transformers and torch are not installed: `{install_command(extra_of_engines(), of=APPLICATION)}`."
-        )
-    inherited = os.environ.get("PYTHONPATH")
-    environment = os.environ | {
-        "PYTHONSAFEPATH": "1",
-        "DO_NOT_TRACK": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        # A GPU that fails is then an error; otherwise torch would say that there is none, and the CPU be used instead.
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        # For torchvision beside a CPU build of torch; it does nothing beside any other.
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(CPU_SITE), inherited])),
-    }
-    environment.setdefault(*NUMBERED_BY_DRIVER)
-    if config.devices:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(config.devices)
-    if Path(config.model).is_dir():
-        environment["HF_HUB_OFFLINE"] = "1"
-    return environment

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.backend import DEFAULT_BACKEND, EmbeddingBackend, TowersBackend, TowersOptions
 from tasks.embedding.process import TowersProcess
-from tasks.embedding.protocol import TowersConfig
 from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class TransformersBackend(TowersBackend):
             log_as_json=options.log_as_json,
             start_timeout_s=options.start_timeout_s,
             answer_timeout_s=options.answer_timeout_s,
+            python=options.python,
         )
 
 

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.look import IndexReader
+    from reelabel_engine.protocol import TowersInfo
     from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
     from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
     from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.embedding.pack_file import PackFiles
     from tasks.embedding.pieces import Piece
-    from tasks.embedding.protocol import TowersInfo
 
 _MS = 1000
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
@@ -186,7 +186,7 @@ class VideoEmbedder:
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
         self.frames.start()  # if it is the first video of a run to be embedded, they load while it is decoded
-        stated_s = max(0.0, self.reader.look(info.uri, info).facts.duration_s)
+        stated_s = max(0.0, self.reader.look(info.uri, info).index.info.duration_s)
         taken = self._take(info, identity.segment, stated_s)
         embeddings = taken.joined(identity.segment.start_s or 0.0)
         started = time.perf_counter()

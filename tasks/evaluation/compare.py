@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
+from tasks.domain import LOW_CHOICE_MASS
 from tasks.evaluation.calibration import expected_calibration_error
 from tasks.evaluation.scores import CandidateScore, Cost, Evaluation, GroupScore
 from tasks.evaluation.significance import adjust_by_holm, paired_difference, proportion
@@ -30,7 +31,8 @@ class CandidateResults:
         spec_id: Spec of its results in the database; empty if they are not stored.
         model: The model's name.
         sampling: The sampling, as returned by `Sampling.to_dict`.
-        labels: A row per label: `job_id`, `label`, and `probabilities` (a list, one per choice).
+        labels: A row per label: `job_id`, `label`, and `probabilities` (a list, one per choice),
+            and `choice_mass`, null if unknown.
         failed: Ids of the jobs that failed.
         cost: What the labels cost.
     """
@@ -83,12 +85,13 @@ def compare_candidates(
 
 
 def _judge(known: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Return each labelled job's task, subtask, whether it is correct, and the probability of its label."""
+    """Return each labelled job's task, subtask, whether it is correct, and how sure the model was."""
     return known.join(labels, on="job_id", maintain_order="left").select(
         "job_id",
         *_SUBTASK,
         is_right=pl.col("label") == pl.col("answer"),
         confidence=pl.col("probabilities").list.max(),
+        is_low_mass=pl.col("choice_mass") < LOW_CHOICE_MASS,
     )
 
 
@@ -111,6 +114,7 @@ def _score(
         correct=int(is_right.sum()),
         accuracy=proportion(int(is_right.sum()), len(judged)) if len(judged) else None,
         calibration_error=expected_calibration_error(confidences, is_right) if len(judged) else None,
+        low_mass=int(judged["is_low_mass"].sum()),
         difference=_difference(judged, against),
         cost=results.cost,
     )

@@ -85,6 +85,7 @@ class CandidateScore:
         labels: Those of them with a label.
         failures: Those of them that failed.
         correct: Labels that equal the known answer.
+        low_mass: Labels whose choices together have a probability below `LOW_CHOICE_MASS`.
         accuracy: Proportion of correct labels; None without labels.
         calibration_error: Expected calibration error, 0 to 1 (`tasks.evaluation.calibration`).
         difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
@@ -101,6 +102,7 @@ class CandidateScore:
     correct: int
     accuracy: Proportion | None
     calibration_error: float | None
+    low_mass: int = 0
     difference: Difference | None = None
     cost: Cost = field(default_factory=Cost)
 

@@ -2,50 +2,60 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import threading
 import time
+from collections import deque
+from dataclasses import replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from infra.errors import EngineLostError, InferenceError, PromptError, PromptTooLongError
+from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError, TransientError
-from tasks.live import protocol
+from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
+from tasks.live import metrics, protocol
 from tasks.live.arrivals import Asked
 from tasks.live.model import SPEECH_HZ, Delta, LiveQuery, Speech
 from tasks.live.protocol import MessageRefusedError
 from tasks.live.setup import speaks
+from tasks.live.standing import Standing
 from tasks.model.prompts.prompt import render_question, require_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tasks.live.kept import Seen
-    from tasks.live.model import LiveAnswer, Prefix
+    from tasks.live.model import LiveAnswer
     from tasks.live.outbox import Outbox
     from tasks.live.record.recording import Record
     from tasks.live.setup import LiveSetup
     from tasks.live.warming import EngineWatch
 
+SpeechEvent: TypeAlias = Literal["response.audio", "response.audio.delta", "response.output_audio.delta"]
+
 _LOG = logging.getLogger(__name__)
 _MAX_WAITING = 64  # queries
+_MAX_STANDING = 16
+_MAX_IDS = 4096  # of queries that a client may send again
 _ASKED_AGAIN = 3  # times, if the engine is lost
 _PAUSE_S = 0.5
 _RECORD_AGAIN_S = (0.5, 2.0, 5.0)
+_CANCELLED = MessageRefusedError("The client cancelled the question.", code="cancelled")
 
 
 class Answerer:
-    """Answers the queries of one session one after the other, in a thread, so that frames go on arriving meanwhile.
+    """Answers the queries of a session one after the other, in a thread, so that frames go on arriving meanwhile.
 
     Attributes:
         asked: How many queries there were.
         answered: How many of these were answered.
-        waiting: How many wait, or are being answered.
         ended_s: When the last one ended, by the monotonic clock.
     """
 
     def __init__(
         self,
+        session_id: str,
         setup: LiveSetup,
         config: protocol.SessionConfig,
         outbox: Outbox,
@@ -57,6 +67,7 @@ class Answerer:
         """Start with no query.
 
         Args:
+            session_id: The session.
             setup: What answers.
             config: What the client asked for.
             outbox: Where answers go.
@@ -64,30 +75,123 @@ class Answerer:
             watch: Is told when the engine is lost, and back.
             on_done: Called after the last query, unless they are given up.
         """
-        self.asked = self.answered = self.waiting = 0
+        self.asked = self.answered = 0
         self.ended_s = 0.0
-        self._setup, self._config, self._outbox, self._record = setup, config, outbox, record
-        self._watch, self._on_done = watch, on_done
+        self._session_id, self._setup, self._config, self._outbox = session_id, setup, config, outbox
+        self._record, self._watch, self._on_done = record, watch, on_done
         self._queries: SimpleQueue[tuple[Asked, Seen] | None] = SimpleQueue()
+        self._open: list[Asked] = []  # which wait, or are being answered
+        self._running: Asked | None = None
+        self._standing: dict[str, Standing] = {}
+        self._ids: dict[str, None] = {}  # of queries that have arrived, in order
+        by_protocol: SpeechEvent = "response.output_audio.delta" if config.is_newer else "response.audio.delta"
+        self._speech_event: SpeechEvent = config.speech_event or by_protocol
+        self._turns: deque[tuple[str, str]] = deque(maxlen=config.history)
         self._is_given_up = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread = threading.Thread(target=self._answer_all, name="live-answers", daemon=True)
         self._thread.start()
 
-    def admit(self, query: protocol.VideoQuery, *, arrived_s: float) -> Asked:
-        """Number a query that has arrived, which waits from now on.
+    @property
+    def waiting(self) -> int:
+        """How many queries wait, or are being answered."""
+        return len(self._open)
+
+    # Called by whoever receives messages
+
+    def admit(self, query: protocol.VideoQuery, *, arrived_s: float) -> Asked | Standing | None:
+        """Take a query that has arrived; None if it arrived before, and is sent again.
 
         Raises:
             MessageRefusedError: Too many wait already.
         """
         with self._lock:
-            if self.waiting >= _MAX_WAITING:
-                raise MessageRefusedError(
-                    f"{_MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
-                )
-            asked = Asked(number=self.asked, query=query, arrived_s=arrived_s)
+            if query.again and query.query_id in self._ids:
+                return None
+            if query.interrupt:
+                self._end_open([*self._open], "cancelled")
+            admitted = self._stand(query) if query.is_standing else self._wait(query, arrived_s)
+            if query.query_id is not None:
+                self._ids[query.query_id] = None
+                if len(self._ids) > _MAX_IDS:
+                    del self._ids[next(iter(self._ids))]
+        return admitted
+
+    def _wait(self, query: protocol.VideoQuery, arrived_s: float) -> Asked:
+        if len(self._open) >= _MAX_WAITING:
+            raise MessageRefusedError(
+                f"{_MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
+            )
+        return self._opened(query, arrived_s)
+
+    def _opened(self, query: protocol.VideoQuery, arrived_s: float, standing: Standing | None = None) -> Asked:
+        is_quiet = standing is not None and query.on_change
+        limit_s = query.deadline_s or self._config.deadline_s
+        asked = Asked(
+            number=None if is_quiet else self._next_number(),
+            query=query,
+            arrived_s=arrived_s,
+            deadline_s=None if limit_s is None else arrived_s + limit_s,
+            standing=standing,
+        )
+        self._open.append(asked)
+        return asked
+
+    def _next_number(self) -> int:
+        with self._lock:
             self.asked += 1
-            self.waiting += 1
+            return self.asked - 1
+
+    def _stand(self, query: protocol.VideoQuery) -> Standing:
+        assert query.query_id is not None
+        if query.query_id not in self._standing and len(self._standing) >= _MAX_STANDING:
+            raise MessageRefusedError(
+                f"There are {_MAX_STANDING} standing questions already; cancel one first.", code="too_many_queries"
+            )
+        standing = self._standing[query.query_id] = Standing(query)
+        return standing
+
+    def cancel(self, query_id: str | None) -> None:
+        """End what is being answered; or what has an id: the queries that wait or are answered, a standing question."""
+        with self._lock:
+            ended = [asked for asked in self._open if query_id in (None, asked.query.query_id)]
+            if query_id is None:
+                ended = ended[:1]
+            was_standing = self._standing.pop(query_id, None) if query_id is not None else None
+            self._end_open(ended, "cancelled")
+        if was_standing:
+            self._notify("standing_ended", "The standing question has ended.", query_id)
+        elif not ended:
+            self._notify("nothing_cancelled", "No such question is waiting or being answered.", query_id)
+
+    def check_deadlines(self, now_s: float) -> None:
+        """End the queries whose time is over."""
+        with self._lock:
+            late = [asked for asked in self._open if asked.deadline_s is not None and now_s > asked.deadline_s]
+            self._end_open(late, "deadline_exceeded")
+
+    def _end_open(self, ended: list[Asked], why: protocol.ErrorCode) -> None:
+        for asked in ended:
+            asked.ended_by = asked.ended_by or why
+        if self._running in ended:
+            self._setup.model.cancel(self._session_id)
+
+    def _notify(self, code: protocol.NoticeCode, message: str, query_id: str | None) -> None:
+        self._outbox.put(protocol.Notice(code=code, message=message, query_id=query_id))
+
+    # Called by whoever takes frames
+
+    @property
+    def standing(self) -> list[Standing]:
+        """The standing questions."""
+        with self._lock:
+            return [*self._standing.values()]
+
+    def ask_again(self, standing: Standing, *, time_s: float, arrived_s: float) -> Asked:
+        """Take a standing question as a query, at a time of the session's clock, and of the monotonic clock."""
+        with self._lock:
+            asked = self._opened(standing.query, arrived_s, standing)
+            standing.begin(time_s)
         return asked
 
     def put(self, asked: Asked, seen: Seen) -> None:
@@ -96,8 +200,14 @@ class Answerer:
 
     def fail(self, asked: Asked, refused: MessageRefusedError) -> None:
         """End a query with an error of this program."""
+        self._fail(asked, refused)
+        with self._lock:
+            self._end(self._open.index(asked))
+
+    def _fail(self, asked: Asked, refused: MessageRefusedError) -> None:
+        if asked.number is None:
+            asked.number = self._next_number()
         self._tell(asked, refused)
-        self._end()
 
     def finish(self) -> None:
         """Note that no query follows."""
@@ -112,45 +222,92 @@ class Answerer:
         """Wait until the last query has ended."""
         self._thread.join(timeout_s)
 
+    # The thread that answers
+
     def _answer_all(self) -> None:
         while (query := self._queries.get()) is not None and not self._is_given_up.is_set():
             asked, seen = query
+            with self._lock:
+                self._running = asked
             try:
                 self._answer(asked, seen)
             except Exception:  # noqa: BLE001 - one query must not end the others
                 if not self._is_given_up.is_set():
                     _LOG.exception("A query of a live session failed")
                     text = "The query failed; the server's log says why."
-                    self._tell(asked, MessageRefusedError(text, code="internal"))
-            self._end()
+                    self._fail(asked, MessageRefusedError(text, code="internal"))
+            with self._lock:
+                self._end(self._open.index(asked))
         if not self._is_given_up.is_set():
             self._on_done()
 
-    def _end(self) -> None:
-        with self._lock:
-            self.waiting -= 1
-            self.ended_s = time.monotonic()
+    def _end(self, position: int) -> None:
+        """End an open query; the lock is held."""
+        asked = self._open.pop(position)
+        if self._running is asked:
+            self._running = None
+        if asked.standing:
+            asked.standing.is_open = False
+        self.ended_s = time.monotonic()
 
     def _answer(self, asked: Asked, seen: Seen) -> None:
         self._begin(asked)
         try:
             done = self._ask_model(asked, seen)
-            if done is not None:
-                self._write(asked, seen, done)
+            is_quiet = asked.number is None and asked.ended_by == "cancelled"
+            if done is None and (asked.ended_by is None or is_quiet):  # given up, or nothing to tell
+                return
+            if done is None:
+                done = self._ended(asked, seen)
+            elif asked.standing and not asked.standing.tells(done):
+                self.answered += 1
+                return
+            if asked.number is None:
+                asked.number = self._next_number()
+                done = done.model_copy(update={"query": asked.number})
+                self._begin(asked)
+            self._write(asked, seen, _CANCELLED if done.finish_reason == "cancelled" else done)
         except MessageRefusedError as refused:
             self._refuse(asked, seen, refused)
             return
-        if done is None:  # given up
-            return
+        if self._config.is_newer:
+            consumed = {"query": done.query, "frames": done.frames_used, "last_frame": done.last_frame}
+            self._outbox.put(protocol.FramesConsumed.model_validate(consumed))
         self._outbox.put(done)
-        self._outbox.put(protocol.TextDone(query=asked.number, text=done.text))
+        self._outbox.put(protocol.TextDone(query=done.query, text=done.text))
+        if done.finish_reason == "cancelled":
+            metrics.question_ends("cancelled")
+            return
+        metrics.question_ends("answered", done.first_token_ms)
+        if not asked.query.choices and self._config.history:
+            self._turns.append((asked.query.text, done.text))
+        if asked.standing:
+            asked.standing.told(done)
         self.answered += 1
         self._watch.back()
 
     def _begin(self, asked: Asked) -> None:
-        self._outbox.put(protocol.ResponseStart(query=asked.number, query_id=asked.query.query_id))
+        if asked.number is not None:
+            self._outbox.put(protocol.ResponseStart(query=asked.number, query_id=asked.query.query_id))
+
+    def _ended(self, asked: Asked, seen: Seen) -> protocol.ResponseDone:
+        """Return what a client is told of a query that it has cancelled.
+
+        Raises:
+            MessageRefusedError: Its time is over.
+        """
+        if asked.ended_by != "cancelled":
+            limit_s = asked.query.deadline_s or self._config.deadline_s
+            raise MessageRefusedError(
+                f"The question was not answered within {limit_s:g} seconds.", code="deadline_exceeded"
+            )
+        return _done(asked, seen)
 
     def _refuse(self, asked: Asked, seen: Seen, refused: MessageRefusedError) -> None:
+        if asked.standing and not asked.standing.tells_fault(refused.code):
+            return
+        if asked.number is None:
+            asked.number = self._next_number()
         told = refused
         if refused.code != "unavailable":
             try:
@@ -160,36 +317,50 @@ class Answerer:
         self._tell(asked, told)
 
     def _tell(self, asked: Asked, refused: MessageRefusedError) -> None:
+        metrics.question_ends(refused.code)
         self._outbox.put(protocol.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
 
     def _ask_model(self, asked: Asked, seen: Seen) -> protocol.ResponseDone | None:
+        """Return the answer; None if the query was cancelled, or given up."""
         if seen.prefix is None:
             raise MessageRefusedError(
                 "There is no frame to see: none was kept yet, or audio has pushed out all; send one before a query.",
                 code="no_frames",
             )
         losses = 0
-        while True:
+        query = self._query_of(asked.query)
+        while not asked.ended_by:
             began_s = time.monotonic()
             try:
-                answer, speech_s = self._stream(asked, seen.prefix, self._query_of(asked.query))
+                answer, speech_s = self._stream(asked, seen, query)
             except EngineLostError as error:
-                self._watch.lost()
                 losses += 1
-                if losses > _ASKED_AGAIN:
-                    raise MessageRefusedError(
-                        f"{error.message} It was asked {losses} times.", code="engine_lost"
-                    ) from None
-                if self._is_given_up.wait(_PAUSE_S):
+                if not self._may_ask_again(error, losses):
                     return None
                 self._begin(asked)  # what was told of the answer does not count
+            except PromptTooLongError as error:
+                if not query.turns:
+                    raise _refusal_of(error) from None
+                query = replace(query, turns=query.turns[(len(query.turns) + 1) // 2 :])  # the last ones may fit
             except ReelabelError as error:
-                raise MessageRefusedError(error.message, code=_code_of(error)) from None
+                raise _refusal_of(error) from None
             else:
                 if answer is None:
                     return None
-                done = _done(asked, seen, answer, waited_ms=(began_s - seen.arrived_s) * 1e3, losses=losses)
-                return done.model_copy(update={"speech_s": speech_s})
+                done = _done(asked, seen, answer, waited_ms=(began_s - asked.arrived_s) * 1e3, losses=losses)
+                return done.model_copy(update={"speech_s": speech_s, "turns": len(query.turns)})
+        return None
+
+    def _may_ask_again(self, error: EngineLostError, losses: int) -> bool:
+        """Wait for an engine that was lost; return whether to ask again.
+
+        Raises:
+            MessageRefusedError: It was lost too often.
+        """
+        self._watch.lost()
+        if losses > _ASKED_AGAIN:
+            raise MessageRefusedError(f"{error.message} It was asked {losses} times.", code="engine_lost")
+        return not self._is_given_up.wait(_PAUSE_S)
 
     def _query_of(self, query: protocol.VideoQuery) -> LiveQuery:
         if query.choices:
@@ -199,6 +370,7 @@ class Answerer:
         sampling = query.sampling or self._config.answers
         return LiveQuery(
             text=query.text,
+            turns=tuple(self._turns),
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -207,25 +379,50 @@ class Answerer:
             voice=self._config.speaker,
         )
 
-    def _stream(self, asked: Asked, prefix: Prefix, query: LiveQuery) -> tuple[LiveAnswer | None, float]:
-        """Ask, and pass on the pieces of the answer; return it, None if given up, and its seconds in speech."""
+    def _stream(self, asked: Asked, seen: Seen, query: LiveQuery) -> tuple[LiveAnswer | None, float]:
+        """Ask, and pass on the pieces of the answer; return it, None if it was ended, and its seconds in speech."""
+        assert seen.prefix is not None
+        asked.said.clear()
         speech_s = 0.0
-        for event in self._setup.model.ask(prefix, query):
-            if self._is_given_up.is_set():
-                return None, speech_s
+        for event in self._setup.model.ask(seen.prefix, query):
+            if self._is_given_up.is_set() or asked.ended_by:
+                break
             match event:
                 case Delta():
-                    self._outbox.put(protocol.TextDelta(query=asked.number, delta=event.text))
+                    asked.first_ms = asked.first_ms or (time.monotonic() - asked.arrived_s) * 1e3
+                    asked.said.append(event.text)
+                    if asked.number is not None:
+                        self._outbox.put(protocol.TextDelta(query=asked.number, delta=event.text))
                 case Speech():
                     speech_s += event.seconds
-                    size = len(event.data)
-                    announced = protocol.SpeechDelta(query=asked.number, bytes=size, sample_rate=SPEECH_HZ)
-                    self._outbox.put(announced, event.data)
+                    self._say(asked, event)
                 case _:
-                    if speech_s:
-                        self._outbox.put(protocol.SpeechDone(query=asked.number))
+                    self._said_all(asked, speech_s)
                     return event, speech_s
-        raise InferenceError("The model has ended its answer early.")
+        else:
+            if not self._is_given_up.is_set() and not asked.ended_by:
+                raise InferenceError("The model has ended its answer early.")
+        self._said_all(asked, speech_s)
+        return None, speech_s
+
+    def _say(self, asked: Asked, speech: Speech) -> None:
+        assert asked.number is not None
+        kind, is_binary = self._speech_event, self._speech_event == "response.audio"
+        encoded = None if is_binary else base64.b64encode(speech.data).decode()
+        self._outbox.put(
+            protocol.SpeechDelta(
+                type=kind, query=asked.number, bytes=len(speech.data), delta=encoded, sample_rate=SPEECH_HZ
+            ),
+            speech.data if is_binary else b"",
+        )
+
+    def _said_all(self, asked: Asked, speech_s: float) -> None:
+        if speech_s and asked.number is not None:
+            is_newer = self._speech_event == "response.output_audio.delta"
+            kind: Literal["response.output_audio.done", "response.audio.done"] = (
+                "response.output_audio.done" if is_newer else "response.audio.done"
+            )
+            self._outbox.put(protocol.SpeechDone(type=kind, query=asked.number))
 
     def _write(self, asked: Asked, seen: Seen, outcome: protocol.ResponseDone | MessageRefusedError) -> None:
         """Record a query before its client is told of its end.
@@ -237,7 +434,7 @@ class Answerer:
             return
         for pause_s in (*_RECORD_AGAIN_S, None):
             try:
-                self._record.answer(asked.query, seen, outcome)
+                self._record.answer(asked, seen, outcome)
             except TransientError as error:
                 if pause_s is None or self._is_given_up.wait(pause_s):
                     raise MessageRefusedError(
@@ -247,27 +444,29 @@ class Answerer:
                 return
 
 
-def _code_of(error: ReelabelError) -> protocol.ErrorCode:
-    if isinstance(error, PromptTooLongError):
-        return "prompt_too_long"
-    return "query_refused" if isinstance(error, PromptError) else "query_failed"
+def _refusal_of(error: ReelabelError) -> MessageRefusedError:
+    code: protocol.ErrorCode = "query_refused" if isinstance(error, PromptError) else "query_failed"
+    return MessageRefusedError(error.message, code="prompt_too_long" if isinstance(error, PromptTooLongError) else code)
 
 
-def _done(asked: Asked, seen: Seen, answer: LiveAnswer, *, waited_ms: float, losses: int) -> protocol.ResponseDone:
+def _done(
+    asked: Asked, seen: Seen, answer: LiveAnswer | None = None, *, waited_ms: float = 0.0, losses: int = 0
+) -> protocol.ResponseDone:
+    """Return what a client is told at the end of a query; without an answer, one that it has cancelled."""
     assert seen.prefix is not None
     return protocol.ResponseDone(
-        query=asked.number,
+        query=asked.number or 0,
         query_id=asked.query.query_id,
-        text=answer.text,
-        finish_reason=answer.finish_reason,
-        choice=answer.choice_index,
-        probabilities=answer.probabilities or None,
-        margin=answer.margin,
-        first_token_ms=waited_ms + answer.first_token_ms,
-        total_ms=waited_ms + answer.total_ms,
-        prompt_tokens=answer.prompt_tokens,
-        output_tokens=answer.output_tokens,
-        cached_tokens=answer.cached_tokens,
+        text=answer.text if answer else "".join(asked.said),
+        finish_reason=answer.finish_reason if answer else "cancelled",
+        choice=answer.choice_index if answer else None,
+        probabilities=(answer.probabilities or None) if answer else None,
+        margin=answer.margin if answer else None,
+        first_token_ms=waited_ms + answer.first_token_ms if answer else asked.first_ms,
+        total_ms=waited_ms + answer.total_ms if answer else asked.waited_ms,
+        prompt_tokens=answer.prompt_tokens if answer else 0,
+        output_tokens=answer.output_tokens if answer else 0,
+        cached_tokens=answer.cached_tokens if answer else 0,
         frames_used=seen.prefix.frames,
         sink_frames=seen.sink_frames,
         first_frame_s=seen.first_frame_s,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from tasks.live.items import AUDIO_HZ
+from reelabel_engine.live.items import AUDIO_HZ
 from tasks.live.protocol import VideoDone
+from tasks.live.standing import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.live.protocol import VideoFrame, VideoQuery
+    from tasks.live.protocol import ErrorCode, VideoFrame, VideoQuery
 
 
 # Beyond it, the connection is not read: its client is slowed by TCP, and nothing is dropped.
@@ -62,19 +64,34 @@ class Audio:
         return len(self.samples) / AUDIO_HZ
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Asked:
-    """A query that has arrived.
+    """A query that has arrived, or a standing question that is asked again.
 
     Attributes:
-        number: Its number in the session, from 0.
+        number: Its number in the session, from 0; None as long as its client may never be told of it.
         query: What is asked.
         arrived_s: When it arrived, by the monotonic clock.
+        deadline_s: When its time is over, by the monotonic clock; None if it has no end.
+        standing: The standing question, if it is one.
+        ended_by: Why it is to end before it is answered; None if it is not.
+        said: The pieces of the answer so far.
+        first_ms: From its arrival to the first piece; None before that.
     """
 
-    number: int
+    number: int | None
     query: VideoQuery
     arrived_s: float
+    deadline_s: float | None = None
+    standing: Standing | None = None
+    ended_by: ErrorCode | None = None
+    said: list[str] = field(default_factory=list)
+    first_ms: float | None = None
+
+    @property
+    def waited_ms(self) -> float:
+        """Milliseconds since it arrived."""
+        return (time.monotonic() - self.arrived_s) * 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +99,7 @@ class ReadAgain:
     """The engine was lost, and with it what it had read."""
 
 
-Arrival: TypeAlias = Frame | Audio | Asked | VideoDone | ReadAgain
+Arrival: TypeAlias = Frame | Audio | Asked | Standing | VideoDone | ReadAgain
 
 
 class Arrivals:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.live.items import AUDIO_HZ, TOLERANCE_S
+from reelabel_engine.live.items import AUDIO_HZ
+from tasks.live.items import TOLERANCE_S
 from tasks.live.protocol import ErrorEvent, MessageRefusedError
 from tasks.live.setup import limit_reached, window_full
 

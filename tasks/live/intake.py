@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import TransientError
 from reelabel.sampling.similar import mean_colours, similarity
+from tasks.live import metrics
 from tasks.live.protocol import ErrorEvent, FrameAck, MessageRefusedError
 from tasks.live.setup import limit_reached, window_full
 
@@ -70,6 +71,7 @@ class Intake:
         if time_s < (self._kept.last_s or 0.0):
             self._acknowledge(frame, "evicted", time_s=time_s)
             return False
+        self._kept.clock = time_s, frame.arrived_s
         try:
             image = self._decode(frame)
         except MessageRefusedError as refused:
@@ -89,6 +91,7 @@ class Intake:
         """Answer a frame that is refused."""
         with self._lock:
             self.counts["refused"] += 1
+        metrics.frame_taken("refused")
         self._outbox.put(ErrorEvent.of(refused, frame=frame.number, frame_id=frame.announced.frame_id))
 
     def _decode(self, frame: Frame) -> npt.NDArray[np.uint8]:
@@ -102,9 +105,10 @@ class Intake:
         return picture.image
 
     def _keep(self, frame: Frame, image: npt.NDArray[np.uint8], *, time_s: float, alike: float | None) -> bool:
-        if self._record:
-            self._record.keep(time_s=time_s, image=image)
+        number = self._kept.count
         has_more, evicted = self._kept.add(frame, image, time_s=time_s)
+        if self._record:
+            self._record.keep(number=number, time_s=time_s, image=image)
         is_full = self._kept.held > self._limits.max_window_frames
         self._acknowledge(frame, "kept", time_s=time_s, alike=alike, evicted=evicted)
         if not is_full:
@@ -125,6 +129,7 @@ class Intake:
         announced = frame.announced
         with self._lock:
             self.counts[status] += 1
+        metrics.frame_taken(status)
         self._outbox.put(
             FrameAck(
                 type="frame.ack" if announced.frame_id is None else "video.frame.ack",

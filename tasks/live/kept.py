@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.live.items import FRAMES_PER_ITEM, SPAN_S, AudioItem, LiveItem, Pairs, Spans, pair_up
+from reelabel_engine.live.items import FRAMES_PER_ITEM, SPAN_S, AudioItem, LiveItem
+from tasks.live.items import Pairs, Spans, pair_up
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule
 from tasks.live.window import Window, spread
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from reelabel_engine.live.items import Item
     from tasks.live.arrivals import Asked, Audio, Frame
-    from tasks.live.items import Item
     from tasks.live.protocol import SessionConfig
     from tasks.live.window import WindowRule
 
@@ -31,33 +31,26 @@ class Seen:
     """What a query sees.
 
     Attributes:
-        query: Number of the query.
         prefix: Its frames; None if there is none, or no longer.
-        asked_s: When it was asked, in seconds since the first frame.
-        arrived_s: The same by the monotonic clock.
+        asked_s: When it was asked, on the clock of the frames.
         sink_frames: Frames of the sink.
         first_frame_s: Time of the first frame after those; None if there is no other.
         last_frame_s: Time of the last frame that it sees.
         last_frame: Its number, and its client's id of it.
         evicted: Kept frames that have left the window.
         last_audio_s: When the audio that it hears ends; None if it hears none.
+        frames: Numbers of the kept frames that it sees, in order; twice where one is shown twice before others.
     """
 
-    query: int
     prefix: Prefix | None
     asked_s: float
-    arrived_s: float
     sink_frames: int
     first_frame_s: float | None
     last_frame_s: float
     last_frame: tuple[int, str | None]
     evicted: int
     last_audio_s: float | None = None
-
-    @property
-    def waited_ms(self) -> float:
-        """Milliseconds since it was asked."""
-        return (time.monotonic() - self.arrived_s) * 1e3
+    frames: tuple[int, ...] = ()
 
 
 class KeptFrames:
@@ -68,11 +61,16 @@ class KeptFrames:
 
     Attributes:
         last_s: Time of the last frame; None before the first.
+        count: How many frames were kept so far.
+        clock: Time of the last frame that came in order, and when it arrived, by the monotonic clock; None before it.
     """
 
     def __init__(self, session_id: str, config: SessionConfig) -> None:
         """Start with none."""
         self.last_s: float | None = None
+        self.count = 0
+        self.clock: tuple[float, float] | None = None
+        self._numbers: dict[float, int] = {}  # of the frames that questions may still see, by their times
         self._session_id, self._system_prompt = session_id, config.system_prompt
         self._most = config.num_frames  # of the window, in a question
         self._window, self._pairs, self._spans = Window(window_rule(config)), Pairs(), Spans()
@@ -122,15 +120,17 @@ class KeptFrames:
         return self._readable(self._window.following)
 
     def time_of(self, frame: Frame) -> float:
-        """Return the time of a frame that has arrived.
+        """Return the time of a frame that has arrived, in whole milliseconds.
 
         Of one that has the time of the last kept one, or less than a millisecond more, it is the next millisecond: by
         their times, kept frames are told apart.
         """
         own_s = self._own_time_of(frame)
-        if self.last_s is None or self._last_own_s is None or own_s < self._last_own_s:
-            return own_s
-        return max(own_s, (round(self.last_s * _MS) + 1) / _MS)
+        time_ms = round(own_s * _MS)
+        if self.last_s is not None and self._last_own_s is not None:
+            last_ms = round(self.last_s * _MS)
+            time_ms = min(time_ms, last_ms - 1) if own_s < self._last_own_s else max(time_ms, last_ms + 1)
+        return time_ms / _MS
 
     def _own_time_of(self, frame: Frame) -> float:
         return self._time_of(frame.announced.own_time_s, frame.arrived_s)
@@ -165,14 +165,28 @@ class KeptFrames:
         self._begin(frame.announced.own_time_s, frame.arrived_s)
         before, self._last = self._last, (frame.number, frame.announced.frame_id)
         self.last_s, self._last_own_s = time_s, self._own_time_of(frame)
-        complete = self._pairs.add(image, time_s)
-        evicted = 0
-        for pair in complete:
-            items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
-            evicted += sum(gone.frames for item in items for gone in self._window.add(item))
-            if self._window.sink[-1:] == (pair,):
-                self._last_of_sink = self._last if pair.frames == FRAMES_PER_ITEM else before
+        self._numbers[time_s] = self.count
+        self.count += 1
+        alone = self._pairs.alone
+        complete: tuple[LiveItem, ...] = ()
+        try:
+            complete = self._pairs.add(image, time_s)
+            evicted = sum(self._show(pair, before) for pair in complete)
+        except Exception:
+            if not any(pair in self._window.current for pair in complete):
+                self._pairs.alone = alone  # the frame before is shown all the same
+            raise
         return bool(complete), evicted
+
+    def _show(self, pair: LiveItem, before: tuple[int, str | None]) -> int:
+        """Add a pair to the window, and the audio before it; return how many frames that evicts."""
+        items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
+        gone = [each for item in items for each in self._window.add(item)]
+        for gone_s in {time_s for each in gone if each.frames for time_s in each.times_s}:
+            del self._numbers[gone_s]
+        if self._window.sink[-1:] == (pair,):
+            self._last_of_sink = self._last if pair.frames == FRAMES_PER_ITEM else before
+        return sum(each.frames for each in gone)
 
     def hear(self, audio: Audio, samples: npt.NDArray[np.int16], start_s: float) -> bool:
         """Keep audio.
@@ -197,23 +211,26 @@ class KeptFrames:
         sink = self._window.sink
         recent = self._shown(self._items[len(sink) :])
         items = (*sink, *recent)
-        ends = [item.times_s[1] for item in items if item.frames]
+        pairs = [item for item in items if item.frames]
+        ends = [pair.times_s[1] for pair in pairs]
+        shown = [time_s for pair in pairs for time_s in pair.times_s]
+        if pairs and pairs[-1].frames < FRAMES_PER_ITEM:
+            shown.pop()  # models pad a video in the same way
         after_sink = [item.times_s[0] for item in recent if item.frames]
         has_last = bool(after_sink) or not self._window.evicted
         if not after_sink and has_last:
             after_sink = [item.times_s[0] for item in sink if item.frames][-1:]
-        origin_s = self._origin[1] if self._origin else asked.arrived_s
+        time_s, arrived_s = self.clock or (0.0, asked.arrived_s)
         return Seen(
-            query=asked.number,
             prefix=self._prefix(items) if ends else None,
-            asked_s=asked.arrived_s - origin_s,
-            arrived_s=asked.arrived_s,
+            asked_s=time_s + max(0.0, asked.arrived_s - arrived_s),
             sink_frames=_frames(sink),
             first_frame_s=after_sink[0] if after_sink else None,
             last_frame_s=ends[-1] if ends else 0.0,
             last_frame=self._last if has_last else self._last_of_sink,
             evicted=self._window.evicted,
             last_audio_s=max((item.times_s[1] for item in items if not item.frames), default=None),
+            frames=tuple(self._numbers[time_s] for time_s in shown),
         )
 
     @property

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from tasks.live.items import AudioItem
+from reelabel_engine.live.items import AudioItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from tasks.live.items import Item
+    from reelabel_engine.live.items import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,6 +48,7 @@ class LiveQuery:
 
     Attributes:
         text: The question; with choices, as `tasks.model.prompts.prompt.render_question` renders them.
+        turns: Earlier questions and their answers, which follow the prefix before the question.
         choices: The answers, in order; empty for an answer in free text.
         scoring: With choices, score the choice's letter, or the first token of its text.
         max_tokens: Maximum tokens of an answer in free text.
@@ -59,6 +60,7 @@ class LiveQuery:
     """
 
     text: str
+    turns: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     choices: tuple[str, ...] = ()
     scoring: Literal["letter", "text"] = "letter"
     max_tokens: int = 256
@@ -228,6 +230,10 @@ class LiveModel(Protocol):
             InferenceError: The model rejects the question.
             EngineLostError: The engine was lost: warm and ask again.
         """
+        ...
+
+    def cancel(self, session: str) -> None:
+        """End the question of a session that is being answered, if there is one: its iterator soon ends early."""
         ...
 
     def forget(self, session: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import ReelabelError
 from reelabel.text import pluralize
-from tasks.live import protocol
+from tasks.live import metrics, protocol
 from tasks.live.answering import Answerer
 from tasks.live.arrivals import Arrivals, Asked, Audio, Frame, ReadAgain
 from tasks.live.hearing import Hearing
@@ -23,7 +23,8 @@ from tasks.live.intake import Intake
 from tasks.live.kept import KeptFrames
 from tasks.live.outbox import Outbox
 from tasks.live.protocol import MessageRefusedError
-from tasks.live.setup import limit_reached, speaks
+from tasks.live.setup import differences, limit_reached, speaks
+from tasks.live.standing import Standing
 from tasks.live.warming import EngineWatch, Warming
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.5
 _END_S = 20.0
+_MAX_IGNORED = 100
 
 
 class Session:
@@ -72,6 +74,7 @@ class Session:
         self._lost_s: float | None = None  # when the connection was lost
         self._config, self._setup, self._record, self._on_end = config, setup, record, on_end
         self._frames = self._bytes = self._connection = 0
+        self._ignored: set[str] = set()  # unknown fields that the client knows to be ignored
         self._announced: protocol.VideoFrame | protocol.AudioChunk | None = None
         self._takes_audio = config.use_audio_in_video
         self._modalities = ("text", "audio") if speaks(config, setup) else ("text",)
@@ -86,11 +89,29 @@ class Session:
         self._warming = Warming(setup.model, self._kept, self._arrivals, self.outbox, watch)
         self._watch = watch
         setup.model.open(session_id)
-        self._answerer = Answerer(setup, config, self.outbox, record, watch=watch, on_done=self._answered_all)
+        metrics.session_begins()
+        self._answerer = Answerer(
+            session_id, setup, config, self.outbox, record, watch=watch, on_done=self._answered_all
+        )
         self._thread = threading.Thread(target=self._take_all, name="live-frames", daemon=True)
         self._thread.start()
 
     # Messages
+
+    def begin(self) -> None:
+        """Tell the client that the session has begun, and where it is otherwise than asked for."""
+        self.greet()
+        for notice in differences(self._config, self._setup):
+            self.outbox.put(notice)
+        self._note_unknown(self._config)
+
+    def _note_unknown(self, message: protocol.ClientMessage) -> None:
+        """Tell the client once of each field that is ignored."""
+        names = [name for name in protocol.unknown_fields(message) if name not in self._ignored]
+        if names and len(self._ignored) < _MAX_IGNORED:
+            self._ignored.update(names)
+            text = f"Unknown fields are ignored: {', '.join(names)}."
+            self.outbox.put(protocol.Notice(code="fields_ignored", message=text))
 
     def greet(self, *, is_resumed: bool = False) -> None:
         """Tell the client that the session has begun, or goes on."""
@@ -109,6 +130,7 @@ class Session:
                 window_s=size if rule.unit == "seconds" else None,
                 sink=rule.sink,
                 num_frames=self._config.num_frames,
+                history=self._config.history,
                 frame_filter_threshold=self._intake.threshold,
                 limits=protocol.SessionLimits(
                     idle_s=limits.idle_s,
@@ -135,6 +157,8 @@ class Session:
                 self.outbox.put(protocol.Pong())
             case protocol.StatsRequest():
                 self.outbox.put(self.stats())
+            case protocol.ResponseCancel():
+                self._answerer.cancel(message.query_id)
             case protocol.SessionConfig() | protocol.SessionResume():
                 raise MessageRefusedError(
                     f"The session has already begun; {message.type} may only be sent once, and first.",
@@ -170,6 +194,7 @@ class Session:
                 self.receive_data(received)
             else:
                 message = protocol.parse_message(received)
+                self._note_unknown(message)
                 self.receive(message)
         except MessageRefusedError as refused:
             self.refuse(refused, message)
@@ -185,7 +210,7 @@ class Session:
 
     def stats(self) -> protocol.SessionStats:
         """Return what the session has taken and done so far."""
-        counts, warming, answerer = self._intake.counts, self._warming, self._answerer
+        counts, answerer = self._intake.counts, self._answerer
         return protocol.SessionStats(
             age_s=time.monotonic() - self._began_s,
             frames=self._frames,
@@ -201,9 +226,6 @@ class Session:
             waiting=answerer.waiting,
             bytes=self._bytes,
             pixels=self._intake.pixels,
-            warmed=warming.warmed,
-            warm_ms=warming.last.total_ms if warming.last else None,
-            cached_tokens=warming.last.cached_tokens if warming.last else None,
             engine_restarts=self._watch.losses,
         )
 
@@ -236,7 +258,8 @@ class Session:
             case protocol.VideoQuery():
                 if message.audio_data:
                     self._take_audio(_decoded(message.audio_data, of="audio_data"), None)
-                self._arrivals.put(self._answerer.admit(message, arrived_s=self._heard_s))
+                if admitted := self._answerer.admit(message, arrived_s=self._heard_s):
+                    self._arrivals.put(admitted)
             case protocol.VideoDone():
                 self._is_done = True
                 self._arrivals.put(message)
@@ -284,6 +307,11 @@ class Session:
             return self._connection
 
     @property
+    def ending(self) -> EndReason | None:
+        """Why it ends, or has ended; None before."""
+        return self._ending
+
+    @property
     def is_full(self) -> bool:
         """Whether so much waits to be taken that the connection should not be read for now."""
         return self._arrivals.is_full
@@ -315,6 +343,7 @@ class Session:
         now_s, limits, answerer, lost_s = time.monotonic(), self._setup.limits, self._answerer, self._lost_s
         if self._ending:
             return
+        answerer.check_deadlines(now_s)
         if lost_s is not None and now_s - lost_s > limits.resume_s:
             self.end("client_lost")
         elif now_s - self._began_s > limits.total_s:
@@ -350,6 +379,9 @@ class Session:
                 match arrived:
                     case Frame() | Audio() | Asked():
                         self._take_alone(arrived)
+                        self._ask_due()
+                    case Standing():
+                        self._ask_due()
                     case ReadAgain():
                         self._arrivals.pause(_PAUSE_S)
                         self._warming.warm_again()
@@ -383,6 +415,24 @@ class Session:
         if has_more:
             self._warming.warm()
 
+    def _ask_due(self) -> None:
+        """Have the standing questions asked whose time has come."""
+        if self._kept.clock is None:
+            return
+        time_s, arrived_s = self._kept.clock
+        for standing in self._answerer.standing:
+            asked = None
+            try:
+                if standing.is_due(time_s):
+                    asked = self._answerer.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
+                    self._answerer.put(asked, self._kept.see(asked))
+            except Exception:  # noqa: BLE001 - one question must not end the session
+                failed = self._failed("query")
+                if asked:
+                    self._answerer.fail(asked, failed)
+                else:
+                    self.refuse(failed)
+
     def _failed(self, what: str) -> MessageRefusedError:
         """Log the error that is being handled; return what the client is told."""
         _LOG.exception("The %s of the live session %s failed", what, self.session_id)
@@ -403,6 +453,7 @@ class Session:
                 _LOG.warning(
                     "The end of the live session %s will be recorded later: %s", self.session_id, error.message
                 )
+        metrics.session_ends()
         self._on_end(self)
         self.outbox.put(protocol.SessionClosed(reason=self._ending))
         self.outbox.close()

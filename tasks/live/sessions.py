@@ -93,7 +93,7 @@ class Sessions:
             with self._lock:
                 self._opening -= 1
                 self._lock.notify_all()
-        session.greet()
+        session.begin()
         return session
 
     def resume(self, message: SessionResume) -> Session:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tasks.live.protocol import MessageRefusedError, SessionConfig
+from reelabel.text import printable
+from tasks.live.protocol import MessageRefusedError, Notice, SessionConfig
 from tasks.live.window import WindowRule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tasks.live.frames import FrameReader
     from tasks.live.model import LiveInfo, LiveModel
 
@@ -66,24 +69,12 @@ class LiveSetup:
 
 
 def check_config(config: SessionConfig, setup: LiveSetup) -> None:
-    """Check that a model does what a client asks for.
+    """Check that a session may be as its client asks.
 
     Raises:
-        MessageRefusedError: It does not.
+        MessageRefusedError: It may not.
     """
-    info, limits = setup.info, setup.limits
-    if config.model is not None and config.model != info.model:
-        raise MessageRefusedError(
-            f"The model {config.model} is not served here; leave out model, or ask for {info.model}.",
-            code="model_unknown",
-            is_fatal=True,
-        )
-    if "text" not in config.modalities and not info.speaks:
-        raise MessageRefusedError(
-            f"The model {info.model} does not speak; only a server with server.speaks does. Ask for the modality text.",
-            code="modality_unsupported",
-            is_fatal=True,
-        )
+    limits = setup.limits
     if config.window is not None and 2 * config.window + config.sink > limits.max_window_frames:
         raise MessageRefusedError(
             f"With a window of {config.window:,} frames, a query sees up to twice as many and the sink; "
@@ -91,6 +82,16 @@ def check_config(config: SessionConfig, setup: LiveSetup) -> None:
             code="limit_reached",
             is_fatal=True,
         )
+
+
+def differences(config: SessionConfig, setup: LiveSetup) -> Iterator[Notice]:
+    """Yield what a client is told if its session is otherwise than it asks."""
+    served = setup.info.model
+    if config.model not in {None, served}:
+        text = f"The model {printable(config.model or '')} is not served here; {served} answers."
+        yield Notice(code="other_model", message=text)
+    if "text" not in config.modalities and not setup.info.speaks:
+        yield Notice(code="no_speech", message=f"The model {served} does not speak; answers come as text.")
 
 
 def speaks(config: SessionConfig, setup: LiveSetup) -> bool:

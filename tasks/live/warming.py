@@ -7,8 +7,10 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from infra.errors import EngineLostError, PromptTooLongError
+from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError
+from reelabel_engine.errors import PromptTooLongError
+from tasks.live import metrics
 from tasks.live.arrivals import ReadAgain
 from tasks.live.protocol import ErrorEvent, Notice
 
@@ -53,12 +55,7 @@ class EngineWatch:
 
 
 class Warming:
-    """Has the model read the kept frames of one session.
-
-    Attributes:
-        warmed: How many prefixes it has read.
-        last: What the last one took; None before the first.
-    """
+    """Has the model read the kept frames of one session."""
 
     def __init__(
         self, model: LiveModel, kept: KeptFrames, arrivals: Arrivals, outbox: Outbox, watch: EngineWatch
@@ -72,8 +69,6 @@ class Warming:
             outbox: Where the client is told of frames that the model does not take.
             watch: Is told when the engine is lost, and back.
         """
-        self.warmed = 0
-        self.last: Warmed | None = None
         self._model, self._kept, self._arrivals, self._outbox, self._watch = model, kept, arrivals, outbox, watch
         self._reading = 0
         self._was_lost = self._is_too_long = False
@@ -109,8 +104,7 @@ class Warming:
             must_read_again = self._was_lost and not self._reading
             self._was_lost &= not must_read_again
         if error is None and not (warmed := future.result()).is_dropped:
-            self.warmed += 1
-            self.last = warmed
+            metrics.frames_prefilled(warmed.total_ms)
             self._watch.back()
         match error:
             case None:

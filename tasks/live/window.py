@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tasks.live.items import Item
+    from reelabel_engine.live.items import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

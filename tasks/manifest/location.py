@@ -78,20 +78,30 @@ def resolve_manifest_files(uri: str, objects: ObjectStore) -> list[str]:
         ConfigurationError: The name of a file is not UTF-8.
     """
     require_unicode(uri)
-    if not _is_glob(uri):
+    if not is_glob(uri):
         return [uri]
-    pattern = objects.local_path(uri)
-    found = sorted(_matching_files(pattern) if pattern else (info.uri for info in _matching_objects(uri, objects)))
-    if not found:
-        raise ManifestMissingError(f"No file matches {uri}.")
+    found = matching_files(uri, objects)
     for each in found:
         require_unicode(each)
     return found
 
 
+def matching_files(uri: str, objects: ObjectStore) -> list[str]:
+    """List the URIs of the files that a glob matches, sorted.
+
+    Raises:
+        ManifestMissingError: No file matches.
+    """
+    pattern = objects.local_path(uri)
+    found = sorted(_matching_files(pattern) if pattern else (info.uri for info in _matching_objects(uri, objects)))
+    if not found:
+        raise ManifestMissingError(f"No file matches {uri}.")
+    return found
+
+
 def stat_manifest_files(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
     """Stat a manifest's file, or the files that its glob matches; empty if there are none."""
-    if _is_glob(uri) and objects.local_path(uri) is None:
+    if is_glob(uri) and objects.local_path(uri) is None:
         return _matching_objects(uri, objects)
     try:
         return [objects.stat(part) for part in resolve_manifest_files(uri, objects)]
@@ -112,16 +122,22 @@ def _matching_files(pattern: Path) -> list[str]:
 
 def is_one_file(uri: str) -> bool:
     """Check whether a manifest is the same file every night: without placeholders or glob characters."""
-    return not _is_glob(uri) and not has_date_placeholders(uri)
+    return not is_glob(uri) and not has_date_placeholders(uri)
 
 
-def _is_glob(uri: str) -> bool:
+def is_glob(uri: str) -> bool:
+    """Check whether a URI has glob characters."""
     return any(character in uri for character in _GLOB_CHARACTERS)
 
 
-def _matching_objects(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
+def folder_of_glob(uri: str) -> str:
+    """Return the folder, or prefix, that contains all that a glob can match."""
     first = min(uri.find(character) for character in _GLOB_CHARACTERS if character in uri)
-    folder = uri[:first].rpartition("/")[0]
+    return uri[:first].rpartition("/")[0]
+
+
+def _matching_objects(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
+    folder = folder_of_glob(uri)
     depth = uri.count("/")  # as in a shell, a star does not cross folders
     near = (info for info in objects.list(folder) if info.uri.count("/") == depth)
     found = [info for info in near if info.uri == uri or fnmatchcase(info.uri, uri)]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 from infra.checks import Check
 from infra.settings.backends import add_backend, load_backend
 from reelabel.errors import ConfigurationError, ReelabelError
-from tasks.domain import ONE_VIDEO
+from reelabel_engine.protocol import QuestionFailure
+from tasks.domain import ONE_VIDEO, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes
     from tasks.domain import MediaCounts, RunSpec
     from tasks.live.model import LiveModel
     from tasks.model.identity import ModelCard
-    from tasks.model.protocol import Batch, EngineInfo, EngineTimes, Reply
+
+Reply = Answer | QuestionFailure
 
 
 class InferenceBackend(Protocol):
@@ -74,6 +77,20 @@ class InferenceBackend(Protocol):
         ...
 
 
+@runtime_checkable
+class ConfirmsModel(Protocol):
+    """An inference backend whose model may be replaced without its knowing, such as a server's."""
+
+    def confirm_model(self) -> None:
+        """Check that everything since the last check was answered by one model, before it is written.
+
+        Raises:
+            ConfigurationError: Another one answers.
+            ServerUnavailableError: The server does not respond.
+        """
+        ...
+
+
 class Backend(ABC):
     """A backend as the registry holds it: how to identify its model, check it, and open it.
 
@@ -81,6 +98,7 @@ class Backend(ABC):
         name: Value of `model.backend`.
         prunes_videos: Whether it leaves out tokens of videos by `model.video_pruning_rate`.
         shows_several: Whether its questions may show several videos and images, which `Question.media` lists.
+        takes_engine_args: Whether it hands `model.engine_args` to an engine.
         takes_hub_models: Whether a backfill loads the earlier run's model from the hub, whatever `model.name` is.
     """
 
@@ -88,6 +106,7 @@ class Backend(ABC):
     prunes_videos: ClassVar[bool] = False
     shows_several: ClassVar[bool] = False
     takes_hub_models: ClassVar[bool] = False
+    takes_engine_args: ClassVar[bool] = False
 
     @abstractmethod
     def card(self, name: str | None, settings: Settings) -> ModelCard:
@@ -146,7 +165,11 @@ class Backend(ABC):
             f"The backend {self.name} takes no live sessions; set model.backend to vllm or openai."
         )
 
-    def frames_as(self, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - for those that offer both
+    def frames_as(
+        self,
+        card: ModelCard,  # noqa: ARG002 - for those that offer both
+        settings: Settings,  # noqa: ARG002
+    ) -> Literal["video", "images"]:
         """Return whether the model sees a video or separate images, which is part of the spec."""
         return "video"
 
@@ -206,8 +229,8 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings:
         )
     if spec.frames_as == "images":
         raise ConfigurationError(
-            f"With server.frames set to images, a model cannot tell the frames of several videos and images apart, but "
-            f"jobs show {media}; set it to frame_file, or leave these jobs out."
+            f"With frames sent as images, a model cannot tell those of several videos and images apart, but jobs show "
+            f"{media}; set server.frames to frame_file, use a model that takes videos, or leave these jobs out."
         )
     backend.check_media(media, settings)
     if spec.video_pruning_rate:

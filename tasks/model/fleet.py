@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from infra.errors import ModelError
-from tasks.model.protocol import Lifetime
+from reelabel_engine.errors import ModelError
+from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,35 +5,48 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ModelError
-from infra.program import APPLICATION
 from reelabel.disk import disk_errors, is_full
-from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.text import printable, why_unreadable
+from reelabel_engine.errors import ModelError
+from reelabel_engine.written_folders import written_folders
 from tasks.domain import ModelIdentity
-from tasks.model.written_folders import written_folders
+from tasks.model.file_digest import digest_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from infra.settings import Settings
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 
 _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
-_WHOLE_FILE_BYTES = 64 * 1024**2
-# Distance between samples of a large file. Smaller than a tensor, since merging an adapter changes tensors mid-file.
-_STRIDE_BYTES = 2 * 1024**2
-_SAMPLE_BYTES = 4096
-_READERS = 16
+# Types of models that vLLM gives images alone, any number of them: they are shown a video's frames as images.
+_IMAGES_ONLY = frozenset(
+    {
+        "aria",
+        "aya_vision",
+        "cohere2_vision",
+        "gemma3",
+        "gemma3n",
+        "idefics3",
+        "kimi_vl",
+        "lfm2_vl",
+        "llama4",
+        "llava",
+        "llava_next",
+        "mistral3",
+        "phi3_v",
+        "pixtral",
+        "smolvlm",
+    }
+)
+_TOKENIZER_PATTERNS = ("tokenizer.*", "tekken.json", "vocab.*", "*.tiktoken", "*.model")
+_WHOLE_FILE_BYTES = 64 * 1024**2  # above that, a file is worth a digest that is kept
 _MAX_NAME = 100  # of what a model's files name
 # Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
 _MAX_PIXELS = 602_112
@@ -56,6 +69,7 @@ class ModelCard:
         max_video_pixels: The model's limit for all frames of a video together; None without one.
         native_sampler: The sampler that the model was trained with; uniform if unknown, as in vLLM.
         native_frames: Number of frames it was trained with; None if the sampler or the settings decide.
+        takes_videos: Whether it takes videos; otherwise it is shown their frames as images.
         native_doubt: Why the native sampler is unknown, without a final period; empty if it is known.
     """
 
@@ -67,6 +81,7 @@ class ModelCard:
     revision: str | None = None
     native_sampler: str = "uniform"
     native_frames: int | None = None
+    takes_videos: bool = True
     native_doubt: str = "its files are not at hand to name its video processor"
 
     def pixels_per_frame(self, num_frames: int) -> int | None:
@@ -100,6 +115,19 @@ def read_model_card(name: str, *, revision: str | None = None) -> ModelCard:
         return _hub_card(name, revision)
 
 
+def require_tokenizer(card: ModelCard) -> None:
+    """Check that a model folder has a tokenizer; whether one on the hub has is seen as it is loaded.
+
+    Raises:
+        ModelError: It has none.
+    """
+    folder = Path(card.location)
+    if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_PATTERNS):
+        raise ModelError(
+            f"Model folder {folder} has no tokenizer; copy tokenizer.json and tokenizer_config.json there."
+        )
+
+
 def _folder_card(folder: Path) -> ModelCard:
     config = _read_json(folder / "config.json")
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
@@ -112,17 +140,14 @@ def _folder_card(folder: Path) -> ModelCard:
         size_multiple_px=_size_multiple_px(config),
         max_pixels=max_pixels,
         max_video_pixels=max_video_pixels,
+        takes_videos=config.get("model_type") not in _IMAGES_ONLY,
         **_native(config, processors),
     )
 
 
 def _hub_card(name: str, revision: str | None) -> ModelCard:
-    try:
-        from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
-    except ImportError:
-        raise ModelError(
-            f"Model {name} is on the hub; to download it: `{install_command('server', of=APPLICATION)}`."
-        ) from None
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
+
     try:
         _check_hub(name, revision)
         path = Path(hf_hub_download(name, "config.json", revision=revision))
@@ -151,6 +176,7 @@ def _hub_card(name: str, revision: str | None) -> ModelCard:
         size_multiple_px=_size_multiple_px(config),
         max_pixels=max_pixels,
         max_video_pixels=max_video_pixels,
+        takes_videos=config.get("model_type") not in _IMAGES_ONLY,
         **_native(config, processors),
     )
 
@@ -164,29 +190,18 @@ def _check_hub(name: str, revision: str | None) -> None:
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """Hash a model folder: small files whole, large files by their size and evenly spaced samples.
+    """Hash everything in a model folder; large files are read once, see `digest_files`.
 
     Hidden files and folders are not part of the model: tools keep metadata there.
     """
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and _is_model_file(path.relative_to(folder)))
+    large = [path for path in files if path.stat().st_size > _WHOLE_FILE_BYTES]
+    digests = dict(zip(large, digest_files(large), strict=True))
     digest = hashlib.sha256()
-    for path in sorted(
-        path for path in folder.rglob("*") if path.is_file() and _is_model_file(path.relative_to(folder))
-    ):
-        size_bytes = path.stat().st_size
-        digest.update(f"{path.relative_to(folder)}\0{size_bytes}\0".encode())
-        if size_bytes <= _WHOLE_FILE_BYTES:
-            digest.update(path.read_bytes())
-            continue
-        for sample in _samples(path, size_bytes):
-            digest.update(sample)
+    for path in files:
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        digest.update(digests[path].encode() if path in digests else path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _samples(path: Path, size_bytes: int) -> Iterator[bytes]:
-    starts = (*range(0, size_bytes - _SAMPLE_BYTES, _STRIDE_BYTES), size_bytes - _SAMPLE_BYTES)
-    # Thousands of reads, each of which waits for the disk or the network.
-    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(_READERS) as threads:
-        yield from threads.map(lambda start: os.pread(file.fileno(), _SAMPLE_BYTES, start), starts)
 
 
 def _is_model_file(path: Path) -> bool:

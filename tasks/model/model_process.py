@@ -1,7 +1,7 @@
-"""A model in a child process that loads once and answers requests: what the engine and the towers share.
+"""A model in a child process that loads once and answers requests: an engine, or towers.
 
 The process is ended with all its children, its death or silence fails what is pending, and its temporary files go
-with it. What is asked and answered is left to the subclasses.
+with it. Which requests there are is left to the subclasses; `reelabel_engine.protocol` has all messages.
 """
 
 from __future__ import annotations
@@ -13,26 +13,44 @@ import signal
 import subprocess
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from concurrent.futures import Future, wait
 from contextvars import ContextVar
+from itertools import count
 from multiprocessing import Pipe
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from infra.errors import EngineClosedError, ModelError
+from infra.errors import EngineClosedError
+from infra.log_context import IS_OUTAGE
 from reelabel.disk import full_disk, temporary_root
 from reelabel.errors import DiskFullError, ReelabelError
 from reelabel.temporary import temporary_folder
 from reelabel.waiting import LOOK_S, go_on
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import (
+    EngineFailure,
+    EngineLoaded,
+    EngineTimes,
+    LiveText,
+    StepReplies,
+    TokenCounts,
+    TowersLoaded,
+    Vectors,
+    decode_reply,
+    encode,
+)
+from reelabel_engine.written_folders import written_folders
 from tasks.model.engine.log import engine_log
-from tasks.model.protocol import EngineFailure, Lifetime
-from tasks.model.written_folders import written_folders
+from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Self
+
+    from reelabel_engine.environment import EnginePython
+    from reelabel_engine.protocol import LoadEngine, LoadTowers, QuestionReply, Reply, Request
 
 
 class Loadable(Protocol):
@@ -53,7 +71,6 @@ class Startable(Protocol):
 
 
 Config = TypeVar("Config", bound=Loadable)
-Info = TypeVar("Info")
 Answered = TypeVar("Answered")
 _LOG = logging.getLogger("reelabel")
 _END_TIMEOUT_S = 10
@@ -72,26 +89,81 @@ class LostError(Exception):
         self.full = full
 
 
-class Incarnation(ABC, Generic[Info]):
+class Sink(Protocol):
+    """Gets the replies to one request, on the thread that receives them."""
+
+    def reply(self, reply: Any) -> None:  # noqa: ANN401 - of the kind that the request has
+        """Take a reply."""
+
+    def set_exception(self, error: BaseException) -> None:
+        """Learn that the process was lost."""
+
+
+class SingleReply(Future[Any]):
+    """The sink of a request that has one reply: it is done with it."""
+
+    reply = Future.set_result
+
+
+class BatchReplies:
+    """The sink of a batch, whose questions end in any order.
+
+    Attributes:
+        done: Has all replies, in the order of the questions.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Wait for so many replies, at least one."""
+        self.done: Future[list[QuestionReply]] = Future()
+        self._by_place: dict[int, QuestionReply] = {}
+        self._count = count
+
+    def add(self, place: int, reply: QuestionReply) -> bool:
+        """Take the reply to one question; return whether it was the last one."""
+        self._by_place[place] = reply
+        if len(self._by_place) < self._count:
+            return False
+        self.done.set_result([self._by_place[place] for place in range(self._count)])
+        return True
+
+    def reply(self, reply: Any) -> None:  # noqa: ANN401, D102 - of a sink
+        raise TypeError(f"{type(reply).__name__} is no reply to a batch")
+
+    def set_exception(self, error: BaseException) -> None:  # noqa: D102 - of a sink
+        self.done.set_exception(error)
+
+
+class Life:
     """One run of the process, from its start until it is lost.
 
     Attributes:
-        info: Done once the model is loaded.
+        info: `EngineInfo` or `TowersInfo`, once the model is loaded.
+        lost: Why it was lost; None while it runs.
         last_reply_s: When it last replied, or was last asked while idle.
         folders: The folders that it writes to.
     """
 
     def __init__(
-        self, command: Sequence[str], *, environment: dict[str, str], log_path: Path, log_as_json: bool, config: object
+        self,
+        command: Sequence[str],
+        load: LoadEngine | LoadTowers,
+        *,
+        environment: dict[str, str],
+        log_path: Path,
+        log_as_json: bool,
+        note_times: Callable[[EngineTimes], None],
+        is_restart: bool,
     ) -> None:
         """Start the process.
 
         Args:
             command: Starts it; the descriptors of its connection and its lifeline are appended.
+            load: Its first message.
             environment: Its environment variables.
             log_path: File that receives its output.
             log_as_json: Write each line of it as JSON.
-            config: Its first message.
+            note_times: Called with the times of each step, and of a restart.
+            is_restart: Whether the process ran before.
         """
         self._temporary = contextlib.ExitStack()
         environment |= _temporary_places(self._temporary.enter_context(temporary_folder("engine")))
@@ -112,59 +184,115 @@ class Incarnation(ABC, Generic[Info]):
         theirs.close()
         os.close(lifeline_read)
         self.began_s = self.last_reply_s = time.monotonic()
-        self.info: Future[Info] = Future()
+        self.info: Future[Any] = Future()
+        self.lost: LostError | None = None
+        self._note_times, self._is_restart = note_times, is_restart
         self._lock = threading.Lock()
-        self._lost: LostError | None = None
-        self._outbox: SimpleQueue[Any] = SimpleQueue()
-        self._outbox.put(config)
+        self._numbers = count()
+        self._pending: dict[int, Sink] = {}
+        self._outbox: SimpleQueue[Request | None] = SimpleQueue()
+        self._outbox.put(load)
         self._threads = [
             threading.Thread(target=target, daemon=True) for target in (self._send_messages, self._receive_messages)
         ]
         for thread in self._threads:
             thread.start()
 
-    def touch(self) -> None:
-        """Note that it has just replied, or has just been asked while idle."""
-        self.last_reply_s = time.monotonic()
+    def send(self, build: Callable[[int], Request], sink: Sink) -> int:
+        """Queue a request; return its number, which `build` gets, too.
 
-    @abstractmethod
-    def _write(self, message: Any) -> None:  # noqa: ANN401 - whatever the subclass puts into the outbox
-        """Send a message; may block, and raise OSError once the process is gone."""
+        If it cannot be encoded, the sink gets the error.
 
-    @abstractmethod
-    def _read(self) -> EngineFailure | None:
-        """Receive a message and hand on what it answers; return why the process ends, if that is what it says."""
+        Raises:
+            LostError: The process was lost.
+        """
+        with self._lock:
+            if self.lost:
+                raise self.lost
+            if not self._pending:
+                self.last_reply_s = time.monotonic()
+            number = next(self._numbers)
+            self._pending[number] = sink
+            self._outbox.put(build(number))
+        return number
 
-    @abstractmethod
-    def _abandon(self) -> list[Any]:
-        """Forget the pending requests; return their futures, or what takes an exception as one. The lock is held."""
+    def post(self, message: Request) -> None:
+        """Queue a message that has no reply."""
+        self._outbox.put(message)
+
+    def give_up(self, number: int, message: Request) -> None:
+        """Have a request ended by a message, if it has not; its sink gets nothing more."""
+        with self._lock:
+            if self._pending.pop(number, None) and not self.lost:
+                self.post(message)
 
     def _send_messages(self) -> None:
         # In its own thread: a hung process stops reading, and the caller must still notice the timeout.
         with contextlib.suppress(OSError):
             while (message := self._outbox.get()) is not None:
-                self._write(message)
+                try:
+                    data = encode(message)
+                except Exception as error:  # noqa: BLE001 - it is of one request, whatever it is
+                    self._refuse(message, error)
+                else:
+                    self._connection.send_bytes(data)
+
+    def _refuse(self, message: Request, error: Exception) -> None:
+        with self._lock:
+            sink = self._pending.pop(getattr(message, "number", -1), None)
+        if sink:
+            sink.set_exception(error)
 
     def _receive_messages(self) -> None:
         reason, full = "its process died", None
         try:
-            while (failure := self._read()) is None:
-                pass
-            reason, full = failure.message, DiskFullError(failure.message) if failure.is_disk_full else None
+            while not isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
+                self._handle(message)
+            reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
         except (EOFError, OSError):
             pass
-        except (ValueError, KeyError, TypeError, IndexError):
-            reason = "its process sent something else than an answer"
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must learn of it
+            reason = f"its process sent an invalid message: {error}"
         self._fail(reason, full or full_disk(self.folders))
+
+    def _handle(self, message: Reply) -> None:
+        self.last_reply_s = time.monotonic()
+        if isinstance(message, StepReplies):
+            self._note_times(message.times)
+        with self._lock:
+            replied = [] if self.lost else self._sinks_of(message)  # once lost, all have been notified
+        for sink, reply in replied:  # without the lock: some send the next request
+            sink.reply(reply)
+
+    def _sinks_of(self, message: Reply) -> list[tuple[Sink, Any]]:
+        """Return who gets what of a message, but for batches, which get it at once; the lock is held."""
+        if isinstance(message, (EngineLoaded, TowersLoaded)):
+            if self._is_restart:
+                self._note_times(EngineTimes(restart_ms=(self.last_reply_s - self.began_s) * 1e3))
+            self.info.set_result(message.info)
+            return []
+        if isinstance(message, (Vectors, TokenCounts)):
+            return [(self._pending.pop(message.number), message)]
+        if not isinstance(message, StepReplies):
+            raise TypeError(f"{type(message).__name__} is no reply to a request")
+        for ref, reply in message.replies:
+            batch = self._pending.get(ref.batch)  # None once it was given up
+            if isinstance(batch, BatchReplies) and batch.add(ref.place, reply):
+                del self._pending[ref.batch]
+        taken = (
+            (self._pending.get(number) if isinstance(reply, LiveText) else self._pending.pop(number, None), reply)
+            for number, reply in message.live
+        )
+        return [(sink, reply) for sink, reply in taken if sink]
 
     def _fail(self, reason: str, full: DiskFullError | None = None) -> None:
         with self._lock:
-            self._lost = lost = self._lost or LostError(reason, full)
-            pending = self._abandon()
+            self.lost = lost = self.lost or LostError(reason, full)
+            pending, self._pending = self._pending, {}
             if not self.info.done():
                 self.info.set_exception(lost)
-        for answered in pending:
-            answered.set_exception(lost)
+        for sink in pending.values():
+            sink.set_exception(lost)
 
     def end(self, reason: str) -> None:
         """End the process and all its children, and fail the pending requests; idempotent."""
@@ -188,23 +316,22 @@ class Incarnation(ABC, Generic[Info]):
                 self._temporary.close()
 
 
-Life = TypeVar("Life", bound=Incarnation[Any])
 # Those that were started ahead and that nobody has opened yet, by configuration.
-_AHEAD: dict[object, ModelProcess[Any, Any]] = {}
+_AHEAD: dict[object, ModelProcess[Any]] = {}
 _is_ahead: ContextVar[bool] = ContextVar("is_ahead", default=False)
 
 
-class ModelProcess(Lifetime, Generic[Config, Life]):
+class ModelProcess(Lifetime, Generic[Config]):
     """A model in its own process; a context manager that shuts it down.
 
     Attributes:
         closed: What to say of requests to a process that was closed.
-        default_command: Starts the process.
+        default_command: Starts the process in place of the engine's own.
         starts: Number of times it was started.
     """
 
     closed: ClassVar[str]
-    default_command: ClassVar[tuple[str, ...]]
+    default_command: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -214,6 +341,7 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
         log_as_json: bool = False,
         start_timeout_s: float,
         answer_timeout_s: float = 600.0,
+        python: Path | None = None,
         command: Sequence[str] = (),
     ) -> None:
         """Store the configuration; nothing is started yet.
@@ -224,16 +352,18 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
             log_as_json: Write each line of it as JSON.
             start_timeout_s: Seconds allowed for loading.
             answer_timeout_s: Seconds without a reply, while requests are pending, after which it counts as hung.
-            command: Starts the process in place of `default_command`; the descriptors of its connection and its
+            python: As for `find_python`.
+            command: Starts the process in place of the engine's own; the descriptors of its connection and its
                 lifeline are appended.
         """
         self.starts = 0
         self._config, self._log_path, self._log_as_json = config, log_path, log_as_json
-        self._command = tuple(command) or self.default_command
+        self._python, self._command = python, tuple(command) or self.default_command
         self._start_timeout_s, self._answer_timeout_s = start_timeout_s, answer_timeout_s
         self._lock = threading.Lock()
         self._life: Life | None = None
         self._is_closed = False
+        self._losses = 0
 
     @classmethod
     def of(cls, config: Config, **options: Any) -> Self:  # noqa: ANN401 - those of `__init__`
@@ -256,7 +386,25 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
 
     @abstractmethod
     def _begin(self) -> Life:
-        """Start the process."""
+        """Start the process by `_start`.
+
+        Raises:
+            ConfigurationError: The packages that it needs are not installed.
+        """
+
+    def _start(self, python: EnginePython, load: LoadEngine | LoadTowers, environment: dict[str, str]) -> Life:
+        return Life(
+            self._command or python.command,
+            load,
+            environment=environment,
+            log_path=self._log_path,
+            log_as_json=self._log_as_json,
+            note_times=self._note_times,
+            is_restart=bool(self.starts),
+        )
+
+    def _note_times(self, times: EngineTimes) -> None:
+        """Note how the process spent its time."""
 
     def start(self) -> None:
         """Start loading the model; do nothing if it is already started.
@@ -277,7 +425,7 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
                 self.starts += 1
             return self._life
 
-    def _ready(self, life: Life) -> Any:  # noqa: ANN401 - Info of that Life
+    def _ready(self, life: Life) -> Any:  # noqa: ANN401 - of what it loads
         """Wait until a process has loaded the model, and return what it reports."""
         try:
             return life.info.result(self._start_timeout_s)
@@ -323,7 +471,12 @@ class ModelProcess(Lifetime, Generic[Config, Life]):
         if self._is_closed:
             raise EngineClosedError(self.closed) from None
         if is_news:
-            _LOG.warning("Model %s was lost: %s; see the log %s.", self._config.model, error, self._log_path)
+            self._losses += 1
+            _LOG.warning(
+                "Model %s was lost: %s; see the log %s (%d so far).",
+                *(self._config.model, error, self._log_path, self._losses),
+                extra={IS_OUTAGE: True},
+            )
         if error.full:
             raise error.full from None
 

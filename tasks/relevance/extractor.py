@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from infra.errors import InferenceError
 from reelabel.errors import FrameFileError, SamplingRefusedError
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.sampling.passes import with_times
+from reelabel_engine.errors import InferenceError
 from tasks.relevance.choice import choose_frames
 
 if TYPE_CHECKING:

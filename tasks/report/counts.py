@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tasks.database.scope import Scope
 
-_MARGIN_BINS = 20
+_BINS = 20  # so that the first holds what is below LOW_CHOICE_MASS
 _MAX_LABELS = 16
 _IS_RIGHT = RESULT.c.label == RESULT.c.answer
 _CONFIDENCE = RESULT.c.probabilities[RESULT.c.choice_index + 1]
@@ -30,11 +30,11 @@ class LabelCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarginBin:
-    """Number of jobs whose margin falls into one bin, by whether the label is correct.
+class Bin:
+    """Number of jobs with a value in one bin of a histogram, by whether the label is correct.
 
     Attributes:
-        low: Lower bound of the margin, 0 to 1; all bins have the same width.
+        low: Lower bound of the value, 0 to 1; all bins have the same width.
         high: Upper bound.
         unknown: Jobs without a known answer.
     """
@@ -87,22 +87,28 @@ def count_labels(connection: Connection, scope: Scope) -> tuple[LabelCount, ...]
     return tuple(LabelCount(**row) for row in connection.execute(query).mappings())
 
 
-def count_margins(connection: Connection, scope: Scope) -> tuple[MarginBin, ...]:
+def count_margins(connection: Connection, scope: Scope) -> tuple[Bin, ...]:
     """Count jobs by margin, in bins of equal width, including empty bins."""
-    number = _bin(RESULT.c.margin, _MARGIN_BINS, func.floor(RESULT.c.margin * _MARGIN_BINS))
+    return _histogram(connection, scope, RESULT.c.margin)
+
+
+def count_choice_masses(connection: Connection, scope: Scope) -> tuple[Bin, ...]:
+    """Count jobs by the probability of all choices together; the first bin holds those below `LOW_CHOICE_MASS`."""
+    return _histogram(connection, scope, RESULT.c.choice_mass)
+
+
+def _histogram(connection: Connection, scope: Scope, value: ColumnElement[float]) -> tuple[Bin, ...]:
+    number = _bin(value, _BINS, func.floor(value * _BINS))
     counts = {
         "right": func.count().filter(_IS_RIGHT),
         "wrong": func.count().filter(RESULT.c.answer.is_not(None), ~_IS_RIGHT),
         "unknown": func.count().filter(RESULT.c.answer.is_(None)),
     }
     query = select(number.label("number"), *(count.label(name) for name, count in counts.items()))
-    rows = connection.execute(query.where(scope.matches(RESULT)).group_by(number)).mappings()
+    rows = connection.execute(query.where(scope.matches(RESULT), value.is_not(None)).group_by(number)).mappings()
     found = {row["number"]: {name: row[name] for name in counts} for row in rows}
     empty = dict.fromkeys(counts, 0)
-    return tuple(
-        MarginBin(low=at / _MARGIN_BINS, high=(at + 1) / _MARGIN_BINS, **found.get(at, empty))
-        for at in range(_MARGIN_BINS)
-    )
+    return tuple(Bin(low=at / _BINS, high=(at + 1) / _BINS, **found.get(at, empty)) for at in range(_BINS))
 
 
 def measure_reliability(connection: Connection, scope: Scope) -> tuple[Reliability, ...]:

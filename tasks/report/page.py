@@ -144,6 +144,7 @@ def _data(report: Report) -> dict[str, Any]:
         "timeline": report.timeline.drawn if report.timeline else [],
         "label_counts": report.label_counts,
         "margins": report.margins,
+        "choice_masses": report.choice_masses,
         "reliability": report.reliability,
         "known": report.known,
         "jobs": jobs,

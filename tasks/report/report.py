@@ -14,7 +14,14 @@ from tasks.database.scope import Scope
 from tasks.database.tables import FAILURE, RESULT
 from tasks.domain.chunks import split_chunk_id
 from tasks.report.choose import MAX_JOBS, choose_jobs
-from tasks.report.counts import calibration_error, count_labels, count_margins, measure_reliability, score_tasks
+from tasks.report.counts import (
+    calibration_error,
+    count_choice_masses,
+    count_labels,
+    count_margins,
+    measure_reliability,
+    score_tasks,
+)
 from tasks.report.earlier import count_other_ways, earlier_runs, find_changes
 from tasks.report.findings import find_caveats, find_slowest, group_failures
 from tasks.report.glance import summarize
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
     from reelabel.frames.cache import FrameCache
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import RunSpec
-    from tasks.report.counts import LabelCount, MarginBin, Reliability, TaskAccuracy
+    from tasks.report.counts import Bin, LabelCount, Reliability, TaskAccuracy
     from tasks.report.earlier import Changes, RunFigures
     from tasks.report.findings import FailureGroup, SlowJob
     from tasks.report.glance import Glance
@@ -52,6 +59,7 @@ class Report:
 
     Attributes:
         labels: Number of current labels, from this run and others with the same spec.
+        choice_masses: Histogram of the probability of all choices together, in 20 bins.
         failures: Number of current failures.
         sampling: Sampling options by name.
         native_sampler: Name of the sampler that the model was trained with; empty if unknown.
@@ -69,7 +77,8 @@ class Report:
     sampling: dict[str, object]
     native_sampler: str
     label_counts: tuple[LabelCount, ...]
-    margins: tuple[MarginBin, ...]
+    margins: tuple[Bin, ...]
+    choice_masses: tuple[Bin, ...]
     reliability: tuple[Reliability, ...]
     tasks: tuple[TaskAccuracy, ...]
     routing: Routing | None
@@ -155,6 +164,7 @@ def gather(
             native_sampler=run["native_sampler"],
             label_counts=count_labels(connection, scope),
             margins=count_margins(connection, scope),
+            choice_masses=count_choice_masses(connection, scope),
             reliability=measure_reliability(connection, scope),
             tasks=score_tasks(connection, scope),
             routing=routing,

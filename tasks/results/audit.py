@@ -16,7 +16,10 @@ from infra.formulas import without_formulas
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize, printable
 from sql.queries import read_query
+from tasks.database.tables import RESULT
 from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
+from tasks.domain import LOW_CHOICE_MASS
+from tasks.results.summary import count_asked_low_mass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -95,6 +98,7 @@ class AuditReport:
         chunks_failed: Those of them without an answer.
         torn: Jobs whose row tells of other chunks than there are.
         describes: Whether jobs are described, so that `labels` counts descriptions.
+        low_mass: Those of `labels` whose choices together have a probability below `LOW_CHOICE_MASS`.
     """
 
     jobs: int
@@ -111,6 +115,7 @@ class AuditReport:
     chunks_failed: int = 0
     torn: int = 0
     describes: bool = False
+    low_mass: int = 0
 
     @property
     def is_reconciled(self) -> bool:
@@ -125,6 +130,8 @@ class AuditReport:
     def __str__(self) -> str:
         """Describe the result in one sentence."""
         ended = pluralize(self.labels, "description" if self.describes else "label")
+        if self.low_mass:
+            ended += f" ({self.low_mass:,} with choice_mass below {LOW_CHOICE_MASS})"
         counts = f"{pluralize(self.jobs, 'job')} = {ended} + {pluralize(self.failures, 'failure')}"
         if self.chunks:
             counts += f", from {pluralize(self.chunks, 'chunk')}, {self.chunks_failed:,} of them without an answer"
@@ -167,9 +174,10 @@ def audit_jobs(
         rows = connection.execute(_COUNTS).all()
         chunks = _count_chunks(connection, scope)
         describes = bool(connection.execute(_DESCRIBES, {"spec_id": scope.spec_id}).scalar())
+        low_mass = count_asked_low_mass(connection, scope.matches(RESULT))
         if listing:
             write_listing(connection, listing, raw=raw)
-    return replace(_with_chunks(_report(seen.count, rows), chunks), describes=describes)
+    return replace(_with_chunks(_report(seen.count, rows), chunks), describes=describes, low_mass=low_mass)
 
 
 def _count_chunks(connection: Connection, scope: Scope) -> Row[Any] | None:

@@ -46,6 +46,9 @@ _CHOSEN = Table(
     postgresql_on_commit="DROP",
 )
 _BEFORE, _, _AFTER = read_query("choose").partition("{where}")
+_JOB_STATE = text("SELECT * FROM reelabel.job_state LIMIT 0")
+# Of the view's columns, those that the query takes from the manifest, or that are the same for all jobs.
+_NOT_TAKEN = frozenset({"dataset", "spec_id", "job_id", "job_digest", "source_fingerprint", "state", "task", "subtask"})
 _UNKNOWN = text("SELECT job_id FROM named EXCEPT SELECT job_id FROM asked ORDER BY job_id")
 _EVERY_JOB = "true"
 _CAN_WRITE = text(
@@ -144,16 +147,18 @@ def _fill_chosen(
         *(selection.by_label, selection.label, selection.margin_below),
         *(run_id, selection.task, selection.since, selection.until),
     )
+    columns = set(connection.execute(_JOB_STATE).keys()) - _NOT_TAKEN
+    before = _BEFORE.replace("{columns}", ", ".join(f"ended.{name}" for name in sorted(columns)))
     driver: Any = connection.connection.driver_connection
     # With server-side parameters, the user's text is sent verbatim, including percent signs, and Postgres accepts only
     # a single statement.
-    with _sql_errors(where), psycopg.RawCursor(driver) as cursor:
-        cursor.execute(f"{_BEFORE}{where}{_AFTER}", values)
+    with _sql_errors(where, start=len(before)), psycopg.RawCursor(driver) as cursor:
+        cursor.execute(f"{before}{where}{_AFTER}", values)
 
 
 @contextmanager
-def _sql_errors(where: str) -> Iterator[None]:
-    """Report errors in the user's SQL with their position in it."""
+def _sql_errors(where: str, *, start: int) -> Iterator[None]:
+    """Report errors in the user's SQL, which begins at `start` in its statement, with their position in it."""
     try:
         yield
     except psycopg.errors.QueryCanceled:
@@ -163,12 +168,12 @@ def _sql_errors(where: str) -> Iterator[None]:
     except psycopg.Error as error:
         if where == _EVERY_JOB:
             raise
-        raise ConfigurationError(f"Postgres cannot run the condition: {_fault(error, where)}.") from None
+        raise ConfigurationError(f"Postgres cannot run the condition: {_fault(error, where, start)}.") from None
 
 
-def _fault(error: psycopg.Error, where: str) -> str:
+def _fault(error: psycopg.Error, where: str, start: int) -> str:
     message = " ".join((error.diag.message_primary or str(error)).split())
-    position = int(error.diag.statement_position or 0) - len(_BEFORE)
+    position = int(error.diag.statement_position or 0) - start
     if not 0 < position <= len(where):
         return f"{message}, in {where}"
     return f"{message}, at character {position}: {where[position - 1 :]}"

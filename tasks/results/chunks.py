@@ -10,7 +10,7 @@ from sqlalchemy import ARRAY, Integer, Text, cast, delete, func, select, text, t
 
 from infra.database.connect import database_errors
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.record import columns_of, reader_of
+from reelabel.record import columns_of, names_of, reader_of
 from sql.queries import read_query
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("job_id", "job_digest", "chunk", "start_s", "end_s", "shard_index")
 _ANSWERED = (
     *("label", "probabilities", "margin", "entropy_nats", "routed_by"),
-    *(column.name for column in columns_of(Answer)),
-    *(column.name for column in columns_of(FrameProvenance)),
+    *names_of(Answer, FrameProvenance),
 )
 _FAILED = ("source_fingerprint", "stage", "code", "message")
 _CUT_JOBS = text(read_query("cut_jobs"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from infra.database.connect import database_errors
-from reelabel.record import columns_of, reader_of
+from reelabel.record import names_of, reader_of
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK
 from tasks.database.temp_table import array_literal, copy_rows
@@ -30,7 +30,7 @@ _COLUMNS = (
     *("embedding_key", "dimensions", "shard_index"),
     *("duration_s", "tags", "caption", "caption_score", "caption_probability"),
     *("scenes", "scene_changes", "scene_method", "scene_note", "chunks", "frames_used", "frame_pixels"),
-    *("decode_method", "decode_note", *(column.name for column in columns_of(DescriptionCost))),
+    *("decode_method", "decode_note", *names_of(DescriptionCost)),
 )
 _CHUNK_COLUMNS = (
     *("job_id", "chunk", "start_s", "end_s", "frames_used"),

@@ -49,10 +49,6 @@ class DatabaseCatalogue:
                 counts[space] = max(count, counts.get(space, 0))
         return counts
 
-    def keys(self, space: VectorSpace) -> pl.Series:
-        """Return the keys of the embedding files of a space, each once."""
-        return self._select(space, {"key": _KEY}, {"key": pa.string()})["key"].unique()
-
     def files(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
         """Return the embedding files of a space, all or some, each once, with the columns of `FILES`."""
         # 64 bits tell videos apart: that any two of ten million are taken for one has odds of one in 400,000.

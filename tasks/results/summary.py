@@ -12,6 +12,7 @@ from reelabel.text import pluralize
 from sql.queries import read_query
 from tasks.database.tables import RESULT
 from tasks.database.temp_table import ASKED, temp_job_table
+from tasks.domain import LOW_CHOICE_MASS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -101,10 +102,6 @@ class FailureGroup:
     is_earlier: bool = False
 
 
-# Labels with less of the probability on all choices together say what the model was made to say.
-LOW_CHOICE_MASS = 0.05
-
-
 def warn_of_low_mass(labels: int) -> str:
     """Warn, in a clause, of so many labels below `LOW_CHOICE_MASS`; empty if there are none."""
     if not labels:
@@ -112,7 +109,7 @@ def warn_of_low_mass(labels: int) -> str:
     return (
         f"In {pluralize(labels, 'label')} the model gives all choices together less than {LOW_CHOICE_MASS:.0%} of the "
         "probability: it would have said something else, and the label means little; if it thinks before it answers, "
-        "turn that off or use another model"
+        "turn that off (model.chat_template_args) or use another model"
     )
 
 
@@ -177,7 +174,7 @@ def summarize_results(
             cut_short=cut_short,
             cut_short_job_id=job_id,
             order=_order(connection, rows),
-            low_mass=_low_mass(connection, rows),
+            low_mass=count_asked_low_mass(connection, rows),
         )
 
 
@@ -225,7 +222,8 @@ def read_order(engine: Engine, *, run_id: UUID) -> OrderScore | None:
     return OrderScore(**row) if row["jobs"] else None
 
 
-def _low_mass(connection: Connection, rows: ColumnElement[bool]) -> int:
+def count_asked_low_mass(connection: Connection, rows: ColumnElement[bool]) -> int:
+    """Count the labels below `LOW_CHOICE_MASS` among those of the jobs in the temporary table ASKED."""
     return int(connection.scalar(_low_mass_count().join(ASKED, _is_current(RESULT)).where(rows)) or 0)
 
 

@@ -15,16 +15,16 @@ from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import delete, func, insert, literal, select, text
 
 from infra.database.connect import database_errors
-from infra.errors import ChunksOutdatedError, InferenceError
+from infra.errors import ChunksOutdatedError
 from reelabel.errors import InternalError, ReelabelError, TransientError, VideoChangedError
-from reelabel.record import columns_of, reader_of
+from reelabel.record import names_of, reader_of, values_of
 from reelabel.unexpected import failing_alone
+from reelabel_engine.errors import InferenceError
 from sql.queries import read_query
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
-from tasks.domain import MAX_JOBS, Answer, Failure
-from tasks.domain.outcome import ChunkCounts
+from tasks.domain import MAX_JOBS, Answer, ChunkCounts, Failure, FirstAnswer, OrderBias
 from tasks.plans.lease import finish
 from tasks.results.chunks import read_fences, replace_chunks
 from tasks.results.descriptions import write_descriptions
@@ -47,9 +47,10 @@ _SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
 _job_values = attrgetter("job_id", "digest", "task", "subtask")
 _answer_values = reader_of(Answer)
+_ONE_ORDER = (1, None, None, None)  # in place of an `OrderBias`
 _FAILURE_COLUMNS = (
     *("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index"),
-    *("stage", "message", "attempts", "chunks", "chunks_answered"),
+    *("stage", "message", "attempts", *names_of(ChunkCounts)),
 )
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
 _LOCK, _CURRENT_ROWS = text(read_query("lock_jobs")), text(read_query("current_rows"))
@@ -303,26 +304,22 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
     return (
         *("fence", *_JOB_COLUMNS, "answer"),
         *("label", "shard_index", "routed_by"),
-        *("probabilities", "margin", "entropy_nats", *(column.name for column in columns_of(Answer))),
-        *("permutations", "order_agreement", "order_spread", "same_position"),
-        *(column.name for column in columns_of(provenance)),
-        *("first_label", "first_margin", "escalate_below", "chunks", "chunks_answered"),
+        *("probabilities", "margin", "entropy_nats"),
+        *names_of(Answer, OrderBias, provenance, FirstAnswer, ChunkCounts),
     )
 
 
 def _result_row(result: JobResult) -> tuple[Any, ...]:
     """Return the values of `_result_columns` after the fence."""
-    answer, order, first = result.answer, result.answer.order, result.first
-    kind: type = type(result.provenance)
-    seen = reader_of(kind)(result.provenance)
+    answer, kind = result.answer, type(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
         *(result.label, result.shard_index, result.routed_by),
         *(array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
-        *((order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)),
-        *seen,
-        *((first.label, first.margin, first.below) if first else (None, None, None)),
-        *_counts(result),
+        *(values_of(OrderBias, answer.order) if answer.order else _ONE_ORDER),
+        *values_of(kind, result.provenance),
+        *values_of(FirstAnswer, result.first),
+        *values_of(ChunkCounts, result.chunks),
     )
 
 
@@ -334,11 +331,7 @@ def _quoted(text: str) -> str:
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
     """Return the values of `_FAILURE_COLUMNS` after the fence."""
     values = (*_job_values(failure.job), *_failure_values(failure))
-    return *values, failure.stage.value, failure.message, attempts, *_counts(failure)
-
-
-def _counts(outcome: JobResult | Failure) -> tuple[int | None, int | None]:
-    return (outcome.chunks.total, outcome.chunks.answered) if outcome.chunks else (None, None)
+    return *values, failure.stage.value, failure.message, attempts, *values_of(ChunkCounts, failure.chunks)
 
 
 _Waiting = tuple[EndedShard, "Future[dict[str, Failure]]"]

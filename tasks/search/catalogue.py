@@ -44,7 +44,7 @@ class VectorSpace:
 
     @property
     def key(self) -> str:
-        """Name of its folder on the store, 32 hex digits."""
+        """Name of its folder, 32 hex digits."""
         return json_digest({"model": self.model.model_dump(mode="json"), "dimensions": self.dimensions})
 
     def refuse(self, model: ModelIdentity, dimensions: int) -> str:
@@ -63,10 +63,6 @@ class Catalogue(Protocol):
 
     def spaces(self) -> Mapping[VectorSpace, int]:
         """Return the number of videos of each space."""
-        ...
-
-    def keys(self, space: VectorSpace) -> pl.Series:
-        """Return the keys of the embedding files of a space, each once."""
         ...
 
     def files(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:

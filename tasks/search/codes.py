@@ -47,7 +47,7 @@ def dequantize(
 def score_rows(
     codes: npt.NDArray[np.int8],
     scales: npt.NDArray[np.float32],
-    rows: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64] | slice,
     query: npt.NDArray[np.float32],
 ) -> npt.NDArray[np.float32]:
     """Return the cosines of some rows with a vector of length 1, by the first bytes alone.
@@ -55,22 +55,26 @@ def score_rows(
     Args:
         codes: First bytes; shape (N, D).
         scales: Shape (N,).
-        rows: Which rows, ascending; shape (K,).
+        rows: Which rows: ascending, of shape (K,); or a slice.
         query: Shape (D,).
 
     Returns:
         Shape (K,).
     """
+    if isinstance(rows, slice):
+        codes, scales = codes[rows], scales[rows]
+        count = len(codes)
+    else:
+        scales = scales[rows]
+        count = len(rows)
     size = codes.shape[1]
     step = max(1, _BLOCK_BYTES // (4 * size))
-    taken, floats = np.empty((step, size), np.int8), np.empty((step, size), np.float32)
-    scores = np.empty(len(rows), np.float32)
-    for start in range(0, len(rows), step):
-        part = rows[start : start + step]
-        count = len(part)
-        np.take(codes, part, axis=0, out=taken[:count], mode="clip")  # without a copy, unlike the mode raise
-        np.copyto(floats[:count], taken[:count])
+    floats, scores = np.empty((step, size), np.float32), np.empty(count, np.float32)
+    for start in range(0, count, step):
+        part = slice(start, min(count, start + step))
+        block = floats[: part.stop - start]
+        np.copyto(block, codes[part] if isinstance(rows, slice) else codes[rows[part]])
         # As fast as a product of a matrix, for which BLAS would start threads of its own beside those of the search.
-        np.vecdot(floats[:count], query, out=scores[start : start + count])
-    scores *= scales[rows]
+        np.vecdot(block, query, out=scores[part])
+    scores *= scales
     return scores

@@ -1,27 +1,24 @@
-"""One search over a selection of videos: by the index where it reaches, by the embedding files where it does not."""
+"""Searches over a selection of videos."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from reelabel.text import pluralize
-from tasks.search.exact import ExactSearch
-from tasks.search.frames import best_frames
 from tasks.search.moments import MOMENT_MS, merge_moments
-from tasks.search.opened_index import OpenedIndex
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Mapping
 
     import numpy.typing as npt
+    import polars as pl
 
     from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.search.frames import FoundFrames
-    from tasks.search.index_store import IndexStore
+    from tasks.search.local_index import LocalIndex
     from tasks.search.moments import Moment
 
 # Frames for each moment that is asked for, at first: neighbours of a good frame are good, too.
@@ -36,8 +33,8 @@ class SearchResult:
 
     Attributes:
         moments: The best moments, best first.
-        rows: Vectors that were searched, by the index or exactly.
-        notes: Sentences on what was not searched, or not as usual.
+        rows: Vectors that were compared.
+        notes: Sentences on what could not be searched.
     """
 
     moments: tuple[Moment, ...]
@@ -46,36 +43,41 @@ class SearchResult:
 
 
 class Searcher:
-    """Searches the videos of a selection; a context manager.
+    """Searches the videos of a selection.
 
     Attributes:
         files: The embedding files of the selection, by number, with the columns of `FILES`.
+        refused: Why embedding files are not searched, by key.
     """
 
-    def __init__(self, files: pl.DataFrame, cache: EmbeddingCache, store: IndexStore, *, exact: bool = False) -> None:
-        """Open the index.
+    def __init__(self, files: pl.DataFrame, cache: EmbeddingCache, index: LocalIndex, *, is_whole: bool) -> None:
+        """Add what the index of this machine lacks.
 
         Args:
             files: The selection, as `Catalogue.files` returns it.
             cache: Reads embedding files.
-            store: The index of their space.
-            exact: Do without the index.
+            index: The index of their space.
+            is_whole: Whether the selection is all that there is, so that the index may forget all else.
+
+        Raises:
+            StoreUnavailableError: The store is unavailable.
+            DiskFullError: The index does not fit this machine.
         """
         self.files = files
+        if is_whole:
+            index.forget_all_but(files["key"])
+        self.refused: Mapping[str, str] = index.add(index.missing(files["key"]), cache)
+        self._index = index.search(files["key"])
         self._videos = files["video"].to_numpy()
-        self._cache = cache
-        self._space = store.space
-        self._index = OpenedIndex(store, self.files["key"] if not exact else pl.Series([], dtype=pl.String))
-        uncovered = np.arange(len(self.files)) if exact else np.flatnonzero(~self._index.covered)
-        self._uncovered = uncovered.tolist()
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def rows(self) -> int:
+        """How many vectors are compared."""
+        return len(self._index)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._index.__exit__(kind, error, traceback)
+    def find(self, query: npt.NDArray[np.float32], *, limit: int) -> FoundFrames:
+        """Find the frames that fit best, as `IndexSearch.find`."""
+        return self._index.find(query, limit=limit)
 
     def search(
         self,
@@ -93,20 +95,16 @@ class Searcher:
             min_score: Least cosine.
             without: Key of an embedding file, and a time in milliseconds; that moment of its video is not returned.
         """
-        exact = ExactSearch(cache=self._cache, space=self._space)
-        keys = self.files["key"].gather(self._uncovered).to_list()
-        outside = exact.search(keys, self._uncovered, query, limit=_MOST_FRAMES)
         limit = _FRAMES_PER_MOMENT * (top + 1)
         while True:
-            inside = self._index.search(query, limit=limit)
-            best = self._select(best_frames([inside, outside], _MOST_FRAMES), min_score, without)
+            found = self.find(query, limit=limit)
+            best = self._select(found, min_score, without)
             moments = merge_moments(best, self._videos, top=top)
-            is_whole = len(inside) < limit or (min_score is not None and inside.scores[-1] < min_score)
+            is_whole = len(found) < limit or (min_score is not None and found.scores[-1] < min_score)
             if len(moments) == top or is_whole or limit >= _MOST_FRAMES:
                 break
             limit *= _GROWTH  # one long scene has more good frames than that
-        rows, notes = self._index.rows + exact.rows, (*self._index.faults, *self._notes(exact))
-        return SearchResult(moments=tuple(moments), rows=rows, notes=notes)
+        return SearchResult(moments=tuple(moments), rows=self.rows, notes=self._notes)
 
     def _select(self, frames: FoundFrames, min_score: float | None, without: tuple[str, int] | None) -> FoundFrames:
         if min_score is not None:
@@ -119,15 +117,10 @@ class Searcher:
             frames = frames.take(np.flatnonzero(~(is_near & is_same)))
         return frames
 
-    def _notes(self, exact: ExactSearch) -> list[str]:
-        """Say what is not searched, or only by reading it."""
-        notes = []
-        if exact.refused:
-            key, why = next(iter(exact.refused.items()))
-            notes.append(
-                f"{pluralize(len(exact.refused), 'embedding file')} cannot be searched, such as {key}: {why} "
-                "Describe these videos again."
-            )
-        if self._uncovered and self._index.rows:
-            notes.append(f"{pluralize(len(self._uncovered), 'video')} not yet in the search index: read one by one.")
-        return notes
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        if not self.refused:
+            return ()
+        key, why = next(iter(self.refused.items()))
+        count = pluralize(len(self.refused), "embedding file")
+        return (f"{count} cannot be searched, such as {key}: {why} Describe these videos again.",)

@@ -34,10 +34,10 @@ def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
         VideoTooLargeError: It is longer than the limit.
         VideoUnreadableError: It tells neither.
     """
-    facts = seen.facts
-    length_s = facts.duration_s
-    if length_s <= 0 and facts.times_ms is not None and facts.times_ms.size:
-        length_s = float(facts.times_ms[-1] - (facts.first_ms or 0)) / 1e3
+    index = seen.index
+    length_s = index.info.duration_s
+    if length_s <= 0 and index.keyframe_s is not None and index.keyframe_s.size:
+        length_s = float(index.keyframe_s[-1] - (index.first_s or 0.0))
     check_duration(length_s, limits)
     if length_s <= 0:
         raise VideoUnreadableError(

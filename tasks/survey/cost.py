@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from reelabel.coverage import KeyframeCoverage
     from reelabel.frames.look import SeenVideo
-    from reelabel.index_facts import IndexFacts
+    from reelabel.index import VideoIndex
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from tasks.survey.clips import Clip
@@ -51,10 +51,9 @@ class ClipCost:
 
 def cost_of(clip: Clip, seen: SeenVideo, sampling: Sampling) -> ClipCost:
     """Estimate what a run reads and decodes of a clip whose frames are not cached, without escalations."""
-    facts = seen.facts
-    coverage = facts.coverage(CoverageThresholds.of(sampling), clip.segment)
+    coverage = seen.index.coverage(CoverageThresholds.of(sampling), clip.segment)
     samplings = dict.fromkeys(passes_of(clip, sampling, is_good=coverage.is_good))
-    parts = [_cost(facts, seen, each, clip.segment) for each in samplings]
+    parts = [_cost(seen, each, clip.segment) for each in samplings]
     frames, stored = ([part[at] for part in parts] for at in (0, 1))
     return ClipCost(
         coverage=coverage,
@@ -71,38 +70,36 @@ def passes_of(clip: Clip, sampling: Sampling, *, is_good: bool) -> list[Sampling
     return [resolve_auto(each, is_good=is_good) if each.sampler == "auto" else each for each in shown]
 
 
-def _cost(
-    facts: IndexFacts, seen: SeenVideo, sampling: Sampling, segment: Segment
-) -> tuple[int | None, int | None, int]:
+def _cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[int | None, int | None, int]:
     """Return frames to decode, frames to store, and bytes to read."""
-    whole = seen.info.size_bytes
-    if facts.times_ms is None or facts.listed == "not":
-        return facts.frames, _wanted(sampling, facts.frames), whole
-    inside = _inside(facts, segment)
+    index, whole = seen.index, seen.info.size_bytes
+    if not index.is_listed:
+        return index.info.frames, _wanted(sampling, index.info.frames), whole
     if sampling.sampler == "keyframes":
+        inside = select_segment(_times_s(index), segment, first_s=0.0).numbers
         picks = inside[sorted(set(pick_evenly(len(inside), _count(sampling, len(inside)))))]
-        sizes = facts.sizes_bytes
-        read = whole if seen.is_whole_read or sizes is None else _INDEX_BYTES + int(sizes[picks].sum())
+        is_whole_read = seen.is_whole_read or index.lists == "frames"
+        read = whole if is_whole_read else _INDEX_BYTES + int(index.size[picks].sum())
         return len(picks), len(picks), min(read, whole)
-    return _dense_cost(facts, seen, sampling, segment)
+    return _dense_cost(seen, sampling, segment)
 
 
-def _dense_cost(
-    facts: IndexFacts, seen: SeenVideo, sampling: Sampling, segment: Segment
-) -> tuple[int | None, int | None, int]:
-    whole = seen.info.size_bytes
-    if not facts.frames or not facts.duration_s:
+def _dense_cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[int | None, int | None, int]:
+    index, info, whole = seen.index, seen.index.info, seen.info.size_bytes
+    known = index.total_frames or info.frames
+    if not known or not info.duration_s:
         return None, None, whole
-    rate = facts.frames / facts.duration_s
+    rate = known / info.duration_s
     start_s = segment.start_s or 0.0
-    length_s = min(facts.duration_s, segment.end_s or facts.duration_s) - start_s
+    length_s = min(info.duration_s, segment.end_s or info.duration_s) - start_s
     frames = max(1, round(rate * length_s))
+    width_px, height_px = info.shown_size
     stream = VideoProperties(
         total_frames=frames,
-        fps=facts.fps,
+        fps=info.fps,
         duration_s=max(0.0, length_s),
-        width_px=facts.width_px,
-        height_px=facts.height_px,
+        width_px=width_px,
+        height_px=height_px,
     )
     if find_sampler(sampling.sampler).asks_the_question:  # frames from everywhere are embedded before it chooses
         return frames, _wanted(sampling, frames), whole
@@ -110,24 +107,22 @@ def _dense_cost(
         chosen = np.unique(choose_indices(sampling, stream))
     except SamplingRefusedError:
         return 0, 0, _INDEX_BYTES
-    starts = np.unique(np.rint(_times_s(facts) * rate).astype(np.int64).clip(0))
+    starts = np.unique(np.rint(_times_s(index) * rate).astype(np.int64).clip(0))
     keyframes = [0, *starts[starts > 0].tolist()]
     spans = spans_to_decode((chosen + round(rate * start_s)).tolist(), keyframes)
     decoded = sum(last - first + 1 for first, last in spans)
-    read = whole if seen.is_whole_read else _INDEX_BYTES + int(whole * min(1.0, decoded / facts.frames))
+    read = whole if seen.is_whole_read else _INDEX_BYTES + int(whole * min(1.0, decoded / known))
     return decoded, len(chosen), min(read, whole)
 
 
-def _times_s(facts: IndexFacts) -> npt.NDArray[np.float64]:
+def _times_s(index: VideoIndex) -> npt.NDArray[np.float64]:
     """Return when the keyframes are shown, in seconds from the first frame."""
-    assert facts.times_ms is not None
-    first = int(facts.times_ms[0]) if facts.first_ms is None else min(facts.first_ms, int(facts.times_ms[0]))
-    times_s: npt.NDArray[np.float64] = (facts.times_ms - first) / 1e3
+    assert index.keyframe_s is not None
+    first_s = float(index.keyframe_s[0])
+    times_s: npt.NDArray[np.float64] = index.keyframe_s - min(
+        first_s, first_s if index.first_s is None else index.first_s
+    )
     return times_s
-
-
-def _inside(facts: IndexFacts, segment: Segment) -> npt.NDArray[np.int64]:
-    return select_segment(_times_s(facts), segment, first_s=0.0).numbers
 
 
 def _count(sampling: Sampling, available: int) -> int:

@@ -21,6 +21,7 @@ from tasks.survey.read import SeenClip
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from reelabel.index import VideoIndex
     from reelabel.sampling.options import Sampling
     from tasks.survey.clips import ManifestClips, Tags
     from tasks.survey.cost import ClipCost
@@ -245,15 +246,15 @@ def compile_survey(
         ),
         dense=rows.share("dense", lambda _, cost: cost.is_dense),
         auto_dense=rows.share("auto_dense", lambda _, cost: not cost.coverage.is_good),
-        unlisted=rows.share("unlisted", lambda each, _: _facts(each).listed == "not"),
-        hdr=rows.share("hdr", lambda each, _: bool(_facts(each).hdr)),
-        codecs=rows.by_name(lambda each: _facts(each).codec or "unknown"),
-        containers=rows.by_name(lambda each: _facts(each).container or "unknown"),
+        unlisted=rows.share("unlisted", lambda each, _: not _index(each).is_listed),
+        hdr=rows.share("hdr", lambda each, _: bool(_index(each).info.hdr)),
+        codecs=rows.by_name(lambda each: _index(each).info.codec or "unknown"),
+        containers=rows.by_name(lambda each: _index(each).info.container or "unknown"),
         resolutions=rows.by_name(_resolution),
-        frame_rates=rows.by_name(lambda each: f"{_facts(each).fps:.3f}".rstrip("0").rstrip(".")),
+        frame_rates=rows.by_name(lambda each: f"{_index(each).info.fps:.3f}".rstrip("0").rstrip(".")),
         distributions=tuple(_distributions(rows)),
         groups=tuple(_groups(rows, drawn.clips_by_tags)),
-        length_s=rows.total(lambda each, _: _facts(each).duration_s * each.clip.share),
+        length_s=rows.total(lambda each, _: _index(each).info.duration_s * each.clip.share),
         size_bytes=rows.total(lambda each, _: _size(each) * each.clip.share),
         frames=rows.total(lambda _, cost: cost.frames),
         read_bytes=rows.total(lambda _, cost: cost.bytes_read),
@@ -273,9 +274,10 @@ def _with_cost(each: SeenClip, sampling: Sampling) -> tuple[SeenClip, ClipCost |
         return SeenClip(clip=each.clip, code=error.code, message=error.message), None
 
 
-def _facts(each: SeenClip) -> Any:  # noqa: ANN401 - IndexFacts, of a clip that can be used
+def _index(each: SeenClip) -> VideoIndex:
+    """Return the index of a clip that can be used."""
     assert each.seen
-    return each.seen.facts
+    return each.seen.index
 
 
 def _size(each: SeenClip) -> int:
@@ -283,8 +285,8 @@ def _size(each: SeenClip) -> int:
 
 
 def _resolution(each: SeenClip) -> str:
-    facts = _facts(each)
-    return f"{facts.width_px}x{facts.height_px}" if facts.width_px else "unknown"
+    width_px, height_px = _index(each).info.shown_size
+    return f"{width_px}x{height_px}" if width_px else "unknown"
 
 
 def _is_one_keyframe(_: SeenClip, cost: ClipCost) -> bool:
@@ -309,14 +311,14 @@ def _failures(rows: _Rows) -> tuple[Share, ...]:
 
 
 def _distributions(rows: _Rows) -> Iterable[Distribution]:
-    listed = [(each, cost) for each, cost in rows.usable() if _facts(each).keyframes is not None]
+    listed = [(each, cost) for each, cost in rows.usable() if _index(each).is_listed]
     videos = {each.clip.uri: each for each, _ in rows.usable()}.values()
     coverages = [cost.coverage for _, cost in listed]
     figures: list[tuple[str, str, list[float | None], bool]] = [
         ("keyframes", "", [float(each.keyframes) for each in coverages], True),
         ("longest gap", "s", [each.longest_gap_s for each in coverages], True),
         ("coverage", "", [each.cover for each in coverages], False),
-        ("length of videos", "s", [_facts(each).duration_s or None for each in videos], True),
+        ("length of videos", "s", [_index(each).info.duration_s or None for each in videos], True),
         ("size of videos", "bytes", [float(_size(each)) for each in videos], True),
     ]
     for name, unit, values, is_log in figures:

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.steps import Steps
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
 
 
 @pytest.fixture

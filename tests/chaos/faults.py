@@ -34,7 +34,7 @@ _FLOW_COMMANDS = (
     "flow-run execute",
 )  # command lines of Prefect's flow processes
 
-_MODEL_COMMANDS = ("tasks.model.engine.engine_main", "tasks.embedding.towers_main", "tests/stub_engine.py")
+_MODEL_COMMANDS = ("-m reelabel_engine", "tests/stub_engine.py")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,51 +1,48 @@
 import pytest
 
 from benchmarks.media.matrix import matrix
-from reelabel.containers.demux import open_video
-from reelabel.containers.registry import probe_file
-from reelabel.errors import FastPathUnavailableError, VideoError
+from reelabel.containers.formats import probe_file
+from reelabel.decode.packet_scan import scan_file
+from reelabel.errors import FallbackRequired, VideoError
 from reelabel.limits import Limits
-from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.frame_index import list_frames as frames_of_index
-from reelabel.strategies.seek import list_frames, list_packets
 
 pytestmark = pytest.mark.xdist_group("matrix")
 
 CELLS = [cell for cell in matrix() if cell.container in {"mp4", "mov"}]
 
 
+def listed(index):
+    return index.pts[index.order].tolist(), index.keyframe_places.tolist()
+
+
 def by_packets(path):
-    with open_video_file(path) as file, open_video(file, Limits()) as (container, stream):
+    with open_video_file(path) as file:
         try:
-            pts, keyframes = list_frames(list_packets(container, stream, Limits()))
-        except FastPathUnavailableError:
+            return listed(scan_file(file, Limits(), all_shown=False))
+        except FallbackRequired:
             return None
-        return pts.tolist(), keyframes.tolist()
 
 
 def times_by_header(path):
     with open_video_file(path) as file:
         try:
             probed = probe_file(file)
-            with probed.open(Limits()) as video, probed.guard():
-                index = probed.container.read_frames(video, WHOLE)
-                numbers, keyframes = frames_of_index(index)
-        except (FastPathUnavailableError, VideoError):
+            with probed.open(Limits()) as video:
+                index = probed.read_frames(video)
+        except (FallbackRequired, VideoError):
             return None
-        return index.pts[numbers].tolist(), keyframes
+    return None if index.doubt else listed(index)
 
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])
 def test_frame_times_from_a_header_equal_those_of_the_packets(cell, file_of):
     path = file_of(cell)
-    told, listed = times_by_header(path), by_packets(path)
+    told, shown = times_by_header(path), by_packets(path)
 
     # Its packets are flagged as keyframes where a refresh begins, and are none; or they alone tell of B-frames.
-    is_refused = listed is None and (
-        cell.structure == "intra-refresh" or cell.structure.startswith("times-of-decoding")
-    )
-    assert told is None or told == listed or is_refused
+    is_refused = shown is None and (cell.structure == "intra-refresh" or cell.structure.startswith("times-of-decoding"))
+    assert told is None or told == shown or is_refused
 
 
 def test_most_headers_of_common_codecs_give_frame_times(file_of):

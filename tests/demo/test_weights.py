@@ -10,12 +10,13 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 import tasks.demo
+from reelabel_engine.prompts import chat_messages, choice_tokens
 from tasks.demo.actors import SIDE_PX
 from tasks.demo.shapes import QUESTIONS
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.embedding.identity import TINY_TOWERS
-from tasks.model.prompts.prompt import chat_messages, choice_tokens, render_question
+from tasks.model.prompts.prompt import render_question
 
 WEIGHTS = Path(tasks.demo.__file__).parent / "reelabel-tiny"
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from infra.errors import EngineLostError
 from reelabel.frames.look import IndexReader
+from reelabel_engine.protocol import TowersInfo
 from tasks.description.describer import VideoDescriber
 from tasks.description.embeddings import normalize
 from tasks.description.outline import OutlineFiles
@@ -15,7 +16,6 @@ from tasks.description.scene_file import SceneFiles
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.pack_file import PackFiles
-from tasks.embedding.protocol import TowersInfo
 from tasks.embedding.video import VideoEmbedder
 
 COLOURS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from infra.errors import EngineLostError, InferenceError
+from infra.errors import EngineLostError
 from infra.settings import StoreSettings
 from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
+from reelabel_engine.errors import InferenceError
 from tasks.description import scene_file
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, Job, ModelIdentity
@@ -171,7 +172,7 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
     def refuse(*_arguments, **_options):
         raise AssertionError("a video was read")
 
-    for name in ("extract", "extract_by_ranges", "read_packets", "read_facts"):
+    for name in ("extract", "extract_by_ranges", "read_index"):
         monkeypatch.setattr(pool, name, refuse, raising=True)
     again = describer_of(SPEC.model_copy(update=changed), tags=("blue", "green")).describe(clip, 0)
 

@@ -41,6 +41,20 @@ def test_examples_change_the_id_only_if_there_are_any():
     assert RunSpec.model_validate_json(shown.model_dump_json()) == shown
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("chat_template_args", {"enable_thinking": False}), ("engine_args", {"quantization": "fp8"})],
+    ids=["template", "engine"],
+)
+def test_arguments_of_template_and_engine_change_the_id_only_if_there_are_any(name, value):
+    plain = RunSpec(model=ModelIdentity(name="m"))
+    given = plain.model_copy(update={name: value})
+
+    assert name not in plain.model_dump(mode="json")
+    assert plain.spec_id == "95a56f15d2f2da6c" != given.spec_id
+    assert RunSpec.model_validate_json(given.model_dump_json()) == given
+
+
 def test_every_option_changes_the_id():
     sampling = Sampling(sampler="fps", fps=3)
 

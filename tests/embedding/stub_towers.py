@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from infra.errors import ModelError
-from tasks.embedding.protocol import TowersInfo
-from tasks.embedding.towers_main import main
+from reelabel_engine.__main__ import main
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import TowersInfo
 
 COMMAND = (sys.executable, "-P", __file__)
 KILL, KILL_ONCE, HANG, FAULT, NOT_FINITE = 250, 251, 252, 253, 254
@@ -70,4 +70,4 @@ def mean_colours(frames):
 
 
 if __name__ == "__main__":
-    main(StubTowers)
+    main(load_towers=StubTowers)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from infra.errors import ModelError
 from reelabel.errors import ConfigurationError
+from reelabel_engine.errors import ModelError
 from tasks.embedding import backend as registry
 from tasks.embedding.backend import TowersBackend, TowersOptions, register, towers_backend
 from tasks.embedding.identity import TINY_TOWERS

@@ -46,7 +46,7 @@ def test_vectors_come_back_for_the_same_texts_and_model_only(files, monkeypatch)
     assert files.find_vectors(TEXTS, MODEL).vectors.tolist() == BANK.vectors.tolist()
     assert files.find_vectors(TEXTS[:1], MODEL) is None
     assert files.find_vectors(TEXTS, MODEL.model_copy(update={"fingerprint": "g"})) is None
-    monkeypatch.setattr(bank_file, "towers_versions", lambda: {"torch": "another"})
+    monkeypatch.setattr(bank_file, "towers_versions", lambda _python: {"torch": "another"})
     assert files.find_vectors(TEXTS, MODEL) is None
 
 

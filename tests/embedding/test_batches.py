@@ -6,7 +6,8 @@ from threading import Event, Semaphore
 import numpy as np
 import pytest
 
-from infra.errors import EngineLostError, InferenceError, ModelError
+from infra.errors import EngineLostError
+from reelabel_engine.errors import InferenceError, ModelError
 from tasks.embedding.batches import FrameBatcher
 from tests.description.colours import ColourTowers
 

@@ -25,7 +25,7 @@ class CountedTowers(ColourTowers):
 
     def wait_ready(self):
         self.loads += 1
-        return replace(INFO, gpus=1, start_ms=7.0, versions=on_demand.towers_versions())
+        return replace(INFO, gpus=1, start_ms=7.0, versions=on_demand.towers_versions(None))
 
     def count_tokens(self, texts):
         return [1] * len(texts)
@@ -84,7 +84,7 @@ def test_what_others_report_is_not_taken(towers_of, facts):
 
 def test_what_was_reported_by_other_packages_is_not_taken(towers_of, monkeypatch):
     towers_of().wait_ready()
-    monkeypatch.setattr(on_demand, "towers_versions", lambda: {"torch": "another"})
+    monkeypatch.setattr(on_demand, "towers_versions", lambda _python: {"torch": "another"})
     towers = towers_of()
 
     towers.wait_ready()

@@ -3,15 +3,16 @@
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import Pipe
 
 import numpy as np
 import pytest
 
-from infra.errors import EngineClosedError, EngineLostError, ModelError
+from infra.errors import EngineClosedError, EngineLostError
+from reelabel_engine.environment import towers_environment
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.fleet import TowersFleet
-from tasks.embedding.process import TowersProcess, towers_environment
-from tasks.embedding.protocol import Message, TowersConfig, receive, send
+from tasks.embedding.process import TowersProcess
 from tests.embedding import stub_towers
 
 
@@ -33,42 +34,6 @@ def make_towers(tmp_path):
 
 def frames_of(value, count=1, side=2):
     return np.full((count, side, side, 3), value, np.uint8)
-
-
-def test_a_message_arrives_as_it_was_sent():
-    ours, theirs = Pipe()
-    arrays = (
-        np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3),
-        np.ones((2, 3), np.float32),
-        np.empty((0, 3), np.uint8),
-    )
-
-    send(ours, Message("frames", {"texts": ["ä"]}, arrays))
-    found = receive(theirs)
-
-    assert (found.kind, found.body) == ("frames", {"texts": ["ä"]})
-    for sent, came in zip(arrays, found.arrays, strict=True):
-        assert sent.dtype == came.dtype
-        assert np.array_equal(sent, came)
-
-
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [b"\x80\x04N."],  # a pickle
-        [b"[]"],
-        [b'{"kind": "x", "body": {}, "arrays": [{"dtype": "float32", "shape": [2]}]}', b"1234"],
-        [b'{"kind": "x", "body": {}, "arrays": [{"dtype": "float32", "shape": [-1]}]}', b"1234"],
-        [b'{"kind": "x", "body": {}, "arrays": [{"dtype": "object", "shape": [1]}]}', b"12345678"],
-    ],
-)
-def test_what_is_not_a_message_is_refused(pieces):
-    ours, theirs = Pipe()
-    for piece in pieces:
-        ours.send_bytes(piece)
-
-    with pytest.raises((ValueError, KeyError)):
-        receive(theirs)
 
 
 @pytest.mark.system

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
+import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 
 # isort: split
 import torch
@@ -11,9 +11,9 @@ import transformers
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.process import TowersProcess
-from tasks.embedding.protocol import TowersConfig
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("towers")]
 

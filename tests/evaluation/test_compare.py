@@ -23,15 +23,17 @@ def jobs(tasks=TASKS):
 
 
 def results(name, labels, *, failed=(), cost=None):
-    rows = [{"job_id": job, "label": label, "probabilities": [0.75, 0.25]} for job, label in labels.items()]
+    rows = [
+        {"job_id": job, "label": label, "probabilities": [0.75, 0.25], "choice_mass": 0.01 if label == "no" else 0.9}
+        for job, label in labels.items()
+    ]
+    columns = {"job_id": pl.String, "label": pl.String, "probabilities": pl.List(pl.Float64), "choice_mass": pl.Float64}
     return CandidateResults(
         name=name,
         spec_id=f"id of {name}",
         model="tiny",
         sampling=Sampling().to_dict(),
-        labels=pl.DataFrame(
-            rows, schema={"job_id": pl.String, "label": pl.String, "probabilities": pl.List(pl.Float64)}
-        ),
+        labels=pl.DataFrame(rows, schema=columns),
         failed=failed,
         cost=cost or Cost(),
     )
@@ -54,6 +56,7 @@ def test_accuracy_is_the_share_of_correct_labels_among_those_with_known_answers(
     assert (keyframes.labels, keyframes.failures, keyframes.correct) == (3, 1, 2)
     assert keyframes.accuracy.value == pytest.approx(2 / 3)
     assert keyframes.calibration_error == pytest.approx(0.75 - 2 / 3)
+    assert (faithful.low_mass, keyframes.low_mass) == (2, 2)
 
 
 def test_a_difference_covers_the_jobs_that_both_specs_labelled(evaluation):

@@ -17,9 +17,9 @@ from flows.serve.app import make_app
 from flows.serve.requests import classify
 from flows.serve.requests.classifier import Classifier
 from flows.serve.requests.service import open_service
+from flows.shard.answering import InferenceContext
 from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.extract import ViewStream
-from flows.shard.infer import InferenceContext
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.settings import Settings, StoreSettings
 from infra.settings.sections import ExtractSettings
@@ -123,8 +123,8 @@ def jobs_on(folder, mark, **options):
 
 
 def check(calls, codes):
-    """Check that all but at most one have ended well."""
-    failed = codes.total() - codes["ok"]
+    """Check that all but at most one have ended well, or but the members of one archive, whose index is read once."""
+    failed = codes.total() - codes["ok"] - max(0, codes["archive_unreadable"] - 1)
     assert failed <= (1 if calls.where else 0), (calls.at, calls.error, codes)
 
 
@@ -159,6 +159,7 @@ BOUNDARIES = frozenset(
         "tasks/survey/survey.py:_with_cost",
         "tasks/live/session.py:Session.handle",
         "tasks/live/session.py:Session._take_alone",
+        "tasks/live/session.py:Session._ask_due",
     }
 )
 
@@ -288,21 +289,23 @@ def test_a_service_loses_one_request(folder, pool, trials):
         codes = ["ok" if each.status_code == 200 else each.json()["code"] for each in answers]
         check(calls, Counter(codes))
         assert codes[1:] == ["ok", "ok"]
-        assert {each.status_code for each in answers} <= {200, 500}
+        assert {each.status_code for each in answers} <= {200, 422, 500}
 
 
 @pytest.mark.parametrize("trials", TRIALS)
-@pytest.mark.parametrize("mark", ["frame", "query"])
+@pytest.mark.parametrize("mark", ["frame", "query", "standing"])
 def test_a_session_loses_one_message(begin, mark, trials):  # noqa: F811
     ids = ["0", MARK if mark == "frame" else "1", "2"]
     frames = [frame(120 * at, time_s=at, frame_id=each) for at, each in enumerate(ids)]
     queries = [{"type": "video.query", "text": "?", "query_id": each} for each in ("first", "other", "last")]
     if mark == "query":
         queries[1] |= {"text": MARK, "query_id": MARK}
+    standing = {"type": "video.query", "query_id": "s", "choices": CHOICES, "every_s": 1}
+    standing |= {"text": MARK, "query_id": MARK} if mark == "standing" else {"text": "?"}
 
     def run():
         told = Told(begin().open(config()))
-        for each in (*frames, *queries, {"type": "video.done"}):
+        for each in (standing, *frames, *queries, {"type": "video.done"}):
             told.session.handle(json.dumps(each))
         told.until("session.closed")
         return told.everything()
@@ -316,3 +319,4 @@ def test_a_session_loses_one_message(begin, mark, trials):  # noqa: F811
         told_of = {each.get("frame_id") or each.get("query_id") for each in ended}
         assert {"0", "2", "first", "last"} <= told_of, (calls.where, kinds)
         assert MARK in told_of or errors, (calls.where, kinds)
+        assert "s" in told_of or mark == "standing", (calls.where, kinds)

@@ -48,6 +48,7 @@ def begin(pool):
     yield begin
     for model, sessions in opened:
         model.may_answer.set()
+        model.may_go_on.set()
         model.read_on()
         sessions.close()
 
@@ -60,16 +61,18 @@ class Kept:
     """
 
     def __init__(self):
-        self.frames, self.answers, self.reason, self.failures = [], [], None, 0
+        self.frames, self.answers, self.seen, self.reason, self.failures = [], [], [], None, 0
 
-    def keep(self, *, time_s, image):
+    def keep(self, *, number, time_s, image):
+        assert number == len(self.frames)
         self.frames.append((time_s, image.shape))
 
-    def answer(self, query, seen, outcome):
+    def answer(self, asked, seen, outcome):
         if self.failures:
             self.failures -= 1
             raise DatabaseUnavailableError("Postgres is unavailable.")
-        self.answers.append((query.text, seen.query, outcome))
+        self.seen.append(seen)
+        self.answers.append((asked.query.text, asked.number, outcome, seen.frames))
 
     def close(self, reason, stats):
         self.reason, self.stats = reason, stats

@@ -28,6 +28,8 @@ class ScriptedModel:
         too_long: What is raised by a prefix of more than four frames, if anything.
         may_read: Prefixes are read while it is set.
         may_answer: Questions are answered while it is set.
+        may_go_on: An answer in words goes on after its first piece while it is set.
+        probabilities: Of the next questions with choices.
     """
 
     def __init__(self):
@@ -37,6 +39,9 @@ class ScriptedModel:
         self.may_read, self.may_answer = threading.Event(), threading.Event()
         self.may_read.set()
         self.may_answer.set()
+        self.may_go_on, self.cancelled = threading.Event(), set()
+        self.may_go_on.set()
+        self.probabilities = []
         self._waiting = []
         self._lock = threading.Lock()
 
@@ -82,7 +87,10 @@ class ScriptedModel:
     def ask(self, prefix, query):
         assert prefix.session in self.known
         self.asked.append((prefix, query))
-        self.may_answer.wait()
+        self.cancelled.discard(prefix.session)
+        while not self.may_answer.wait(0.01):
+            if prefix.session in self.cancelled:
+                return
         if self.fails_with:
             raise self.fails_with
         times = [time for item in prefix.items for time in item.times_s[: item.frames]]
@@ -92,18 +100,24 @@ class ScriptedModel:
             yield Delta(text="lost ")
             raise EngineLostError("The engine was lost.")
         probabilities = ()
+        chosen = None
         if query.choices:
-            text, others = query.choices[0], len(query.choices) - 1
-            probabilities = (0.75, *[0.25 / others] * others)
+            others = len(query.choices) - 1
+            probabilities = self.probabilities.pop(0) if self.probabilities else (0.75, *[0.25 / others] * others)
+            chosen = probabilities.index(max(probabilities))
+            text = query.choices[chosen]
         else:
             for word in text.split():
                 yield Delta(text=f"{word} ")
+                while not self.may_go_on.wait(0.01):
+                    if prefix.session in self.cancelled:
+                        return
             if query.speaks:
                 yield Speech(data=SPOKEN)
         yield LiveAnswer(
             text=text,
             finish_reason="stop",
-            choice_index=0 if query.choices else None,
+            choice_index=chosen,
             probabilities=probabilities,
             prompt_tokens=10,
             cached_tokens=8,
@@ -112,8 +126,13 @@ class ScriptedModel:
             total_ms=2.0,
         )
 
+    def cancel(self, session):
+        assert session in self.known
+        self.cancelled.add(session)
+
     def forget(self, session):
         self.known.discard(session)
+        self.cancelled.add(session)  # its questions end as well
 
     def close(self):
         """Close nothing."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem
 from tasks.live.arrivals import Arrivals, Audio, ReadAgain
-from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem, Spans
+from tasks.live.items import Spans
 from tasks.live.outbox import Outbox
 from tasks.live.protocol import AudioChunk, MessageRefusedError, SpeechDelta
 from tasks.live.setup import LiveLimits
@@ -288,7 +289,8 @@ def test_audio_waits_in_order_but_what_was_lost_is_read_first():
 
 
 def test_an_answer_in_speech_is_announced_message_by_message_and_kept_for_a_client_that_comes_back(begin):
-    told = start(lambda: begin(info=replace(INFO, speaks=True)), modalities=("text", "audio"))
+    speaking = {"modalities": ("text", "audio"), "speech_event": "response.audio"}
+    told = start(lambda: begin(info=replace(INFO, speaks=True)), **speaking)
     send_frames(told, [0, 60])
     before = told.seq
     done = ask(told)
@@ -299,6 +301,7 @@ def test_an_answer_in_speech_is_announced_message_by_message_and_kept_for_a_clie
         "type": "response.audio",
         "query": 0,
         "bytes": len(SPOKEN),
+        "delta": None,
         "format": "pcm16",
         "sample_rate": 24_000,
     }
@@ -307,6 +310,23 @@ def test_an_answer_in_speech_is_announced_message_by_message_and_kept_for_a_clie
     assert kinds.index("response.audio") < kinds.index("response.audio.done") < kinds.index("response.done")
     chosen = ask(told, choices=["red", "blue"])
     assert chosen["speech_s"] == 0
+
+
+@pytest.mark.parametrize(
+    ("newer", "names"),
+    [
+        ({}, ("response.audio.delta", "response.audio.done")),
+        ({"persistent": True}, ("response.output_audio.delta", "response.output_audio.done")),
+    ],
+)
+def test_clients_get_speech_as_their_protocol_has_it(begin, newer, names):
+    told = start(lambda: begin(info=replace(INFO, speaks=True)), modalities=("audio",), **newer)
+    send_frames(told, [0])
+    told.send({"type": "video.query", "text": "?"})
+    events = [event for event in told.until("response.done") if "audio" in event["type"]]
+    assert tuple(event["type"] for event in events) == names
+    assert base64.b64decode(events[0]["delta"]) == SPOKEN
+    assert not [each for each in told.session.outbox.after(0) if each.data]
 
 
 def test_who_does_not_ask_for_speech_gets_none(begin):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.live.protocol import EVENTS, MessageRefusedError, SessionClosed, parse_message
+from tasks.live.protocol import EVENTS, MessageRefusedError, SessionClosed, parse_message, unknown_fields
 from tools.live_protocol import SCHEMA, schema
 
 
@@ -34,6 +34,9 @@ def test_the_stored_schema_is_that_of_the_code():
         {"type": "video.query", "text": "Say it.", "audio_data": "AAAA"},
         {"type": "video.done"},
         {"type": "ping"},
+        # of newer versions
+        {"type": "session.config", "persistent": True, "sink_frames": 4, "refresh_at_position": 100_000},
+        {"type": "video.query", "text": "What?", "sampling": {"top_k": 1}, "response": {"modalities": ["text"]}},
     ],
 )
 def test_messages_of_published_clients_are_taken(message):
@@ -43,6 +46,19 @@ def test_messages_of_published_clients_are_taken(message):
 def test_old_names_mean_the_new_ones():
     config = parse_message('{"type": "session.config", "evs_enabled": false, "evs_threshold": 0.5}')
     assert (config.enable_frame_filter, config.frame_filter_threshold) == (False, 0.5)
+    assert parse_message('{"type": "session.config", "sink_frames": 4}').sink == 4
+
+
+def test_unknown_fields_are_named():
+    message = {"type": "session.config", "fps": 1, "persistent": True, "sampling": {"top_k": 1}, "\x1b[2J": 2}
+    assert unknown_fields(parse_message(json.dumps(message))) == [
+        "session.config.fps",
+        "session.config.␛[2J",
+        "session.config.sampling.top_k",
+    ]
+    many = parse_message(json.dumps({"type": "ping"} | {"x" * 1000 + str(key): 1 for key in range(101)}))
+    assert len(unknown_fields(many)) == 10
+    assert max(map(len, unknown_fields(many))) < 100
 
 
 @pytest.mark.parametrize(
@@ -55,9 +71,7 @@ def test_old_names_mean_the_new_ones():
         ("{}", "The message has no type; it must be one of session.config, session.resume"),
         ('{"type": "video.frames"}', "There is no message of type video.frames; there are session.config"),
         ('{"type": "a\\u001b[2J"}', "There is no message of type a␛[2J;"),
-        ('{"type": "session.config", "fps": 1}', "session.config: fps is an unknown field."),
-        ('{"type": "session.config", "sampling": {"top_k": 1}}', "session.config: sampling.top_k is an unknown field."),
-        ('{"type": "session.config", "sampling_params_list": [{"top_k": 1}]}', "temperature, top_p, max_tokens, seed"),
+        ('{"type": "session.config", "sampling_params_list": [{"top_p": 9}]}', "temperature, top_p, max_tokens, seed"),
         ('{"type": "session.config", "window": 2, "max_frames": 4}', "only one of window, window_s and max_frames"),
         ('{"type": "session.config", "modalities": ["smell"]}', "modalities.0 must be 'text' or 'audio'"),
         ('{"type": "session.config", "sink": true}', "sink must be a whole number"),
@@ -75,7 +89,6 @@ def test_old_names_mean_the_new_ones():
         ('{"type": "session.resume", "session_id": "a"}', "resume_token is required"),
         # What would take seconds and gigabytes to check, or to describe.
         (json.dumps({"type": "ping", "a": [1] * 100_001}), "100,001 commas"),
-        (json.dumps({"type": "ping"} | {str(key): 1 for key in range(101)}), "101 faults"),
         (json.dumps({"type": "session.config", "sampling_params_list": [{}] + [1] * 99}), "sampling_params_list.1."),
         (json.dumps({"type": "session.config", "sampling_params_list": [{}] * 99}), "at most 64"),
         (json.dumps({"type": "video.query", "text": "?", "choices": ["a"] + [1] * 99}), "choices.1 must be text"),
@@ -90,8 +103,8 @@ def test_what_is_wrong_with_a_message_is_named(message, says):
 
 def test_long_words_of_a_client_are_not_repeated_in_full():
     with pytest.raises(MessageRefusedError) as refused:
-        parse_message(json.dumps({"type": "video.done", "x" * 100_000: 1}))
-    assert len(refused.value.message) < 200
+        parse_message(json.dumps({"type": "x" * 100_000}))
+    assert len(refused.value.message) < 300
 
 
 def test_events_survive_json():

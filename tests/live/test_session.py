@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from PIL import Image
 
-from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import DecodersLostError
+from reelabel_engine.errors import InferenceError, PromptTooLongError
 from tasks.live.arrivals import Arrivals, Frame
 from tasks.live.frames import FrameReader
-from tasks.live.protocol import MessageRefusedError, SessionResume, VideoFrame
+from tasks.live.protocol import MessageRefusedError, SessionConfig, SessionResume, VideoFrame
 from tasks.live.setup import LiveLimits
 from tests.live.client import Told, ask, config, frame, picture, send_frames, start
 from tests.live.scripted_model import ScriptedModel
@@ -315,6 +315,31 @@ def test_of_the_window_num_frames_are_seen_evenly_spread_and_only_what_is_seen_i
     assert [prefix.frames for prefix, _ in model.warmed] == [2, 4]
 
 
+def test_the_frames_that_a_query_saw_are_recorded_by_their_numbers(begin):
+    def numbers(shades, **config):
+        records = {}
+        told = Told(begin(None, None, 4, records).open(SessionConfig(type="session.config", **config)))
+        send_frames(told, shades)
+        ask(told)
+        [(_, _, _, frames)] = records[told.session.session_id].answers
+        return list(frames)
+
+    assert numbers([0, 0, 60, 60, 120]) == [0, 1, 2], "of the kept frames"
+    every = {"enable_frame_filter": False}
+    assert numbers(SHADES[:14], window=4, sink=2, **every) == [0, 1, 10, 11, 12, 13]
+    assert numbers(SHADES[:11], num_frames=3, sink=2, **every) == [0, 1, 2, 6, 10]
+
+
+def test_a_frame_that_is_shown_twice_among_others_is_recorded_twice(begin):
+    records = {}
+    told = Told(begin(None, None, 4, records).open(SessionConfig(type="session.config")))
+    for shade, size in ((0, (56, 56)), (60, (84, 56)), (120, (84, 56)), (180, (56, 56))):
+        told.session.receive_data(picture(shade, size=size))
+        told.last("frame.ack")
+    ask(told)
+    assert records[told.session.session_id].answers[0][3] == (0, 0, 1, 2, 3)
+
+
 def test_a_window_in_seconds(begin):
     told = start(begin, window_s=3, enable_frame_filter=False)
     send_frames(told, SHADES[:20])
@@ -399,17 +424,79 @@ def test_a_frame_without_a_decoder_is_told(begin, monkeypatch):
     assert told.exchange(frame(0), "frame.ack")["status"] == "kept"
 
 
-def test_what_is_asked_of_a_model_that_it_does_not_do_is_refused(begin):
-    sessions = begin()
-    for fields, code in (
-        ({"model": "other"}, "model_unknown"),
-        ({"modalities": ("audio",)}, "modality_unsupported"),
-        ({"window": 5000}, "limit_reached"),
-    ):
-        with pytest.raises(MessageRefusedError) as refused:
-            sessions.open(config(**fields))
-        assert (refused.value.code, refused.value.is_fatal) == (code, True)
-    assert sessions.open(config(model="scripted", modalities=("text", "audio")))
+def test_a_window_that_is_too_large_is_refused(begin):
+    with pytest.raises(MessageRefusedError) as refused:
+        begin().open(config(window=5000))
+    assert (refused.value.code, refused.value.is_fatal) == ("limit_reached", True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "says"),
+    [
+        ({"model": "other"}, "other_model", "The model other is not served here; scripted answers."),
+        ({"modalities": ("audio",)}, "no_speech", "The model scripted does not speak; answers come as text."),
+        (
+            {"refresh_at_position": 9, "sampling": {"top_k": 3}},
+            "fields_ignored",
+            "session.config.refresh_at_position, ",
+        ),
+    ],
+)
+def test_a_session_that_is_otherwise_than_asked_for_begins_with_a_notice(begin, fields, code, says):
+    told = start(begin, **fields)
+    notice = told.last("session.notice")
+    assert (notice["code"], says in notice["message"]) == (code, True), notice
+    send_frames(told, [0])
+    assert ask(told)["text"] == "0"
+
+
+def test_fields_that_are_ignored_are_named_once(begin):
+    told = start(begin, model="scripted", modalities=("text", "audio"), persistent=True)
+    for at in range(3):
+        told.session.handle(json.dumps(frame(60 * at, time_s=at, speed=3)))
+    events = told.until("frame.ack", 3)
+    assert [event["message"] for event in events if event["type"] == "session.notice"] == [
+        "Unknown fields are ignored: video.frame.speed."
+    ]
+
+
+def test_a_client_that_sends_all_at_once_and_waits_for_nothing_is_answered_about_all_its_frames(begin):
+    """As clients of the published protocol do."""
+    told = start(begin, max_frames=50)
+    for at in range(20):
+        told.session.handle(json.dumps({"type": "video.frame", "data": frame(SHADES[at])["data"]}))
+    told.session.handle('{"type": "video.query", "text": "Describe what you see."}')
+    told.session.handle('{"type": "video.done"}')
+    events = told.until("session.closed")
+    [done] = [event for event in events if event["type"] == "response.done"]
+    assert (done["frames_used"], len(done["text"].split()), done["last_frame"]) == (20, 20, 19)
+    assert [event["type"] for event in events[-4:]] == [
+        "response.done",
+        "response.text.done",
+        "session.done",
+        "session.closed",
+    ]
+
+
+def test_clients_of_the_newer_protocol_are_told_what_was_consumed(begin):
+    told = start(begin, persistent=True, sink_frames=2)
+    send_frames(told, [0, 60, 120])
+    told.send({"type": "video.query", "text": "?"})
+    events = told.until("response.done")
+    assert (events[-2]["type"], events[-2]["frames"], events[-2]["last_frame"]) == ("video.frames.consumed", 3, 2)
+    assert events[-1]["sink_frames"] == 2
+
+
+def test_a_question_is_timed_by_the_clock_of_the_frames(begin):
+    """However fast a client sends a recording."""
+    records = {}
+    told = Told(begin(None, None, 4, records).open(config()))
+    send_frames(told, [0, 60, 60], first_s=1000)  # the last one is similar
+    told.send(frame(60, time_s=1600))
+    told.last("frame.ack")
+    ask(told)
+    [seen] = records[told.session.session_id].seen
+    assert (seen.last_frame_s, round(seen.asked_s)) == (1, 600)
 
 
 @pytest.mark.parametrize(
@@ -572,7 +659,7 @@ def test_what_is_told_is_recorded_first(begin):
     send_frames(told, [0, 0, 60])
     record.failures = 1
     assert ask(told, "first")["query"] == 0
-    assert [(text, number) for text, number, _ in record.answers] == [("first", 0)]
+    assert [(text, number) for text, number, _, _ in record.answers] == [("first", 0)]
     assert [time_s for time_s, _ in record.frames] == [0, 2]
     told.send({"type": "video.done"})
     told.until("session.closed")

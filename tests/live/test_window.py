@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reelabel.errors import ConfigurationError
-from tasks.live.items import LiveItem, Pairs
+from reelabel_engine.live.items import LiveItem
+from tasks.live.items import Pairs
 from tasks.live.window import Window, WindowRule, spread
 
 PIXELS = np.zeros((2, 2, 2, 3), np.uint8)

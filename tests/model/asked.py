@@ -5,10 +5,10 @@ import numpy as np
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
+from reelabel_engine.protocol import Batch, Question
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import render_question
-from tasks.model.protocol import Batch, Question
 
 
 def frame_file(seed, *, repeats=2, every_s=0.5, lasts_s=4.0):

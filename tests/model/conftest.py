@@ -2,8 +2,8 @@
 
 import pytest
 
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.engine.process import EngineProcess
-from tasks.model.protocol import EngineConfig
 from tests import stub_engine
 
 

@@ -16,16 +16,17 @@ from infra.settings import Settings, backends
 from reelabel.errors import ConfigurationError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.sources.object_store import ObjectStore
+from reelabel_engine.protocol import EngineInfo, EngineTimes
+from reelabel_engine.tuning import ModelProfile
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import Encoding, write_clip, write_manifest
 from tasks.domain import Answer, MediaCounts, ModelIdentity, RunSpec
 from tasks.model.backend import Backend, backend_of, register, require_media
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.recovery import RecoveringEngine
-from tasks.model.engine.tuning import ModelProfile
 from tasks.model.engine.vllm_backend import VLLM, engine_config
 from tasks.model.identity import TINY_MODEL, ModelCard, read_model_card
-from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime
+from tasks.model.lifetime import Lifetime
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.openai_backend import OPENAI
 from tests.command_line import reelabel
@@ -179,7 +180,7 @@ def test_a_backend_is_registered_as_an_instance_not_as_a_class():
     ("backend", "spec", "message"),
     [
         (ColourBackend(), {}, "The backend colour shows one video per question, but jobs show 2 videos and 1 image"),
-        (OPENAI, {"frames_as": "images"}, r"With server\.frames set to images, .*jobs show 2 videos and 1 image"),
+        (OPENAI, {"frames_as": "images"}, r"With frames sent as images, .*jobs show 2 videos and 1 image"),
         (
             VLLM,
             {"video_pruning_rate": 0.5},

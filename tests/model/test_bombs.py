@@ -13,11 +13,11 @@ from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
+from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import Batch, EngineConfig
 from tests.model.asked import frame_file, question
 
 # One worker: the tests share an engine.

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import ModelError
 from reelabel.waiting import AbandonedError, working_until
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.prompt import answer_permuted, rotate_choices
-from tasks.model.protocol import Batch, EngineConfig
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.engine.test_process import has_ended
 from tests.other_user import LOOPBACK, listening_ports
@@ -216,7 +216,7 @@ def test_an_engine_that_runs_out_of_memory_is_restarted(tmp_path):
 def test_an_engine_ends_with_its_parent(tmp_path):
     script = (
         "import time; from pathlib import Path; from tasks.model.engine.process import EngineProcess;"
-        "from tasks.model.protocol import EngineConfig;"
+        "from reelabel_engine.protocol import EngineConfig;"
         f"e = EngineProcess(EngineConfig(model={str(TINY_MODEL)!r}), log_path=Path({str(tmp_path / 'log')!r}),"
         " start_timeout_s=99); e.start(); print(e.pid, flush=True); time.sleep(600)"
     )

@@ -1,11 +1,12 @@
+import hashlib
 import json
 import os
 import shutil
 
 import pytest
 
-from infra.errors import ModelError
-from tasks.model.identity import TINY_MODEL, fingerprint_folder, read_model_card
+from reelabel_engine.errors import ModelError
+from tasks.model.identity import TINY_MODEL, fingerprint_folder, read_model_card, require_tokenizer
 
 
 @pytest.fixture
@@ -19,6 +20,14 @@ def test_the_card_of_a_folder_says_what_its_frames_must_be_like():
     assert card.location == str(TINY_MODEL)
     assert card.size_multiple_px == 28
     assert card.max_pixels == 56 * 56
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder):
+    require_tokenizer(read_model_card(str(folder)))
+    (folder / "tokenizer.json").unlink()
+
+    with pytest.raises(ModelError, match=r"Model folder .*model has no tokenizer; copy tokenizer\.json"):
+        require_tokenizer(read_model_card(str(folder)))
 
 
 def change_video_processor(folder, **changed):
@@ -75,17 +84,39 @@ def test_different_weights_are_a_different_model(folder):
     assert fingerprint_folder(folder) != before
 
 
-@pytest.mark.parametrize("first_byte", [0, 40_000_001, 70_000_000 - 2 * 1024**2])
-def test_a_changed_tensor_anywhere_in_large_weights_is_a_different_model(folder, first_byte):
+@pytest.fixture
+def large_weights(folder, tmp_path, monkeypatch):
+    """The folder's weights, too large to be read each time; digests are kept in a folder of this test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     weights = folder / "model.safetensors"
     os.truncate(weights, 70_000_000)
+    return weights
+
+
+@pytest.mark.parametrize("changed_byte", [0, 40_000_001, 69_999_999])
+def test_a_changed_byte_anywhere_in_large_weights_is_a_different_model(folder, large_weights, changed_byte):
     before = fingerprint_folder(folder)
 
-    with weights.open("r+b") as file:
-        file.seek(first_byte)
-        file.write(b"\1" * 2 * 1024**2)
+    with large_weights.open("r+b") as file:
+        file.seek(changed_byte)
+        file.write(b"\xfe")
 
     assert fingerprint_folder(folder) != before
+
+
+def test_large_weights_are_read_once_and_again_where_nothing_can_be_kept(folder, large_weights, tmp_path, monkeypatch):
+    read, file_digest = [], hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: read.append(file.name) or file_digest(file, name))
+    expected = fingerprint_folder(folder)
+
+    assert fingerprint_folder(folder) == expected
+    assert len(read) == 1
+    [kept] = (tmp_path / "caches" / "reelabel" / "digests").iterdir()
+    kept.write_text("damaged")
+    assert fingerprint_folder(folder) == expected
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "config.json"))  # which is no folder
+    assert fingerprint_folder(folder) == expected
+    assert read == [str(large_weights)] * 3
 
 
 def test_notes_that_tools_leave_in_a_models_folder_do_not_change_the_model(folder):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.process import TowersProcess
-from tasks.embedding.protocol import TowersConfig
 from tasks.model.model_process import started_ahead
 from tests.embedding.stub_towers import COMMAND
 

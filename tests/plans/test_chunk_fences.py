@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 
+from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.chunks import merge_ended
-from flows.shard.infer import InferenceContext, ShardOutcome
 from flows.shard.tasks import _write
 from infra.errors import ChunksOutdatedError
 from tasks.database.tables import CHUNK, FAILURE, RESULT

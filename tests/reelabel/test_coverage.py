@@ -20,9 +20,11 @@ from tests.clips import cut_start, write_clip
 THRESHOLDS = CoverageThresholds(min_keyframes=3, max_gap_s=4, coverage_radius_s=1, min_coverage=0.5)
 
 
-def judged(times_s, duration_s=12.0, segment=WHOLE):
+def judged(times_s, duration_s=12.0, segment=WHOLE, **known):
     times_ms = None if times_s is None else np.array([1000 * each for each in times_s], np.int64)
-    return measure_coverage(times_ms, keyframes=7, duration_s=duration_s, thresholds=THRESHOLDS, segment=segment)
+    return measure_coverage(
+        times_ms, keyframes=7, duration_s=duration_s, thresholds=THRESHOLDS, segment=segment, **known
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,11 @@ def test_gaps_and_cover_count_up_to_the_end_of_the_video():
     assert coverage.longest_gap_s == 5
     assert coverage.cover == pytest.approx((2 + 2 + 1) / 12)
     assert coverage.keyframes == 3
+
+
+def test_no_gap_matters_where_every_frame_is_a_keyframe():
+    assert judged([0, 11], frames=2).is_good
+    assert not judged([0, 11], frames=3).is_good
 
 
 def test_a_keyframe_after_the_stated_end_counts():

@@ -6,9 +6,9 @@ import pytest
 
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.index_file import decode_index, encode_index
-from reelabel.index_facts import read_index_facts
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.read_index import read_index
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import open_video_file
@@ -153,10 +153,10 @@ def test_a_survey_reports_the_size_that_is_shown(make_cropped, name):
     _, cropped = make_cropped(name)
 
     with open_video_file(cropped) as file:
-        facts, _ = read_index_facts(file, Limits())
-    remote, _ = read_index_facts(SparseFile(Held(cropped)), Limits())
+        local, _ = read_index(file, Limits(), lists="keyframes")
+    remote, _ = read_index(SparseFile(Held(cropped)), Limits(), lists="keyframes")
 
-    assert (facts.width_px, facts.height_px) == (remote.width_px, remote.height_px) == CROPPED
+    assert local.info.shown_size == remote.info.shown_size == CROPPED
 
 
 def test_margins_that_leave_nothing_are_ignored(make_clip):

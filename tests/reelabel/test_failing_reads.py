@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from benchmarks.media.matrix import Cell
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.extract import extract_keyframes_by_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -35,7 +35,7 @@ class Store:
 def test_a_failed_read_prints_no_traceback(cell, reads, sampler, capfd):
     store, segment = Store(cell.make(), reads), Segment(0.5, 1.0)
 
-    with suppress(ConnectionError, FastPathUnavailableError):
+    with suppress(ConnectionError, FallbackRequired):
         extract_keyframes_by_ranges(store, sampling=Sampling(sampler=sampler), limits=Limits(), segment=segment)
 
     assert capfd.readouterr() == ("", "")

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 
-from reelabel.decode.tone_mapping import hdr_transfer
+from reelabel.containers.stream_properties import hdr_transfer
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.index_file import decode_index, encode_index
-from reelabel.index_facts import read_index_facts
 from reelabel.integrations.ray_data.prepare import PrepareVideo
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.read_index import read_index
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import open_video_file
 from tests.reelabel.test_cropping import Held
@@ -156,7 +156,7 @@ def test_an_index_tells_that_a_video_is_hdr(tmp_path, make_clip, transfer):
     facts = []
     for path in (encode(tmp_path / "hdr.mp4", transfer), make_clip("sdr.mp4")):
         with open_video_file(path) as file:
-            facts.append(read_index_facts(file, Limits())[0].hdr)
+            facts.append(read_index(file, Limits(), lists="keyframes")[0].info.hdr)
 
     assert facts == [transfer, ""]
 

@@ -57,8 +57,10 @@ def test_an_extra_of_a_wheel_is_installed_by_the_names_of_its_packages(installed
 
 
 def test_no_message_names_a_package_of_ours_to_pip():
-    files = [path for folder in ("reelabel", "flows", "tasks", "infra") for path in (ROOT / folder).rglob("*.py")]
-    named = re.compile(r"install[^\n]*reelabel(-app)?[\['`]")
+    files = [
+        path for folder in ("reelabel", "engine", "flows", "tasks", "infra") for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = re.compile(r"install[^\n]*reelabel(-app|-engine)?[\['`]")
 
     assert len(files) > 300
     assert [path for path in files if named.search(path.read_text())] == []

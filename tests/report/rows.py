@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from tasks.report.counts import LabelCount, MarginBin, Reliability, TaskAccuracy
+from tasks.report.counts import Bin, LabelCount, Reliability, TaskAccuracy
 from tasks.report.earlier import RunFigures
 from tasks.report.findings import FailureGroup, SlowJob
 from tasks.report.glance import summarize
@@ -115,8 +115,10 @@ def report(jobs=None, strips=None, **changed):
         native_sampler="qwen2_vl",
         label_counts=(LabelCount(label="red", jobs=1), LabelCount(label="blue", jobs=1)),
         margins=tuple(
-            MarginBin(low=at / 20, high=(at + 1) / 20, right=int(at == 16), wrong=int(at == 3), unknown=0)
-            for at in range(20)
+            Bin(low=at / 20, high=(at + 1) / 20, right=int(at == 16), wrong=int(at == 3), unknown=0) for at in range(20)
+        ),
+        choice_masses=tuple(
+            Bin(low=at / 20, high=(at + 1) / 20, right=int(at == 19), wrong=int(at == 0), unknown=0) for at in range(20)
         ),
         reliability=(
             Reliability(confidence=0.6, accuracy=0.0, jobs=1),

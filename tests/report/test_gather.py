@@ -73,6 +73,10 @@ def of(manifest, name, probabilities=(0.25, 0.75), **changed):
     return replace(result(asked, probabilities), **changed)
 
 
+def with_mass(of, choice_mass):
+    return replace(of, answer=replace(of.answer, choice_mass=choice_mass))
+
+
 def page_of(engine, tmp_path, run="last", **options):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
@@ -81,7 +85,11 @@ def page_of(engine, tmp_path, run="last", **options):
 
 
 def test_labels_margins_and_reliability_are_counted(engine, started, manifest, tmp_path):
-    answers = [of(manifest, "a", (0.1, 0.9)), of(manifest, "b"), of(manifest, "c", (0.5, 0.5))]
+    answers = [
+        with_mass(of(manifest, "a", (0.1, 0.9)), 1.0),
+        with_mass(of(manifest, "b"), 0.0499),
+        of(manifest, "c", (0.5, 0.5)),
+    ]
     started(SPEC, answers, [failure(job("gone"), code="video_missing", message="There is no video.")])
 
     report = page_of(engine, tmp_path)
@@ -93,6 +101,9 @@ def test_labels_margins_and_reliability_are_counted(engine, started, manifest, t
         0.5: (0, 1, 0),
         0.8: (1, 0, 0),
     }
+    masses = [(each.low, each.right, each.wrong, each.unknown) for each in report.choice_masses]
+    assert [counts for counts in masses if any(counts[1:])] == [(0, 0, 1, 0), (0.95, 1, 0, 0)]
+    assert "1 label below 0.05" in render(report)
     assert [(each.confidence, each.accuracy, each.jobs) for each in report.reliability] == [(0.75, 0, 1), (0.9, 1, 1)]
     assert report.calibration_error == pytest.approx((0.75 + 0.1) / 2)
     assert (report.accuracy, report.known, report.labels, report.failures) == (0.5, 2, 3, 1)

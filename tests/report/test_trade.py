@@ -20,7 +20,7 @@ def evaluation():
             for at in range(4)
         ]
     )
-    native = jobs.select("job_id", label=pl.lit("yes"), probabilities=[0.9, 0.1])
+    native = jobs.select("job_id", label=pl.lit("yes"), probabilities=[0.9, 0.1], choice_mass=0.9)
     wrong = pl.col("job_id").str.contains(r"subtask [ab]-")
     keyframes = native.with_columns(label=pl.when(wrong).then(pl.lit("no")).otherwise("label"))
     results = [

@@ -258,7 +258,7 @@ def test_searches_know_the_embedding_files_of_described_videos(db, run):
     write(db, run, described(film("d"), dimensions=64))
 
     assert catalogue.spaces() == {space: 3, VectorSpace(model=SPEC.model, dimensions=64): 1}
-    assert sorted(catalogue.keys(space)) == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
+    assert sorted(catalogue.files(space)["key"]) == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
     files = catalogue.files(space).sort("key")
     assert files["key"].to_list() == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
     assert files["video"].n_unique() == 3

@@ -1,17 +1,26 @@
 """Each field of a provenance record is a column of the results, and is kept by an escalation."""
 
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+import sql.migrate
+from infra.database.connect import Login, connected
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import Merge, column, columns_of
+from sql.roles import OWNER
 from tasks.database.tables import RESULT
 from tasks.domain.outcome import merge_answers
+from tasks.results.choose import choose_jobs
 from tasks.results.read import read_results
+from tasks.results.selection import Selection
 from tasks.results.write import ShardWriter
-from tests.results.rows import PROVENANCE, SCOPE, job, result
+from tests.job_table import job_table
+from tests.results.rows import PROVENANCE, SCOPE, ids_of, job, result
+
+MIGRATIONS = Path(sql.migrate.__file__).parent / "migrations"
 
 # All values differ, so that mixed-up columns are detected.
 VALUES = {each.attribute: each.type(number) for number, each in enumerate(columns_of(FrameProvenance), start=1)}
@@ -37,9 +46,11 @@ class Wider(FrameProvenance):
 
 @pytest.fixture
 def wider_table(db):
-    """A table with the new column, as a migration would add it."""
+    """A table with the new columns, as a migration adds them (docs/extending.md)."""
     with db.begin() as connection:
+        connection.execute(text(f"SET LOCAL ROLE {OWNER}"))
         connection.execute(text("ALTER TABLE reelabel.result ADD seeks integer, ADD container_format text"))
+        connection.execute(text((MIGRATIONS / "job_state.sql").read_text()))
 
 
 @pytest.mark.usefixtures("wider_table")
@@ -56,6 +67,21 @@ def test_a_new_field_reaches_the_row_and_survives_an_escalation(db, run):
         query = text("SELECT seeks, container_format, sampler, decode_ms FROM reelabel.result ORDER BY job_id")
         found = [tuple(row) for row in connection.execute(query)]
     assert found == [(7, "mov", "uniform", 4.0), (2, "mp4", "keyframes", 2.0)]
+
+
+@pytest.mark.usefixtures("wider_table")
+def test_a_new_column_can_be_selected_by(db, database, run):
+    jobs = [job("few"), job("many")]
+    labels = [
+        result(each, provenance=Wider(**asdict(PROVENANCE), seeks=seeks))
+        for each, seeks in zip(jobs, (2, 7), strict=True)
+    ]
+    ShardWriter(db, run).write(labels, [])
+
+    with connected(database, Login.READER) as reader:
+        chosen = choose_jobs(reader, SCOPE, Selection(where="seeks > 3"), jobs=job_table(jobs))
+
+    assert ids_of(chosen.jobs) == ["many"]
 
 
 def test_a_nul_byte_in_a_decoder_s_note_is_replaced(db, run):

@@ -95,7 +95,11 @@ def test_labels_whose_choices_the_model_did_not_mean_are_counted(db, run):
     ShardWriter(db, run).write(results=labels, failures=[])
 
     assert count_low_mass(db, run_id=run.run_id) == 1
-    assert summarize_results(db, SCOPE, jobs=[job(name) for name in "abc"]).low_mass == 1
+    jobs = [job(name) for name in "abc"]
+    assert summarize_results(db, SCOPE, jobs=jobs).low_mass == 1
+    report = audit_jobs(db, SCOPE, jobs=jobs)
+    assert report.low_mass == 1
+    assert str(report) == "Reconciled: 3 jobs = 3 labels (1 with choice_mass below 0.05) + 0 failures."
 
 
 def test_times_are_utc_whatever_the_database_s_time_zone(db, run):

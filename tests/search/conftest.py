@@ -10,17 +10,17 @@ import polars as pl
 import pytest
 
 from infra.settings import StoreSettings
+from reelabel.errors import FrameFileError, ObjectMissingError
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
 from tasks.embedding.embedding_file import EmbeddingCache, EmbeddingIdentity
-from tasks.frame_cache.sealed_files import SealedFiles
-from tasks.search import build, fragment, opened_index
-from tasks.search.build import update_index
 from tasks.search.catalogue import FILES, VectorSpace
-from tasks.search.index_store import IndexStore
+from tasks.search.frames import FoundFrames, best_frames
+from tasks.search.local_index import LocalIndex
+from tasks.search.moments import merge_moments
 from tasks.search.searcher import Searcher
 
 SEAL = Seal(b"k" * 32)
@@ -30,7 +30,7 @@ SIZE = 32
 
 @dataclass
 class World:
-    """Embedding files in a folder, and the index of their space."""
+    """Embedding files in a folder, and the indexes of machines."""
 
     folder: object
     model: ModelIdentity = MODEL
@@ -76,35 +76,34 @@ class World:
     def table(self):
         return pl.DataFrame(self.jobs, schema=FILES)
 
-    def store(self, machine="here"):
-        files = SealedFiles(objects=self.objects, root_uri=self.root, seal=self.seal)
-        return IndexStore(files, self.space, folder=self.folder / machine)
+    def index(self, machine="here"):
+        return LocalIndex(self.folder / machine, self.space)
 
-    def update(self, machine="here"):
-        return update_index(self.store(machine), self.cache, self.table()["key"].unique(maintain_order=True))
-
-    def search(self, query, *, top=5, exact=False, machine="here", **options):
+    def search(self, query, *, top=5, machine="here", is_whole=True, **options):
         query = normalize(np.asarray(query, np.float32))
-        with Searcher(self.table(), self.cache, self.store(machine), exact=exact) as searcher:
-            return searcher.search(query, top=top, **options)
+        searcher = Searcher(self.table(), self.cache, self.index(machine), is_whole=is_whole)
+        return searcher.search(query, top=top, **options)
 
-    def path(self, pattern):
-        """The only file of the index that matches."""
-        (found,) = (self.folder / "store" / "search" / self.space.key).glob(pattern)
-        return found
+    def compare_all(self, query, *, top=5):
+        """The moments that a comparison of all stored vectors finds, each as file, time and cosine."""
+        query = normalize(np.asarray(query, np.float32))
+        files, found = self.table(), []
+        for number, key in enumerate(files["key"]):
+            try:
+                stored = self.cache.read_stored(key)
+            except (FrameFileError, ObjectMissingError):
+                continue
+            if self.space.refuse(stored.model, stored.embeddings.vectors.shape[1]):
+                continue
+            scores = stored.embeddings.vectors @ query
+            files_of = np.full(len(scores), number)
+            found.append(FoundFrames(scores=scores, files=files_of, pts_ms=stored.embeddings.pts_ms))
+        return merge_moments(best_frames(found, 100_000), files["video"].to_numpy(), top=top)
 
-    def paths(self, pattern="*"):
-        return sorted((self.folder / "store" / "search" / self.space.key).glob(pattern))
+    def paths(self, machine="here"):
+        return sorted((self.folder / machine).rglob("*.arrow"))
 
 
 @pytest.fixture
 def world(tmp_path):
     return World(tmp_path)
-
-
-@pytest.fixture
-def small_index(monkeypatch):
-    """Fragments of 100 vectors, and searches that compare 120 of them."""
-    monkeypatch.setattr(fragment, "_FRAGMENT_BYTES", 2 * 100 * SIZE)
-    monkeypatch.setattr(build, "ROWS_COMPARED", 120)
-    monkeypatch.setattr(opened_index, "ROWS_COMPARED", 120)

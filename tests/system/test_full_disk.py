@@ -26,10 +26,10 @@ from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
+from reelabel_engine.protocol import EngineConfig
 from tasks.manifest.table import open_jobs
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 from tests.clips import make_clip
 from tests.model.asked import batch_about, question
 

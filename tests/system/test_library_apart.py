@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 from tests.clips import make_clip
 from tests.shadow import NAMES, write_shadow
 

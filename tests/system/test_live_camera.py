@@ -11,7 +11,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings
-from tasks.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.live.items import AUDIO_HZ, AudioItem
 from tests.flows.serve.live.server import live_server
 from tests.live.scripted_model import INFO
 from tests.system.conftest import _CHROMIUM, _OPTIONS
@@ -86,6 +86,53 @@ def test_frames_of_the_camera_are_kept_and_a_question_about_them_is_answered(pag
     acked = sum(counted(page, name) for name in ("kept", "similar", "evicted"))
     assert 0 <= counted(page, "sent") - acked <= 1  # exactly one acknowledgement a frame, but for the last
     assert page.locator("#ack-ms").inner_text().isdecimal()
+
+
+def test_an_answer_is_cancelled(page, server):
+    start(page)
+    server.model.may_go_on.clear()
+    try:
+        page.fill("#question", "Which frames?")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        answer = page.locator("#answers li").first
+        expect(answer.locator(".outcome")).not_to_have_text("")
+        page.get_by_role("button", name="Cancel: Which frames?").click()
+        expect(answer.locator(".note")).to_have_text("Cancelled before its end.")
+        expect(answer.get_by_role("button")).to_have_count(0)
+    finally:
+        server.model.may_go_on.set()
+
+
+def test_a_standing_question_shows_its_latest_answers_until_it_is_cancelled(page, server):
+    start(page)
+    server.model.probabilities = [(0.9, 0.1), (0.2, 0.8)]
+    page.fill("#question", "Is it open?")
+    page.locator("#every").select_option("change")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator("#state")).to_have_text("To be told when an answer changes, give its choices.")
+    page.fill("#choices", "yes | no")
+    page.get_by_role("button", name="Ask", exact=True).click()
+
+    answer = page.locator("#answers > li").first
+    expect(answer.locator(".changes li").first).to_contain_text("s: no", timeout=15_000)  # then it is yes for good
+    expect(answer.locator(".changes li").last).to_contain_text("s: yes")
+    expect(answer.locator(".often")).to_have_text("when it changes")
+    assert Axe().run(page).response["violations"] == []
+    page.get_by_role("button", name="Cancel: Is it open?").click()
+    expect(answer.locator(".often")).to_have_text("Ended")
+
+
+def test_other_pages_import_the_session(page):
+    created = page.evaluate(
+        """async () => {
+            const { LiveSession } = await import("/live/session.js");
+            const session = new LiveSession(location.href, { config: { window: 4 } });
+            const first = await new Promise((done) => session.addEventListener("message", ({ data }) => done(data)));
+            session.close();
+            return first;
+        }"""
+    )
+    assert (created["type"], created["window"]) == ("session.created", 4)
 
 
 def test_a_lost_connection_is_taken_up_again_and_the_session_goes_on(page, server):

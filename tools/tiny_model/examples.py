@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from reelabel_engine.prompts import chat_messages
 from tasks.demo.actors import SHAPES, SIDE_PX
 from tasks.demo.shapes import COLOURS, draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.model.prompts.prompt import chat_messages, render_question
+from tasks.model.prompts.prompt import render_question
 from tools.tiny_model.architecture import MERGE, PATCH_PX, TEMPORAL_PATCH, TOKENS_PER_SECOND
 from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
 

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
+import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 
 # isort: split
 import numpy as np

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
+from reelabel_engine.protocol import TowersConfig
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.chunks import cut_chunks
@@ -23,7 +24,6 @@ from tasks.description.embeddings import Embeddings
 from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
 from tasks.embedding.identity import TINY_TOWERS
 from tasks.embedding.process import TowersProcess
-from tasks.embedding.protocol import TowersConfig
 
 EVALUATION_SEED = 30_000  # differs from those of training and of the demo
 TARGET = 0.95

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
+import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 
 # isort: split
 import numpy as np

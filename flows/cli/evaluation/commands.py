@@ -1,4 +1,4 @@
-"""The commands of the help's panel "Evaluate"."""
+"""The commands that measure answers on known ones."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.command_group import PANELS
 from flows.cli.options import Dataset, example
 
-_PANEL = PANELS[2]
-evaluation_app = typer.Typer()
+app = typer.Typer()
 LabelledManifest = Annotated[
     str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
 ]
 
 
-@evaluation_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
 def evaluate(
     manifest: LabelledManifest,
@@ -45,7 +43,7 @@ def evaluate(
     raise typer.Exit(run_evaluate(manifest, **asked, references=references, json_to=json))
 
 
-@evaluation_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel calibrate known.parquet")
 def calibrate(
     manifest: LabelledManifest,

@@ -17,8 +17,8 @@ from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduc
 from reelabel.sampling.registry import NATIVE, samplers
 from reelabel.sources.archives.member_uri import split_member
 from reelabel.text import pluralize
+from reelabel_engine.environment import engine_environment, find_python
 from tasks.frame_cache.pool import video_limits, video_store
-from tasks.model.engine.process import engine_environment
 from tasks.model.engine.vllm_backend import engine_config
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def compare_with_vllm(
         ConfigurationError: vLLM is not installed, or its loaders cannot be run.
         VideoError: The video cannot be read.
     """
-    environment = engine_environment(engine_config(card, settings, sampling=sampling))
+    python = find_python(settings.model.python)
+    environment = engine_environment(engine_config(card, settings, sampling=sampling), python)
     objects = video_store(settings)
     info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
     with TemporaryDirectory(prefix="reelabel-compare-") as folder, ERRORS.status("Asking vLLM's loader"):
@@ -67,7 +68,10 @@ def compare_with_vllm(
                 video, path, fingerprint=info.fingerprint, max_bytes=video_limits(settings).max_video_bytes
             )
         [choice] = ask_loaders(
-            [(path.absolute(), sampling)], environment=environment, timeout_s=settings.model.start_timeout_s
+            [(path.absolute(), sampling)],
+            environment=environment,
+            timeout_s=settings.model.start_timeout_s,
+            python=python.path,
         )
     return compare(frames, choice, sampling)
 

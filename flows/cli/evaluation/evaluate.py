@@ -24,6 +24,7 @@ from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
+from tasks.domain import LOW_CHOICE_MASS
 from tasks.evaluation.calibration import BINS, calibrate
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
@@ -143,6 +144,11 @@ def print_evaluation(evaluation: Evaluation) -> None:
             _print_groups(groups)
     for spec in evaluation.specs:
         _print_extremes(evaluation, spec.name)
+        if spec.low_mass:
+            print_line(
+                f"{spec.name}: {pluralize(spec.low_mass, 'label')} with choice_mass below {LOW_CHOICE_MASS}, "
+                "which mean little: the model would have said something else."
+            )
         if spec.cost.videos_cached:
             of = f"{spec.cost.videos_cached:,} of {pluralize(spec.cost.videos or 0, 'video')}"
             print_line(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import av
 import numpy as np
 
-from tasks.live.items import AUDIO_HZ
+from reelabel_engine.live.items import AUDIO_HZ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

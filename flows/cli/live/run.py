@@ -215,7 +215,7 @@ class _Told:
             case ResponseDone():
                 with self._lock:
                     self.answered += 1
-                    self.first_token_ms.append(event.first_token_ms)
+                    self.first_token_ms.append(event.first_token_ms or event.total_ms)
                     self.total_ms.append(event.total_ms)
                 self._print_answer(event)
             case ErrorEvent():
@@ -238,7 +238,7 @@ class _Told:
         heard = f"{done.audio_s:.1f} s of audio, " if done.audio_s else ""
         print_line(f"{done.last_frame_s:.1f} s  {printable(question)}  {printable(done.text)}{share}")
         print_line(
-            f"  first token {done.first_token_ms:.0f} ms, whole answer {done.total_ms:.0f} ms; "
+            f"  first token {done.first_token_ms or done.total_ms:.0f} ms, whole answer {done.total_ms:.0f} ms; "
             f"{pluralize(done.frames_used, 'frame')}, {heard}{pluralize(done.prompt_tokens, 'token')}, "
             f"{done.cached_tokens:,} of them read before"
         )

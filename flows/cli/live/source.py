@@ -24,8 +24,8 @@ from PIL import Image
 
 from flows.cli.live.ears import Ears
 from reelabel.containers.cropping import read_crop
+from reelabel.containers.stream_properties import hdr_transfer
 from reelabel.decode.render import Renderer, cut_margins, orientation_of
-from reelabel.decode.tone_mapping import hdr_transfer
 from reelabel.errors import ConfigurationError
 from reelabel.limits import Limits
 from reelabel.sources.object_info import redact_uri, scheme_of

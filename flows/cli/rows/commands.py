@@ -1,4 +1,4 @@
-"""The commands of the help's panel "Inspect"."""
+"""The commands that show what runs did."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.command_group import PANELS
 from flows.cli.options import example, with_overrides, with_sampling
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 from infra.settings import load_settings
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
 from reelabel.errors import ConfigurationError
 
-_PANEL = PANELS[1]
-inspect_app = typer.Typer()
+app = typer.Typer()
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 Raw = Annotated[
     bool,
@@ -22,19 +20,19 @@ Raw = Annotated[
 ]
 
 
-@inspect_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel status --watch")
 def status(
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
 ) -> None:
-    """Show how the last night went, what failed, how to repair it, and services, runs, plans and queues."""
+    """Show services, recent runs, failures and how to fix them."""
     from flows.cli.status.page import show_status  # noqa: PLC0415
 
     show_status(load_settings(), watch=watch)
 
 
-@inspect_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel results last --format csv > labels.csv")
 def results(
     run: Run = "last",
@@ -48,13 +46,37 @@ def results(
     ] = False,
     raw: Raw = False,
 ) -> None:
-    """Print the current labels or descriptions, and the failures, of a run's dataset and spec."""
+    """Print the labels or descriptions and the failures of a run."""
     from flows.cli.rows.results import print_results  # noqa: PLC0415
 
     print_results(run, form=form, with_calibrated=calibrated, raw=raw, chunks=chunks)
 
 
-@inspect_app.command(rich_help_panel=_PANEL)
+@app.command()
+@example("reelabel job clip-7-colour --sheet frames.png")
+def job(
+    job_id: Annotated[str, typer.Argument(help="Id of a job that has an outcome.")],
+    *,
+    dataset: Annotated[str | None, typer.Option(help="Show only its outcomes in this dataset. Default: all.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            help="Save the frames to this image file, such as x.png. Default: shown in a terminal that can, or "
+            "saved in the home folder."
+        ),
+    ] = None,
+) -> None:
+    """Show all that is known of one job, with its frames.
+
+    That is its outcomes by run and spec, its question, and where its frames were taken.
+    """
+    from flows.cli.rows.job import print_job  # noqa: PLC0415
+
+    print_job(job_id, dataset=dataset, form=form, sheet=sheet)
+
+
+@app.command()
 @example("reelabel diff last")
 def diff(
     run: Run = "last",
@@ -64,13 +86,13 @@ def diff(
     *,
     json: Annotated[bool, typer.Option("--json", help="Print all compared answers as JSON.")] = False,
 ) -> None:
-    """Show which labels a run changed, from what to what, and how margins moved, by task."""
+    """Compare the labels and margins of two runs."""
     from flows.cli.rows.results import print_diff  # noqa: PLC0415
 
     print_diff(run, earlier, as_json=json)
 
 
-@inspect_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel report last --out run.html")
 def report(
     run: Run = "last",
@@ -82,7 +104,7 @@ def report(
         str | None, typer.Option(help="Instead of a run, a live session: its id, a prefix of it, or 'last'.")
     ] = None,
 ) -> None:
-    """Write a self-contained HTML page about a run: figures, failures, changes and the frames of its jobs."""
+    """Write a self-contained HTML page about a run."""
     if session is not None:
         from flows.cli.rows.sessions import write_session_report  # noqa: PLC0415
 
@@ -95,7 +117,7 @@ def report(
     write_report(run, out=out, job_ids=job or [])
 
 
-@inspect_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel audit last --json")
 def audit(
     run: Run = "last",
@@ -108,13 +130,16 @@ def audit(
     raw: Raw = False,
     manifest: Annotated[str | None, typer.Option(help="Where the run's manifest is now, if it was moved.")] = None,
 ) -> None:
-    """Check a run's manifest against the database: every job must have ended exactly once; exit 1 if not."""
+    """Check that every job of a run's manifest ended exactly once.
+
+    Exits with 1 if not.
+    """
     from flows.cli.rows.results import print_audit  # noqa: PLC0415
 
     raise typer.Exit(print_audit(run, as_json=json, listing=listing, raw=raw, manifest=manifest))
 
 
-@inspect_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel frames clip.mp4 --sampler uniform --json")
 @with_sampling
 def frames(  # noqa: PLR0913 - a command's options
@@ -139,7 +164,7 @@ def frames(  # noqa: PLR0913 - a command's options
         ),
     ] = None,
 ) -> None:
-    """Show which frames of a video, or of a segment of it, the model would see."""
+    """Show which frames of a video the model would see."""
     from flows.cli.inspect import OutputOptions, show_frames  # noqa: PLC0415
     from reelabel.segment import Segment  # noqa: PLC0415
 
@@ -147,7 +172,7 @@ def frames(  # noqa: PLR0913 - a command's options
     show_frames(video, view, segment=Segment.of(start_s, end_s), sampling=sampling)
 
 
-@inspect_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example('reelabel search "people at a whiteboard" --top 20 --sheet found.png')
 def search(  # noqa: PLR0913 - a command's options
     text: Annotated[str | None, typer.Argument(help="What to look for, in a few words.")] = None,
@@ -169,14 +194,14 @@ def search(  # noqa: PLR0913 - a command's options
     model: Annotated[
         str | None, typer.Option(help="Folder or hub name of the embedding model. Default: describe.model.")
     ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Read all embedding files instead of the index: slow, but the reference.")
-    ] = False,
     sheet: Annotated[str | None, typer.Option(help="Save the frames to this image file, such as x.png.")] = None,
     form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
     raw: Raw = False,
 ) -> None:
-    """Find the moments in described videos that best fit a text, a picture or another moment; exit 1 if none do."""
+    """Search described videos by text, image or example.
+
+    Exits with 1 if nothing is found.
+    """
     from flows.cli.rows.search import SearchOptions, run_search  # noqa: PLC0415
 
     options = SearchOptions(
@@ -189,7 +214,6 @@ def search(  # noqa: PLR0913 - a command's options
         task=task,
         min_score=min_score,
         model=model,
-        exact=exact,
         sheet=sheet,
         form=form,
         raw=raw,
@@ -197,7 +221,7 @@ def search(  # noqa: PLR0913 - a command's options
     raise typer.Exit(run_search(options))
 
 
-@inspect_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel prompt clip-7-colour --manifest jobs.parquet")
 @with_overrides
 def prompt(
@@ -207,7 +231,19 @@ def prompt(
     overrides: SpecOverrides,
     json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
 ) -> None:
-    """Print the exact prompt of a job, token by token, without loading the model's weights."""
+    """Print the exact prompt of a job, token by token; no weights are loaded."""
     from flows.cli.inspect import show_prompt  # noqa: PLC0415
 
     raise typer.Exit(show_prompt(job_id, overrides, manifest=manifest, as_json=json))
+
+
+@app.command()
+@example("reelabel samplers")
+def samplers(
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sampler.")] = False,
+) -> None:
+    """List the frame samplers and their options."""
+    from flows.cli.samplers import print_samplers  # noqa: PLC0415
+
+    print_samplers(as_json=json)

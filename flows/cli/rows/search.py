@@ -31,7 +31,7 @@ from tasks.embedding.opened import open_towers
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import choose_space
-from tasks.search.index_store import index_store
+from tasks.search.local_index import LocalIndex
 from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_image, vector_at
 from tasks.search.searcher import Searcher
 from tasks.search.sheet import Cell, draw_moments
@@ -67,7 +67,6 @@ class SearchOptions:
     task: str | None
     min_score: float | None
     model: str | None
-    exact: bool
     sheet: str | None
     form: str
     raw: bool
@@ -161,8 +160,13 @@ class _Search:
         files = self._catalogue.files(space, **of)
         if files.is_empty():
             raise ConfigurationError(f"No described video{_selection(options)} has embeddings of {space}.")
-        store = index_store(self._settings, space)
-        with ERRORS.status("Searching"), Searcher(files, self._cache, store, exact=options.exact) as searcher:
+        with ERRORS.status("Opening the index") as status:
+            index = LocalIndex(self._settings.home / "search", space)
+            if missing := index.missing(files["key"]):
+                status.update(f"Indexing {pluralize(len(missing), 'new video')}")
+            is_whole = not (options.dataset or options.task)
+            searcher = Searcher(files, self._cache, index, is_whole=is_whole)
+            status.update("Searching")
             results = [
                 searcher.search(query, top=options.top, min_score=options.min_score, without=without)
                 for query in queries
@@ -191,7 +195,9 @@ class _Search:
                 return towers
 
             embedder = QueryEmbedder(
-                space=space, kept=BankFiles.of(self._settings.store), open_towers=lambda: nullcontext(load())
+                space=space,
+                kept=BankFiles.of(self._settings.store, python=self._settings.model.python),
+                open_towers=lambda: nullcontext(load()),
             )
             if options.image is not None:
                 return space, [embedder.embed_image(options.picture)], None

@@ -36,10 +36,13 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
     with ready_to_run() as settings:
         with connected(settings.database, Login.READER) as engine:
             found = find_session(engine, session)
+        shows_all = overrides.sampling.sampler is None and overrides.sampling.num_frames is None
         overrides = asked_as(found, overrides)
         # As the run does; what is wrong with the model or the options is then said before anything is written.
-        make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
-        jobs = write_jobs(found, SealedFiles.of(settings.store))
+        card = backend_of(settings).card(overrides.model, settings)
+        spec = make_spec(card, settings, overrides)
+        limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": card.max_video_pixels}
+        jobs = write_jobs(found, SealedFiles.of(settings.store), **limits if shows_all else {})
         print_line(str(jobs))
         parameters = {
             "manifest": jobs.manifest_uri,

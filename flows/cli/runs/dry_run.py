@@ -17,7 +17,6 @@ from flows.run.request import RunRequest
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, export
 from infra.program import command
-from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from flows.run.parameters import SpecOverrides
+    from flows.cli.runs.classify import ClassifyOptions
     from infra.settings import Settings
     from tasks.manifest.table import JobTable
     from tasks.survey.clips import ManifestClips
@@ -66,9 +65,7 @@ class _Forecast(NamedTuple):
     ends_well: bool
 
 
-def forecast_classify(
-    manifest: str, *, overrides: SpecOverrides, dataset: str | None, force: bool, keep_going: bool
-) -> int:
+def forecast_classify(options: ClassifyOptions) -> int:
     """Print what `classify` would answer, what its videos are, and what it costs; return the exit code.
 
     Returns:
@@ -80,21 +77,23 @@ def forecast_classify(
         ModelError: The model cannot be used.
         ConfigurationError: The run would be refused, or a service is unreachable.
     """
+    videos = options.find_videos()
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings:
         with startup_errors():
             prepare_database(settings.database)
         os.environ.update(export(settings))
         from flows.run.scheduled import render_request  # noqa: PLC0415 - Prefect reads its environment
 
+        manifest = options.manifest_uri(videos, settings)
         asked = RunRequest(
             kind="classify",
-            manifest=absolute_uri(manifest),
-            dataset=dataset,
-            overrides=overrides,
-            keep_going=keep_going,
+            manifest=manifest,
+            dataset=options.dataset,
+            overrides=options.overrides,
+            keep_going=options.keep_going,
         )
         # In UTC, as the run does, which has no option for a time zone.
-        found = _forecast(render_request(asked, "UTC", None), settings, force=force)
+        found = _forecast(render_request(asked, "UTC", None), settings, force=options.force)
     for line in found.lines:
         print_line(line)
     if found.survey:
@@ -102,16 +101,15 @@ def forecast_classify(
     elif found.has_jobs:
         print_line(
             f"No video was looked at within {_LOOK.limit_s:g} s, which a busy machine or a slow store may take; to "
-            f"look for longer: {command('manifest survey', manifest, keep_going=keep_going)}"
+            f"look for longer: {command('manifest survey', manifest, keep_going=options.keep_going)}"
         )
-    given = {"dataset": dataset, "overrides": overrides, "force": force, "keep_going": keep_going}
     if found.has_jobs:
-        print_line(f"To answer them: {command('classify', manifest, **given)}")
-    return 0 if found.ends_well else 1
+        print_line(f"To answer them: {options.command}")
+    return 0 if found.ends_well and not (videos and videos.left_out) else 1
 
 
 def _forecast(request: RunRequest, settings: Settings, *, force: bool) -> _Forecast:
-    from flows.run.context import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
+    from flows.run.checks import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
     from flows.run.purposes.questions import Questions  # noqa: PLC0415
 
     purpose, objects = Questions(), ObjectStore(settings.store, settings.web)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from flows.cli.console import OUT, print_line
-from flows.shard.retry import IS_OUTAGE
+from infra.log_context import IS_OUTAGE
 from reelabel.errors import ReelabelError
 from reelabel.text import on_one_line, pluralize, printable
 from tasks.results.runs import newest_run, read_run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.5
 _REPEAT_AFTER_S = 25.0
-_RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
+_RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs", "reelabel")
 
 
 @contextmanager

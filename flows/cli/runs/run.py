@@ -31,21 +31,12 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
-    from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
     from infra.settings.describe import DescribeOptions
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C
 _POLL_S = 0.2
-
-
-def run_classify(manifest: str, *, overrides: SpecOverrides, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
-    """Answer a manifest in this process and print the summary; return the exit code."""
-    if not manifest:
-        raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
-    asked = {"manifest": absolute_uri(manifest), "overrides": overrides.as_parameter()}
-    return run_locally("classify", asked | parameters)
 
 
 def run_describe(manifest: str, *, options: DescribeOptions, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own

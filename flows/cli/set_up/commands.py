@@ -1,4 +1,4 @@
-"""The commands of the help's panel "Set up"."""
+"""The commands that set up and check an installation."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.command_group import PANELS
 from flows.cli.options import example
 from infra.settings import load_settings
 
-_PANEL = PANELS[-1]
-set_up_app = typer.Typer()
+app = typer.Typer()
 
 
-@set_up_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel demo --keep")
 def demo(
     model: Annotated[
@@ -24,22 +22,25 @@ def demo(
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
 ) -> None:
-    """Run a complete job on generated clips: services, deployment, answers, summary."""
+    """Run a complete example on generated clips: services, deployment, answers, summary."""
     from flows.cli.set_up.demo import run_demo  # noqa: PLC0415
 
     raise typer.Exit(run_demo(model=model, clips=clips, keep=keep))
 
 
-@set_up_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel up")
 def up() -> None:
-    """Start the embedded Postgres, S3 server, Prefect server and worker, leave them running; upgrade the database."""
+    """Start the embedded services and leave them running.
+
+    They are Postgres, an S3 server, a Prefect server and its worker. The database's schema is upgraded.
+    """
     from flows.cli.set_up.services import start_services  # noqa: PLC0415
 
     start_services()
 
 
-@set_up_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel down")
 def down(
     *,
@@ -51,25 +52,28 @@ def down(
     stop_services(load_settings(), force=force)
 
 
-@set_up_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel prepare")
 def prepare() -> None:
-    """Upgrade the database to this version's schema, and create the store's bucket if it is missing."""
+    """Upgrade the database's schema and create the store's bucket."""
     from flows.cli.set_up.services import prepare_storage  # noqa: PLC0415
 
     prepare_storage()
 
 
-@set_up_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel doctor")
 def doctor() -> None:
-    """Check the installation and its services, and suggest fixes; exit 2 if a check fails."""
+    """Check the installation and its services, and suggest fixes.
+
+    Exits with 2 if a check fails.
+    """
     from flows.cli.set_up.services import print_checks  # noqa: PLC0415
 
     raise typer.Exit(print_checks(load_settings()))
 
 
-@set_up_app.command(rich_help_panel=_PANEL)
+@app.command()
 @example("reelabel config")
 def config() -> None:
     """Print every setting with its value and meaning; secrets are masked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -100,8 +101,23 @@ def print_settings(settings: Settings) -> None:
         print(f"\n[{name}]")  # noqa: T201
         for field, about in fields_of(type(getattr(settings, name))).items():
             value = fields.get(field)
-            text = f"# {field} =" if value is None else tomli_w.dumps({field: value}).strip()
-            print(f"{text}  # {about.description}")  # noqa: T201
+            print(f"{_line(field, value)}  # {about.description}")  # noqa: T201
+
+
+def _line(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return a setting as a line of TOML; one that is unset as a comment."""
+    if value in (None, {}):
+        return f"# {field} ="
+    return f"{field} = {_inline(value)}" if isinstance(value, dict) else tomli_w.dumps({field: value}).strip()
+
+
+def _inline(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Write a value on one line, which tomli_w does not offer; scalars are the same in JSON, but for null."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(name)} = {_inline(inner)}' for name, inner in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    return json.dumps("null" if value is None else value, ensure_ascii=False)
 
 
 def _without_passwords(value: Any) -> Any:  # noqa: ANN401 - any JSON value

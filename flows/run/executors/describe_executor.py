@@ -19,8 +19,7 @@ from flows.run.describing import description_spec, open_describer
 from flows.run.executors.local_executor import forget_results, work_ahead
 from flows.run.executors.termination import ends_soon
 from flows.shard.describe import DescriptionContext, ShardGroup, describe_shards
-from flows.shard.logged import shard_logged
-from flows.shard.queue import ShardQueue, make_lease_keeper
+from flows.shard.queue import ShardQueue, make_lease_keeper, shard_logged
 from flows.shard.retry import retry_outage
 from infra.errors import LeaseLostError
 from reelabel.sources.object_store import ObjectStore

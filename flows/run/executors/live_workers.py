@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from prefect import get_run_logger
 
 from flows.run.executors.workers_needed import absence, describe_workers, missing_stages
-from flows.shard.retry import IS_OUTAGE, retry_outage
+from flows.shard.retry import retry_outage
+from infra.log_context import IS_OUTAGE
 from tasks.plans.worker import live_workers
 
 if TYPE_CHECKING:

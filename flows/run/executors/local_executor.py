@@ -17,12 +17,12 @@ from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.termination import ends_soon
-from flows.run.executors.towers import relevant_extraction
 from flows.run.spec import engine_settings
+from flows.run.towers import relevant_extraction
+from flows.shard.answering import InferenceContext
 from flows.shard.extract import ViewStream
-from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
-from flows.shard.logged import shard_logged
-from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
+from flows.shard.infer import MAX_CONCURRENT_GROUPS
+from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper, shard_logged
 from flows.shard.retry import retry_outage
 from flows.shard.tasks import extract_shard, infer_shard
 from reelabel.sources.object_store import ObjectStore

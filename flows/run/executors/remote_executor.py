@@ -19,7 +19,8 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 
 from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.live_workers import Roster
-from flows.shard.retry import IS_OUTAGE, retry_outage
+from flows.shard.retry import retry_outage
+from infra.log_context import IS_OUTAGE
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.domain import RunPhase

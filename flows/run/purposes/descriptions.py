@@ -6,31 +6,27 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flows.run.context import Execute, Purpose
 from flows.run.describing import description_spec, embed_bank, resolve_description
 from flows.run.executors.describe_executor import describe_locally
-from flows.run.purposes.purpose import Execute, Purpose
-from flows.run.search_index import index_embeddings
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunPhase
 from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.opened import towers_on_demand
-from tasks.results.search_catalogue import DatabaseCatalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from sqlalchemy import Engine
 
     from flows.run.context import RunContext
-    from flows.run.progress import Progress
     from flows.run.request import RunRequest
     from infra.settings import Settings
     from tasks.description.banks import Bank
     from tasks.domain import Spec, WallClockProfile
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
-    from tasks.plans.plan import Plan
 
 
 class Descriptions(Purpose):
@@ -66,27 +62,15 @@ class Descriptions(Purpose):
     def ready(
         self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine, ledger: WallClockProfile
     ) -> Iterator[Execute]:
-        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan. At the end, index.
-
-        A run that has described videos and embedded none leaves the index as it is: to find that nothing is new takes
-        as long as it takes to describe them.
-        """
-        described, files = description_spec(spec), BankFiles.of(settings.store)
+        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan."""
+        del database
+        described, files = description_spec(spec), BankFiles.of(settings.store, python=settings.model.python)
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
         charge = partial(ledger.doing, RunPhase.LOAD)
         with closing(towers_on_demand(settings, card, charge=charge)) as towers:
             tags, captions = (embed_bank(bank, towers, files, described.model) for bank in banks)
-            embedded: list[int] = []
-
-            def execute(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
-                describe = partial(describe_locally, towers=towers, tags=tags, captions=captions)
-                describe(plan, progress, context, done_before=done_before)
-                embedded.append(progress.videos_extracted)
-
-            yield execute
-        if not embedded or any(embedded):
-            index_embeddings(settings, DatabaseCatalogue(database), described.model)
+            yield partial(describe_locally, towers=towers, tags=tags, captions=captions)
 
     def warn_of_jobs(self, context: RunContext, selected: JobTable) -> str:
         """Warn of nothing: whether a video can be described shows when it is read."""

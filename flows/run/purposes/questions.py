@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from prefect import get_run_logger
 
+from flows.run.context import Execute, Purpose
 from flows.run.executors.local_executor import execute_locally
 from flows.run.executors.remote_executor import execute_remotely
-from flows.run.purposes.purpose import Execute, Purpose
 from flows.run.request import resolve_spec
 from flows.run.spec import native_warning
 from tasks.domain import RunSpec

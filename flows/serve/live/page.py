@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.resources import files
 
@@ -16,10 +16,11 @@ from tasks.report.rendering import environment
 from tasks.report.rendering import read as read_report_asset
 
 PATH = "/live"
-_MICROPHONE_PATH = f"{PATH}/microphone.js"
+# Browsers take the code of an AudioWorklet, and modules that other pages may import, from files of their own alone.
+_SCRIPTS = ("microphone.js", "session.js")
 _NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 # Neither holds a secret; the page asks for the token where there is one.
-OPEN_PATHS = frozenset({PATH, _MICROPHONE_PATH})
+OPEN_PATHS = frozenset({PATH, *(f"{PATH}/{name}" for name in _SCRIPTS)})
 
 
 def page_router(*, needs_token: bool, takes_audio: bool) -> APIRouter:
@@ -36,11 +37,14 @@ def page_router(*, needs_token: bool, takes_audio: bool) -> APIRouter:
         page = _page(needs_token=needs_token, takes_audio=takes_audio)
         return HTMLResponse(page, headers=_headers(takes_audio=takes_audio))
 
-    @router.get(_MICROPHONE_PATH)  # browsers take the code of an AudioWorklet from a file of its own alone
-    async def microphone() -> Response:
-        return Response(_read("microphone.js"), media_type="text/javascript", headers=_NO_SNIFFING)
-
+    for name in _SCRIPTS:
+        router.add_api_route(f"{PATH}/{name}", partial(_script_file, name), response_model=None)
     return router
+
+
+async def _script_file(name: str) -> Response:
+    headers = {**_NO_SNIFFING, "Access-Control-Allow-Origin": "*"}
+    return Response(_read(name), media_type="text/javascript", headers=headers)
 
 
 @cache
@@ -62,10 +66,7 @@ def _page(*, needs_token: bool, takes_audio: bool) -> str:
 def _headers(*, takes_audio: bool) -> dict[str, str]:
     """Return a policy that allows this script, those of its own server, and the camera, and the microphone if heard."""
     digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
-    worklets = " 'self'" if takes_audio else ""
-    loads = (
-        f"default-src 'none'; script-src 'sha256-{digest}'{worklets}; style-src 'unsafe-inline'; img-src data: blob:"
-    )
+    loads = f"default-src 'none'; script-src 'sha256-{digest}' 'self'; style-src 'unsafe-inline'; img-src data: blob:"
     leads = "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
     return {
         "Content-Security-Policy": f"{loads}; {leads}",
@@ -77,8 +78,7 @@ def _headers(*, takes_audio: bool) -> dict[str, str]:
 
 @cache
 def _script() -> str:
-    scripts = (read_report_asset("assets", "theme.js"), _read("live.js"))
-    return '"use strict";\n{{\n{}\n}}'.format("\n".join(scripts))
+    return "\n".join((_read("live.js"), read_report_asset("assets", "theme.js")))
 
 
 def _read(name: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from pydantic import BaseModel, ConfigDict, Field
 
 from reelabel.errors import ReelabelError
 from tasks.domain.spec import DEFAULT_TEMPLATE
@@ -34,7 +35,7 @@ MAX_MESSAGE_BYTES = 16 * 1024**2
 _MIB, _MEGA = 1024**2, 1_000_000
 # After so long a client that does not read what it is sent counts as lost.
 _SEND_S = 30.0
-_NORMAL, _LOST, _REFUSED, _FAILED, _REPLACED = 1000, 1006, 1008, 1011, 4001
+_NORMAL, _LOST, _REFUSED, _FAILED, _RESTARTS, _REPLACED = 1000, 1006, 1008, 1011, 1012, 4001
 
 
 @contextmanager
@@ -96,6 +97,10 @@ def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
     """
     router = APIRouter()
 
+    @router.get("/v1/models", summary="List the model that answers live sessions")
+    async def models() -> Models:
+        return Models(data=[ServedModel(id=sessions.setup.info.model)])
+
     @router.websocket(PATH)
     async def live(websocket: WebSocket) -> None:
         await websocket.accept()
@@ -147,6 +152,26 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
             )
 
 
+class ServedModel(BaseModel):
+    """A model, as OpenAI's API lists it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str = Field(description="Its name.")
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "reelabel"
+
+
+class Models(BaseModel):
+    """The models of the service, as OpenAI's API lists them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    object: Literal["list"] = "list"
+    data: list[ServedModel]
+
+
 class _Connection:
     """One connection of a session, which may have had others before."""
 
@@ -178,7 +203,7 @@ class _Connection:
 
     def _close_code(self) -> int:
         if self._session.outbox.is_closed:
-            return _NORMAL
+            return _RESTARTS if self._session.ending == "server_stopping" else _NORMAL
         return _FAILED if self._session.is_current(self._number) else _REPLACED
 
     def _wake(self) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from flows.run.spec import engine_settings, make_spec
 from flows.serve.ray.calls import call, outcome_of
-from infra.errors import ModelError
 from infra.settings import load_settings
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import EngineTimes
 from tasks.domain import ONE_VIDEO
 from tasks.embedding.backend import towers_card
 from tasks.embedding.opened import open_towers
 from tasks.model.backend import backend_of, open_backend
-from tasks.model.protocol import EngineTimes, Lifetime
+from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.embedding.protocol import TowersInfo
-    from tasks.model.protocol import Batch, EngineInfo, Reply
+    from reelabel_engine.protocol import Batch, EngineInfo, TowersInfo
+    from tasks.model.backend import Reply
 
 
 class _Model:

@@ -15,12 +15,12 @@ from tasks.embedding.opened import open_towers
 if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel_engine.protocol import TowersInfo
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import VideoDescriber
     from tasks.description.pooling import EmbeddedBank
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.backend import EmbeddingBackend
-    from tasks.embedding.protocol import TowersInfo
 
 _DESCRIBERS = 64
 
@@ -71,7 +71,10 @@ class Analyzer:
             ModelError: The model cannot be loaded.
             ConfigurationError: A text of a bank is too long for it.
         """
-        self._info, files = self._towers.wait_ready(), BankFiles.of(self._settings.store)
+        self._info, files = (
+            self._towers.wait_ready(),
+            BankFiles.of(self._settings.store, python=self._settings.model.python),
+        )
         banks, spec = self._resolved.banks, self.spec
         self._banks = (
             embed_bank(banks[spec.tags], self._towers, files, spec.model),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Self
 from flows.run.spec import engine_settings, make_spec
 from flows.serve.refusals import RequestRefusedError
 from flows.shard.answer import answer_shard
-from flows.shard.infer import MAX_CONCURRENT_GROUPS, AnswerContext
+from flows.shard.answering import AnswerContext
+from flows.shard.infer import MAX_CONCURRENT_GROUPS
 from reelabel.errors import ConfigurationError
 from tasks.domain import ONE_VIDEO, Shard, WallClockProfile
 from tasks.domain.chunk_rule import choice_of
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from flows.shard.answer import AnsweredShard
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel_engine.protocol import EngineInfo
     from tasks.domain import Job, RunSpec
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
-    from tasks.model.protocol import EngineInfo
 
 # Specs that are kept, each with the options that some request had.
 _SPECS = 256

@@ -86,7 +86,11 @@ def _molmo2_options(sampling: Sampling) -> dict[str, Any]:
 
 
 def ask_loaders(
-    requests: Sequence[tuple[Path, Sampling]], *, environment: Mapping[str, str], timeout_s: float
+    requests: Sequence[tuple[Path, Sampling]],
+    *,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    python: str = sys.executable,
 ) -> list[LoaderChoice]:
     """Let vLLM's loaders, each by a sampler that reproduces it, read files in a process of their own.
 
@@ -98,7 +102,7 @@ def ask_loaders(
     asked = [(str(path), sampling.to_dict()) for path, sampling in requests]
     try:
         done = subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", _MODULE],
+            [python, "-P", "-m", _MODULE],
             input=json.dumps(asked).encode(),
             env=environment,
             capture_output=True,

@@ -7,13 +7,7 @@ from functools import cache
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reelabel.errors import (
-    ConfigurationError,
-    FastPathUnavailableError,
-    InvalidOptionError,
-    ReelabelError,
-    as_video_errors,
-)
+from reelabel.errors import ConfigurationError, FallbackRequired, InvalidOptionError, ReelabelError, as_video_errors
 from reelabel.extract import extract_keyframes_by_ranges
 from reelabel.frames.fetch import RANGES_MIN_BYTES, RemoteVideo
 from reelabel.integrations.vllm.decode import decode_pool, parse_sampling
@@ -63,7 +57,7 @@ def decode_url(
         with as_video_errors():
             extract = pool.extract_by_ranges if pool else extract_keyframes_by_ranges
             frames, _ = extract(RemoteVideo(objects, info), sampling=sampling, limits=Limits())
-    except (ReelabelError, FastPathUnavailableError):
+    except (ReelabelError, FallbackRequired):
         return None
     return RemoteFrames(frames, info.fingerprint)
 

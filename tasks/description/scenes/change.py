@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.packet_list import PacketList
+    from reelabel.index import VideoIndex
     from reelabel.segment import Windows
 
 
@@ -143,7 +143,7 @@ class FrameScores:
 class Footage(Protocol):
     """A video that detectors may look into."""
 
-    def packets(self) -> PacketList:
+    def packets(self) -> VideoIndex:
         """List the packets, without decoding.
 
         Raises:

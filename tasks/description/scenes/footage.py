@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.errors import FastPathUnavailableError, SamplingRefusedError
+from reelabel.errors import FallbackRequired, SamplingRefusedError
 from reelabel.frames.fetch import RemoteVideo, as_video_errors, isolate_refusal
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from reelabel.index import VideoIndex
     from reelabel.limits import Limits
-    from reelabel.packet_list import PacketList
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
     from reelabel.segment import Windows
@@ -58,9 +58,9 @@ class PooledFootage:
     bytes_read: int = 0
     frames_decoded: int = 0
     _index: SavedIndex = ()
-    _packets: PacketList | None = field(default=None, repr=False)
+    _packets: VideoIndex | None = field(default=None, repr=False)
 
-    def packets(self) -> PacketList:
+    def packets(self) -> VideoIndex:
         """List the packets.
 
         Raises:
@@ -69,8 +69,8 @@ class PooledFootage:
         """
         if self._packets is None:
             try:
-                self._packets, bytes_read = self.pool.read_packets(self.video, limits=self.limits)
-            except FastPathUnavailableError as error:
+                self._packets, _, bytes_read = self.pool.read_index(self.video, limits=self.limits, lists="frames")
+            except FallbackRequired as error:
                 raise SceneMethodError(
                     f"The file does not list its packets ({error}); use the scene method ema or content."
                 ) from None
@@ -96,14 +96,16 @@ class PooledFootage:
         pixels = width_px * height_px
         step = max(1, _PIECE_BYTES // (3 * pixels))
         try:
-            times_s = (self.packets().times_ms - self.packets().times_ms[0]) / _MS
+            times_ms = self.packets().times_ms
         except SceneMethodError:
             if not isinstance(self.video, VideoFile):
                 yield self._decode((), pixels)
                 return
-            length_s = self.pool.read_facts(self.video, limits=self.limits)[0].duration_s
+            index, _, _ = self.pool.read_index(self.video, limits=self.limits, lists="keyframes")
+            length_s = index.info.duration_s
             pieces: Iterable[Segment] = _steps(step / _MOST_FPS)
         else:
+            times_s = (times_ms - times_ms[0]) / _MS
             length_s = float(times_s[-1])
             middles = ((times_s[step::step] + times_s[step - 1 : -1 : step]) / 2).tolist()
             pieces = map(Segment, [None, *middles], [*middles, None])
@@ -156,7 +158,7 @@ class PooledFootage:
                 windows=windows,
                 roughly=roughly,
             )
-        except FastPathUnavailableError as error:
+        except FallbackRequired as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None
         return got
 
@@ -210,7 +212,7 @@ class LazyFootage:
     opened: Callable[[], PooledFootage]
     inner: PooledFootage | None = None
 
-    def packets(self) -> PacketList:
+    def packets(self) -> VideoIndex:
         """List the packets; raises as `PooledFootage.packets`."""
         return self._open().packets()
 
@@ -240,9 +242,9 @@ class ClippedFootage:
     inner: Footage
     segment: Segment
     _first_ms: int = 0
-    _packets: PacketList | None = field(default=None, repr=False)
+    _packets: VideoIndex | None = field(default=None, repr=False)
 
-    def packets(self) -> PacketList:
+    def packets(self) -> VideoIndex:
         """List the packets of the segment; raises as `PooledFootage.packets`."""
         if self._packets is None:
             listed = self.inner.packets()
@@ -251,12 +253,7 @@ class ClippedFootage:
             inside = self._lie_inside(times_ms)
             if not inside.any():
                 raise _no_frame()
-            self._packets = replace(
-                listed,
-                times_ms=times_ms[inside],
-                sizes_bytes=listed.sizes_bytes[inside],
-                is_keyframe=listed.is_keyframe[inside],
-            )
+            self._packets = listed.part(inside, since_s=self._first_ms / _MS)
         return self._packets
 
     def thumbnails(self, windows: Windows) -> Thumbnails:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.packet_list import PacketList
+    from reelabel.index import VideoIndex
     from tasks.description.scenes.change import Evidence, Footage
 
 _SIZE_RATIO = 1.2  # to the 90th percentile of the packets nearby
@@ -29,26 +29,26 @@ _PIECE_FRAMES = 2048  # that are decoded at once, 8 MiB of thumbnails
 _NOTE = "Keyframes come at a fixed distance, so only the sizes of packets showed where to look."
 
 
-def candidates(packets: PacketList) -> npt.NDArray[np.int64]:
+def candidates(packets: VideoIndex) -> npt.NDArray[np.int64]:
     """Return where scenes may change: at early keyframes, or else at unlike ones, and at packets that are large nearby.
 
     Returns:
         Positions in presentation order, ascending, without the first frame; shape (M,), int64.
     """
     sizes = packets.sizes_bytes
-    keyframes = sizes[packets.is_keyframe]
+    keyframes = sizes[packets.shown_keyframes]
     floor = _LEAST_OF_KEYFRAME * float(np.median(keyframes)) if len(keyframes) else 0.0
     is_large = sizes > np.maximum(floor, _SIZE_RATIO * _percentiles(sizes))
     is_large[:1] = False
-    is_large &= ~packets.is_keyframe  # which are always large
+    is_large &= ~packets.shown_keyframes  # which are always large
     keyframes = early_keyframes(packets) if has_early_keyframes(packets) else _unlike_keyframes(packets)
     found: npt.NDArray[np.int64] = np.union1d(np.flatnonzero(is_large), keyframes).astype(np.int64)
     return found
 
 
-def early_keyframes(packets: PacketList) -> npt.NDArray[np.int64]:
+def early_keyframes(packets: VideoIndex) -> npt.NDArray[np.int64]:
     """Return the keyframes that come sooner after the last one than the limit of a GOP; their positions, ascending."""
-    keyframes = np.flatnonzero(packets.is_keyframe)
+    keyframes = np.flatnonzero(packets.shown_keyframes)
     gops = np.diff(keyframes)
     longest = gops.max(initial=0)
     is_limit = (gops == longest).sum() > 1  # the encoder's own; otherwise the longest GOP ends at a cut as well
@@ -56,17 +56,17 @@ def early_keyframes(packets: PacketList) -> npt.NDArray[np.int64]:
     return found if has_early_keyframes(packets) else keyframes[:0]
 
 
-def _unlike_keyframes(packets: PacketList) -> npt.NDArray[np.int64]:
+def _unlike_keyframes(packets: VideoIndex) -> npt.NDArray[np.int64]:
     """Return the keyframes of another size than the last one, as a fixed distance may put them where a scene begins."""
-    keyframes = np.flatnonzero(packets.is_keyframe)
+    keyframes = np.flatnonzero(packets.shown_keyframes)
     sizes = np.maximum(1, packets.sizes_bytes[keyframes]).astype(np.float64)
     found: npt.NDArray[np.int64] = keyframes[1:][np.abs(np.diff(np.log(sizes))) > np.log(_KEYFRAME_RATIO)]
     return found
 
 
-def has_early_keyframes(packets: PacketList) -> bool:
+def has_early_keyframes(packets: VideoIndex) -> bool:
     """Return whether the encoder has put keyframes where it saw cuts, and not only at a fixed distance."""
-    gops = np.diff(np.flatnonzero(packets.is_keyframe))
+    gops = np.diff(np.flatnonzero(packets.shown_keyframes))
     return bool(len(gops) > 1 and (gops[:-1] != gops[0]).any()) or bool(len(gops) == 1)
 
 
@@ -89,9 +89,9 @@ def _nan_percentile(ascending: npt.NDArray[np.float64]) -> npt.NDArray[np.float6
     return np.where(counts > 0, found, np.inf)
 
 
-def ranges_around(packets: PacketList, positions: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+def ranges_around(packets: VideoIndex, positions: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     """Return the first and the last of the frames around some positions, merged where they touch."""
-    last = len(packets.times_ms) - 1
+    last = len(packets.order) - 1
     ranges: list[tuple[int, int]] = []
     for position in positions.tolist():
         start, end = max(0, position - _AROUND), min(last, position + _AROUND)
@@ -131,7 +131,7 @@ def _pieces(ranges: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
         yield _Piece(tuple(waiting), waiting[0][0], waiting[-1][1] + 1)
 
 
-def frame_gap_ms(packets: PacketList) -> float:
+def frame_gap_ms(packets: VideoIndex) -> float:
     """Return the time beyond which two frames may not follow each other."""
     gaps = np.diff(packets.times_ms)
     return 2.5 * float(np.median(gaps)) if len(gaps) else np.inf
@@ -145,22 +145,23 @@ def look_at_candidates(footage: Footage) -> IndexLook:
         VideoError: It cannot be decoded.
     """
     packets = footage.packets()
-    since_s = (packets.times_ms - packets.times_ms[0]) / 1000
+    times_ms = packets.times_ms
+    since_s = (times_ms - times_ms[0]) / 1000
     gap_ms, cuts = frame_gap_ms(packets), list[PossibleCut]()
     for piece in _pieces(ranges_around(packets, candidates(packets))):
         windows = tuple(
             (max(0.0, float(since_s[start]) - _ROUNDED_S), float(since_s[end]) + _ROUNDED_S)
             for start, end in piece.ranges
         )
-        found = find_possible_cuts(footage.thumbnails(windows), gap_ms=gap_ms, packets_ms=packets.times_ms)
+        found = find_possible_cuts(footage.thumbnails(windows), gap_ms=gap_ms, packets_ms=times_ms)
         first_ms, stop_ms = (_border_ms(packets, position) for position in (piece.first, piece.stop))
         cuts += [cut for cut in found if first_ms <= cut.pts_ms < stop_ms]
     return IndexLook(cuts=tuple(cuts), note="" if has_early_keyframes(packets) else _NOTE)
 
 
-def _border_ms(packets: PacketList, position: int) -> float:
+def _border_ms(packets: VideoIndex, position: int) -> float:
     """Return a time between a frame and the one before it."""
-    if position <= 0 or position >= len(packets.times_ms):
+    if position <= 0 or position >= len(packets.order):
         return -np.inf if position <= 0 else np.inf
     return float(packets.times_ms[position - 1] + packets.times_ms[position]) / 2
 

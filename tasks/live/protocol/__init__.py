@@ -1,7 +1,7 @@
 """The messages of a live session: those that vLLM-Omni publishes for `/v1/video/chat/stream`, and more.
 
 Names, fields and defaults are those of https://docs.vllm.ai/projects/vllm-omni/en/stable/serving/video_stream_api/, so
-that its clients work unchanged. What a message does not know is refused by name.
+that its clients work unchanged. Fields that a message does not know are ignored, and named in a notice.
 """
 
 from tasks.live.protocol.client import (
@@ -9,6 +9,7 @@ from tasks.live.protocol.client import (
     AudioChunk,
     ClientMessage,
     Ping,
+    ResponseCancel,
     Sampling,
     SessionConfig,
     SessionResume,
@@ -18,16 +19,20 @@ from tasks.live.protocol.client import (
     VideoQuery,
     decode_base64,
     parse_message,
+    unknown_fields,
 )
-from tasks.live.protocol.refusal import ErrorCode, MessageRefusedError
 from tasks.live.protocol.server import (
     EVENTS,
     EndReason,
+    ErrorCode,
     ErrorEvent,
     Event,
     FrameAck,
+    FramesConsumed,
     FrameStatus,
+    MessageRefusedError,
     Notice,
+    NoticeCode,
     Pong,
     ResponseDone,
     ResponseStart,
@@ -53,10 +58,13 @@ __all__ = [
     "Event",
     "FrameAck",
     "FrameStatus",
+    "FramesConsumed",
     "MessageRefusedError",
     "Notice",
+    "NoticeCode",
     "Ping",
     "Pong",
+    "ResponseCancel",
     "ResponseDone",
     "ResponseStart",
     "Sampling",
@@ -77,4 +85,5 @@ __all__ = [
     "VideoQuery",
     "decode_base64",
     "parse_message",
+    "unknown_fields",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import (
     AliasChoices,
@@ -20,13 +20,14 @@ from pydantic import (
 from infra.text_bounds import MAX_CHOICES, Choice, Id, Words
 from infra.validation import describe_fault, too_intricate, too_many_faults
 from reelabel.text import printable
-from tasks.live.protocol.refusal import MessageRefusedError
+from tasks.live.protocol.server import MessageRefusedError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 MAX_STAGES = 64
 _MAX_NAMED = 80  # characters of a client's own words that a refusal quotes
+_MAX_UNKNOWN = 10  # fields that a client is told of at once
 _FOREVER_S = 1e9
 
 
@@ -39,7 +40,9 @@ def _also(name: str, old: str) -> FieldInfo:
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    """What a client sends. Fields of newer protocols are ignored, and its client is told so: see `unknown_fields`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
 
 class Sampling(_Message):
@@ -88,7 +91,11 @@ class SessionConfig(_Message):
     window_s: Annotated[
         float | None, Field(gt=0, le=_FOREVER_S, description="The same in seconds, in place of `window`.")
     ] = None
-    sink: Annotated[int, Field(ge=0, le=1024, description="Number of first kept frames that are never evicted.")] = 0
+    sink: Annotated[
+        int,
+        _also("sink", "sink_frames"),
+        Field(ge=0, le=1024, description="Number of first kept frames that are never evicted."),
+    ] = 0
     num_frames: Annotated[
         int | None,
         _also("num_frames", "num_sample_frames"),
@@ -116,6 +123,28 @@ class SessionConfig(_Message):
         Field(description="Whether the model hears the audio chunks among the frames; if false, they are left out."),
     ] = True
     speaker: Annotated[Id | None, Field(description="Voice of a model that speaks.")] = None
+    speech_event: Annotated[
+        Literal["response.audio", "response.audio.delta", "response.output_audio.delta"] | None,
+        Field(
+            description="How pieces of speech are sent: announced by this event, as binary messages "
+            "(`response.audio`), or in it, as base64. By default as the protocol of the client has it."
+        ),
+    ] = None
+    persistent: Annotated[Any, Field(description="Accepted: frames always stay in the KV cache between queries.")] = (
+        None
+    )
+    history: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=32,
+            description="A question in words sees this many of the last ones, with their answers. Questions with "
+            "choices neither see others nor are seen.",
+        ),
+    ] = 8
+    deadline_s: Annotated[
+        float | None, Field(gt=0, le=86_400, description="Seconds after which a query that is not answered ends.")
+    ] = None
 
     @model_validator(mode="after")
     def _check(self) -> SessionConfig:
@@ -127,6 +156,11 @@ class SessionConfig(_Message):
             known = ", ".join(Sampling.model_fields)
             raise ValueError(f"the first entry of sampling_params_list may have {known}, in their ranges")
         return self
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether its client speaks the newer protocol, in which sessions are persistent."""
+        return self.persistent is not None or "refresh_at_position" in (self.model_extra or ())
 
     @property
     def answers(self) -> Sampling:
@@ -209,12 +243,61 @@ class VideoQuery(_Message):
     query_id: Annotated[Id | None, Field(description="Repeated in the events about the query.")] = None
     sampling: Annotated[Sampling | None, Field(description="Replaces the session's sampling.")] = None
     audio_data: Annotated[Base64 | None, Field(description="One more chunk of audio, before the question.")] = None
+    interrupt: Annotated[bool, Field(description="First cancel all queries that wait or are being answered.")] = False
+    again: Annotated[
+        bool, Field(description="Sent before, on a connection that was lost; ignored if its `query_id` has arrived.")
+    ] = False
+    deadline_s: Annotated[float | None, Field(gt=0, le=86_400, description="Replaces the session's deadline.")] = None
+    every_s: Annotated[
+        float | None,
+        Field(
+            ge=0.1,
+            le=86_400,
+            description="Ask again each time that the clock of the frames has advanced by this many seconds, until the "
+            "question is cancelled by its `query_id`. With `on_change`, 1 second by default.",
+        ),
+    ] = None
+    on_change: Annotated[
+        bool, Field(description="Ask again as with `every_s`, but answer only if the most probable choice changes.")
+    ] = False
+    change_margin: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            description="With `on_change`: by how much the new choice must be more probable than the one answered "
+            "last; by default 0.2.",
+        ),
+    ] = None
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether it is asked again and again."""
+        return self.on_change or self.every_s is not None
 
     @model_validator(mode="after")
     def _check(self) -> VideoQuery:
         if self.choices and len(set(self.choices)) < len(self.choices):
             raise ValueError("choices must differ")
+        if self.on_change and not self.choices:
+            raise ValueError("a question with on_change needs choices")
+        if self.change_margin is not None and not self.on_change:
+            raise ValueError("change_margin needs on_change")
+        if (self.is_standing or self.again) and self.query_id is None:
+            raise ValueError("a question with every_s, on_change or again needs a query_id")
         return self
+
+
+class ResponseCancel(_Message):
+    """Cancels queries: without an id, the one that is being answered.
+
+    A cancelled query ends with `response.done`, whose `finish_reason` is `cancelled`.
+    """
+
+    type: Literal["response.cancel"]
+    query_id: Annotated[
+        Id | None, Field(description="Cancel those that wait or are being answered, or the standing question.")
+    ] = None
 
 
 class VideoDone(_Message):
@@ -236,10 +319,26 @@ class Ping(_Message):
 
 
 ClientMessage: TypeAlias = Annotated[
-    SessionConfig | SessionResume | VideoFrame | AudioChunk | VideoQuery | VideoDone | StatsRequest | Ping,
+    SessionConfig
+    | SessionResume
+    | VideoFrame
+    | AudioChunk
+    | VideoQuery
+    | ResponseCancel
+    | VideoDone
+    | StatsRequest
+    | Ping,
     Field(discriminator="type"),
 ]
 CLIENT_MESSAGES: TypeAdapter[ClientMessage] = TypeAdapter(ClientMessage)
+
+
+def unknown_fields(message: ClientMessage) -> list[str]:
+    """Return the names of fields that mean nothing here, as far as there are few."""
+    extra = [f"{message.type}.{name}" for name in message.model_extra or ()]
+    if isinstance(message, SessionConfig | VideoQuery) and message.sampling:
+        extra += [f"{message.type}.sampling.{name}" for name in message.sampling.model_extra or ()]
+    return [_quote(name) for name in extra[:_MAX_UNKNOWN]]
 
 
 def parse_message(text: str | bytes) -> ClientMessage:
@@ -273,7 +372,9 @@ def _describe(error: ValidationError) -> str:
         return f"The message {why}; check it against the JSON Schema of the protocol."
     fault = error.errors(include_url=False)[0]
     kind, context = fault["type"], fault.get("ctx", {})
-    known = "session.config, session.resume, video.frame, audio.chunk, video.query, video.done, session.stats, ping"
+    known = ", ".join(
+        get_args(model.model_fields["type"].annotation)[0] for model in get_args(get_args(ClientMessage)[0])
+    )
     if kind == "json_invalid":
         return "The message is not valid JSON."
     if kind == "union_tag_invalid":
@@ -284,7 +385,7 @@ def _describe(error: ValidationError) -> str:
         return "The message is not a JSON object."
     name, *path = fault["loc"]
     where = ".".join(_quote(part) if isinstance(part, str) else str(part) for part in path)
-    clause = describe_fault(fault, {"extra_forbidden": "is an unknown field"})
+    clause = describe_fault(fault)
     return f"{name}: {where} {clause}." if where else f"{name}: {clause}."
 
 

@@ -1,20 +1,66 @@
-"""What the server sends: the events of a session."""
+"""What the server sends: the events of a session, and the refusals that they tell of."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from tasks.live.protocol.refusal import ErrorCode  # noqa: TC001 - Pydantic reads it
+from reelabel.errors import ReelabelError
 
-if TYPE_CHECKING:
-    from tasks.live.protocol.refusal import MessageRefusedError
-
+ErrorCode: TypeAlias = Literal[
+    "invalid_message",
+    "unexpected_message",
+    "config_timeout",
+    "audio_unsupported",
+    "audio_refused",
+    "frame_unreadable",
+    "frame_too_large",
+    "no_frames",
+    "too_many_queries",
+    "prompt_too_long",
+    "query_refused",
+    "query_failed",
+    "engine_lost",
+    "cancelled",
+    "deadline_exceeded",
+    "too_many_sessions",
+    "limit_reached",
+    "idle_timeout",
+    "resume_refused",
+    "unavailable",
+    "internal",
+]
 EndReason: TypeAlias = Literal[
     "done", "client_left", "client_lost", "idle", "total_time", "limit", "server_stopping", "error"
 ]
+NoticeCode: TypeAlias = Literal[
+    "engine_lost",
+    "engine_back",
+    "events_lost",
+    "standing_ended",
+    "nothing_cancelled",
+    "fields_ignored",
+    "other_model",
+    "no_speech",
+]
 FrameStatus: TypeAlias = Literal["kept", "similar", "evicted"]
+
+
+class MessageRefusedError(ReelabelError):
+    """What a client sent is at fault, or cannot be taken now.
+
+    Attributes:
+        is_fatal: Whether the session ends by it.
+    """
+
+    code: ErrorCode  # type: ignore[misc]  # of this refusal, not of the class
+
+    def __init__(self, message: str, *, code: ErrorCode, is_fatal: bool = False) -> None:
+        """Store what the client is told."""
+        super().__init__(message)
+        self.code = code
+        self.is_fatal = is_fatal
 
 
 class _Event(BaseModel):
@@ -55,6 +101,7 @@ class SessionCreated(_Event):
     window_s: float | None
     sink: int
     num_frames: int | None = Field(description="Maximum frames of the window that a query sees; null for all.")
+    history: int = Field(description="Maximum earlier questions, with their answers, that a question in words sees.")
     frame_filter_threshold: float | None = Field(description="null if similar frames are kept.")
     limits: SessionLimits
 
@@ -106,11 +153,13 @@ class ResponseDone(_Event):
     query: int
     query_id: str | None = None
     text: str = Field(description="The whole answer; with choices, the most probable one.")
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "cancelled"]
     choice: int | None = Field(default=None, description="Index of the most probable choice, from 0.")
     probabilities: tuple[float, ...] | None = Field(default=None, description="One per choice; they sum to 1.")
     margin: float | None = Field(default=None, description="Most probable choice minus the runner-up.")
-    first_token_ms: float = Field(description="From the arrival of the query to the first token.")
+    first_token_ms: float | None = Field(
+        description="From the arrival of the query to the first token; null if it was cancelled before."
+    )
     total_ms: float = Field(description="From the arrival of the query to the last token.")
     prompt_tokens: int
     output_tokens: int
@@ -123,6 +172,7 @@ class ResponseDone(_Event):
     last_frame_s: float = Field(description="Time of the last frame that it saw.")
     last_frame: int = Field(description="Number of that frame.")
     last_frame_id: str | None = None
+    turns: int = Field(default=0, description="Earlier questions, with their answers, that the query saw.")
     evicted: int = Field(description="Kept frames that have left the window so far, which it did not see.")
     audio_s: float = Field(default=0.0, description="Seconds of audio that the query heard.")
     speech_s: float = Field(default=0.0, description="Seconds of its answer in speech.")
@@ -130,15 +180,25 @@ class ResponseDone(_Event):
     engine_restarts: int = Field(default=0, description="How often the engine was lost while it was answered.")
 
 
+class FramesConsumed(_Event):
+    """The frames that a query saw; only for clients of the newer protocol, before `response.done`."""
+
+    type: Literal["video.frames.consumed"] = "video.frames.consumed"
+    query: int
+    frames: int
+    last_frame: int = Field(description="Number of the last one.")
+
+
 class SpeechDelta(_Event):
-    """The next piece of an answer in speech is the binary message that follows.
+    """The next piece of an answer in speech: `delta`, or the binary message that follows.
 
     It is 16-bit little-endian PCM of one channel.
     """
 
-    type: Literal["response.audio"] = "response.audio"
+    type: Literal["response.audio", "response.audio.delta", "response.output_audio.delta"] = "response.audio"
     query: int
-    bytes: int = Field(description="Size of that message.")
+    bytes: int = Field(description="Its size.")
+    delta: str | None = Field(default=None, description="In base64; null if it follows as a binary message.")
     format: Literal["pcm16"] = "pcm16"
     sample_rate: int = Field(description="Samples per second.")
 
@@ -146,7 +206,7 @@ class SpeechDelta(_Event):
 class SpeechDone(_Event):
     """All of an answer in speech was sent."""
 
-    type: Literal["response.audio.done"] = "response.audio.done"
+    type: Literal["response.audio.done", "response.output_audio.done"] = "response.audio.done"
     query: int
 
 
@@ -176,9 +236,6 @@ class SessionStats(_Event):
     waiting: int = Field(description="Queries that are waiting or being answered.")
     bytes: int
     pixels: int
-    warmed: int = Field(description="Prefixes that the model has read ahead of queries.")
-    warm_ms: float | None = Field(description="Time that the last one took.")
-    cached_tokens: int | None = Field(description="Tokens of the last one that were already cached.")
     engine_restarts: int
 
 
@@ -186,8 +243,9 @@ class Notice(_Event):
     """Something that the client should know, and need not act on."""
 
     type: Literal["session.notice"] = "session.notice"
-    code: Literal["engine_lost", "engine_back", "events_lost"]
+    code: NoticeCode
     message: str
+    query_id: str | None = None
 
 
 class ErrorEvent(_Event):
@@ -233,6 +291,7 @@ Event: TypeAlias = (
     | FrameAck
     | ResponseStart
     | TextDelta
+    | FramesConsumed
     | SpeechDelta
     | SpeechDone
     | ResponseDone

@@ -18,6 +18,7 @@ import polars as pl
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
+from reelabel_engine.live.items import FOOTAGE
 from tasks.live.record.stored import SessionFrames
 from tasks.manifest.schema import REQUIRED
 
@@ -40,23 +41,28 @@ class SessionJobs:
         manifest_uri: Where it is.
         jobs: Number of its jobs; the query numbered 7 is the job `query-7`.
         left_out: Number of queries left out, by the reason.
-        unheard: Number of those that heard audio, of which nothing is stored: they are asked about their frames alone.
     """
 
     manifest_uri: str
     jobs: int
     left_out: Mapping[str, int]
-    unheard: int = 0
 
     def __str__(self) -> str:
         """Say what is to be asked again."""
         reasons = "".join(f" {pluralize(count, 'question')} left out: {why}." for why, count in self.left_out.items())
-        unheard = f", {self.unheard:,} of them without the audio, which is not stored" if self.unheard else ""
-        return f"{pluralize(self.jobs, 'question')} of the session to ask again{unheard}.{reasons}"
+        return f"{pluralize(self.jobs, 'question')} of the session to ask again.{reasons}"
 
 
-def write_jobs(session: StoredSession, files: SealedFiles) -> SessionJobs:
+def write_jobs(
+    session: StoredSession, files: SealedFiles, *, max_pixels: int | None = None, max_video_pixels: int | None = None
+) -> SessionJobs:
     """Write the videos and the manifest of a session's queries to the store; what is there already stays.
+
+    Args:
+        session: The session.
+        files: The store.
+        max_pixels: Leave out queries that saw frames of more pixels: the model would be shown smaller ones.
+        max_video_pixels: The same of the pixels of all frames of a query.
 
     Raises:
         ConfigurationError: No query can be asked again, or a frame file is gone or altered.
@@ -67,20 +73,15 @@ def write_jobs(session: StoredSession, files: SealedFiles) -> SessionJobs:
     left_out: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     written: dict[str, str] = {}
-    unheard = 0
     for query in session.queries:
-        if why := _unfit(query):
+        shown = [] if _unfit(query) else frames.seen_by(query)
+        if why := _unfit(query) or _unlike(query, shown, max_pixels=max_pixels, max_video_pixels=max_video_pixels):
             left_out[why] += 1
-            continue
-        shown = _of_one_size(frames.seen_by(query))
-        if not shown:
-            left_out["its frames were not written before the server was lost"] += 1
             continue
         digest = json_digest([frame.number for frame in shown])
         if digest not in written:
-            written[digest] = f"{folder}/{digest}.mkv"
+            written[digest] = f"{folder}/{digest}{FOOTAGE}"
             _write(objects, written[digest], encode_footage(shown))
-        unheard += query["audio_s"] > 0
         rows.append(
             {
                 "job_id": f"query-{query['query']}",
@@ -96,7 +97,7 @@ def write_jobs(session: StoredSession, files: SealedFiles) -> SessionJobs:
     manifest = io.BytesIO()
     pl.DataFrame(rows, schema=REQUIRED | {"task": pl.String()}).write_parquet(manifest)
     objects.replace(f"{folder}/queries.parquet", manifest.getvalue())
-    return SessionJobs(manifest_uri=f"{folder}/queries.parquet", jobs=len(rows), left_out=left_out, unheard=unheard)
+    return SessionJobs(manifest_uri=f"{folder}/queries.parquet", jobs=len(rows), left_out=left_out)
 
 
 def _write(objects: ObjectStore, uri: str, data: bytes) -> None:
@@ -124,12 +125,27 @@ def encode_footage(frames: Sequence[KeptFrame]) -> bytes:
 def _unfit(query: Mapping[str, Any]) -> str:
     if query["choices"] is None:
         return "it has no choices"
-    return "it saw no frame" if query["last_frame_s"] is None else ""
+    if query["audio_s"]:
+        return "it heard audio, which is not stored"
+    return "" if query["frames"] else "it saw no frame"
 
 
-def _of_one_size(frames: list[KeptFrame]) -> list[KeptFrame]:
-    """Return the frames of the last one's size: a camera may have been turned."""
-    return [frame for frame in frames if frame.image.shape == frames[-1].image.shape]
+def _unlike(
+    query: Mapping[str, Any], shown: Sequence[KeptFrame], *, max_pixels: int | None, max_video_pixels: int | None
+) -> str:
+    """Return why the model cannot be shown what a query saw; empty if it can."""
+    numbers = query["frames"]
+    if len(shown) < len(set(numbers)):
+        return "some of its frames were never written to the store"
+    shapes = {frame.image.shape for frame in shown}
+    if len(shapes) > 1 or len(set(numbers)) < len(numbers):
+        return "its frames have several sizes"
+    height, width, _ = shapes.pop()
+    if max_pixels and height * width > max_pixels:
+        return f"its frames have more than {max_pixels:,} pixels, to which they would be scaled down"
+    if max_video_pixels and height * width * (len(shown) + len(shown) % 2) > max_video_pixels:
+        return f"its frames together have more than {max_video_pixels:,} pixels, which the model takes of a video"
+    return ""
 
 
 def _rate(frames: Sequence[KeptFrame]) -> Fraction:

@@ -41,105 +41,6 @@ WRITE_EVERY_S = 10.0
 _PART_BYTES = 64 * 1024**2
 _WAITING_BYTES = 4 * _PART_BYTES
 _MAX_ENDED = 64
-# Columns of a query's row that are as in `Answered`.
-_SAME = (
-    *("query", "code", "asked_s", "frames_used", "sink_frames", "window_from_s", "last_frame_s", "audio_s"),
-    *("prompt_tokens", "cached_tokens", "output_tokens", "first_token_ms", "total_ms", "model"),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """A session that begins.
-
-    Attributes:
-        session_id: Its id.
-        model: The model that answers.
-        config: What its client asked for, as JSON values.
-        versions: Versions of what decodes and answers.
-        host: The server's machine.
-    """
-
-    session_id: UUID
-    model: str
-    config: Mapping[str, Any]
-    versions: Mapping[str, str]
-    host: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """A query that has ended, with an answer or with the reason why it has none.
-
-    It saw the kept frames numbered below `sink_frames`, and those from `window_from_s` on, up to `last_frame_s`; only
-    some of the latter, evenly spread, if `frames_used` is less.
-
-    Attributes:
-        query: Number of the query in its session, from 0.
-        question: The question as asked.
-        choices: The choices, of a query that has some.
-        answer: The answer's text, or the choice; None if there is none.
-        probabilities: Probability of each choice.
-        code: Why there is no answer, as a stable code; None if there is one.
-        message: The same as a sentence.
-        asked_s: When it was asked, in seconds on the session's clock.
-        frames_used: Frames in its prompt.
-        sink_frames: Frames of the sink, which are never evicted.
-        window_from_s: Time of the window's first frame; None if it had none.
-        last_frame_s: Time of the last frame; None if no frame was seen.
-        audio_s: Seconds of audio in its prompt.
-        prompt_tokens: Tokens of the prompt.
-        cached_tokens: Those whose prefill was found in the cache.
-        output_tokens: Tokens of the answer.
-        first_token_ms: From the query's arrival to the first token; None if there is none.
-        total_ms: From the query's arrival to the last token.
-        model: The model that answered.
-    """
-
-    query: int
-    question: str
-    choices: tuple[str, ...] | None = None
-    answer: str | None
-    probabilities: tuple[float, ...] | None = None
-    code: str | None = None
-    message: str | None = None
-    asked_s: float
-    frames_used: int
-    sink_frames: int = 0
-    window_from_s: float | None
-    last_frame_s: float | None
-    audio_s: float = 0.0
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    first_token_ms: float | None
-    total_ms: float
-    model: str
-
-    @property
-    def margin(self) -> float | None:
-        """Probability of the best choice minus that of the runner-up."""
-        if self.probabilities is None:
-            return None
-        best, second = sorted(self.probabilities, reverse=True)[:2]
-        return best - second
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameCounts:
-    """How the frames of a session were acknowledged, those that were not kept.
-
-    Attributes:
-        received: All frames.
-        similar: Too similar to the last kept one.
-        evicted: Came too late.
-        audio_s: Seconds of audio that was received.
-    """
-
-    received: int
-    similar: int = 0
-    evicted: int = 0
-    audio_s: float = 0.0
 
 
 class Recorder:
@@ -172,19 +73,28 @@ class Recorder:
         for thread in self._threads:
             thread.start()
 
-    def open(self, opened: Opened) -> SessionRecord:
+    def open(
+        self, session_id: UUID, *, model: str, config: Mapping[str, Any], versions: Mapping[str, str], host: str
+    ) -> SessionRecord:
         """Write the row of a session that begins.
+
+        Args:
+            session_id: Its id.
+            model: The model that answers.
+            config: What its client asked for, as JSON values.
+            versions: Versions of what decodes and answers.
+            host: The server's machine.
 
         Raises:
             DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
         """
-        row = {name: getattr(opened, name) for name in ("session_id", "model", "host")}
-        row |= {"config": dict(opened.config), "versions": dict(opened.versions)}
+        row = {"session_id": session_id, "model": model, "host": host}
+        row |= {"config": dict(config), "versions": dict(versions)}
         with database_errors(), self.engine.begin() as connection:
             connection.execute(insert(LIVE_SESSION).values(row))
-        record = SessionRecord(self, opened.session_id)
+        record = SessionRecord(self, session_id)
         with self._lock:
-            self._records[opened.session_id] = record
+            self._records[session_id] = record
         return record
 
     def forget(self, session_id: UUID) -> None:
@@ -285,18 +195,19 @@ class SessionRecord:
         """Bytes of the frames that wait."""
         return self._waiting_bytes
 
-    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
+    def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Record a kept frame, later than those before; returns at once.
 
         Where the store has not responded for so long that the waiting frames would fill the memory, a frame is
         counted as lost instead.
 
         Args:
+            number: Its number among the session's kept frames, from 0.
             time_s: Its time, in seconds on the session's clock.
             image: RGB pixels; shape (H, W, 3), uint8.
         """
         with self._lock:
-            number, self._kept = self._kept, self._kept + 1
+            self._kept = number + 1
             if self._waiting_bytes + image.nbytes > _WAITING_BYTES:
                 self._lost += 1
                 return
@@ -306,25 +217,18 @@ class SessionRecord:
         if is_full:
             self.recorder.wake()
 
-    def answer(self, answered: Answered) -> None:
+    def answer(self, row: Mapping[str, Any]) -> None:
         """Write the row of a query; it is committed when this returns. Writing the same query again changes nothing.
+
+        Args:
+            row: Columns of `live_query`, but for the session; texts may have characters that Postgres does not store.
 
         Raises:
             DatabaseUnavailableError: Postgres is unavailable; the row may or may not have been written.
         """
-        row: dict[str, Any] = {
-            "session_id": self.session_id,
-            "question": storable(answered.question),
-            "choices": None if answered.choices is None else [storable(choice) for choice in answered.choices],
-            "answer": None if answered.answer is None else storable(answered.answer),
-            "choice_index": _choice_index(answered),
-            "probabilities": None if answered.probabilities is None else list(answered.probabilities),
-            "margin": answered.margin,
-            "message": None if answered.message is None else storable(answered.message),
-        }
-        row |= {name: getattr(answered, name) for name in _SAME}
+        values = {name: _storable(value) for name, value in row.items()} | {"session_id": self.session_id}
         with database_errors(), self.recorder.engine.begin() as connection:
-            connection.execute(upsert(LIVE_QUERY).values(row).on_conflict_do_nothing())
+            connection.execute(upsert(LIVE_QUERY).values(values).on_conflict_do_nothing())
 
     def write(self) -> None:
         """Write the waiting frames to the store, and their rows; of a session that has ended, its end as well.
@@ -347,14 +251,17 @@ class SessionRecord:
             self._waiting.clear()
             self._waiting_bytes = 0
 
-    def close(self, *, reason: str, counts: FrameCounts) -> None:
+    def close(self, *, reason: str, **counts: float) -> None:
         """Write the remaining frames, and the session's end.
+
+        Args:
+            reason: Why it ends.
+            counts: Columns of `live_session` that count what arrived.
 
         Raises:
             TransientError: The store or Postgres is unavailable; the recorder writes them later.
         """
-        values = {f"frames_{name}": getattr(counts, name) for name in ("received", "similar", "evicted")}
-        self._ended_s, self._end = time.monotonic(), values | {"audio_s": counts.audio_s, "reason": storable(reason)}
+        self._ended_s, self._end = time.monotonic(), {**counts, "reason": storable(reason)}
         self.write()
 
     def _forget_frames(self, frames: list[KeptFrame]) -> None:
@@ -403,7 +310,8 @@ def _told(error: Exception) -> str:
     return str(error) if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _choice_index(answered: Answered) -> int | None:
-    if answered.choices is None or answered.answer is None:
-        return None
-    return answered.choices.index(answered.answer)
+def _storable(value: object) -> object:
+    """Return a value with texts as Postgres stores them."""
+    if isinstance(value, str):
+        return storable(value)
+    return [*map(_storable, value)] if isinstance(value, list | tuple) else value

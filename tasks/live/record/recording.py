@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from tasks.live.protocol import MessageRefusedError, ResponseDone, SessionConfig
-from tasks.live.record.recorder import Answered, FrameCounts, Opened
+from tasks.live.protocol import MessageRefusedError, ResponseDone, Sampling, SessionConfig
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tasks.live.arrivals import Asked
     from tasks.live.kept import Seen
     from tasks.live.model import LiveInfo
-    from tasks.live.protocol import SessionStats, VideoQuery
+    from tasks.live.protocol import SessionStats
     from tasks.live.record.recorder import Recorder, SessionRecord
+
+# Columns of a query's row that are as in the event.
+_OF_ANSWER = {
+    *("probabilities", "margin", "first_token_ms", "total_ms"),
+    *("prompt_tokens", "cached_tokens", "output_tokens"),
+}
+_NO_TOKENS = {"prompt_tokens": 0, "cached_tokens": 0, "output_tokens": 0}
 
 
 class Record(Protocol):
     """Where a session leaves its frames and answers; all but `keep` may block."""
 
-    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
+    def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Take a kept frame; never blocks."""
 
-    def answer(self, query: VideoQuery, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
+    def answer(self, asked: Asked, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
         """Write the row of a query that has ended.
 
         Raises:
@@ -48,47 +55,37 @@ class Recording:
     record: SessionRecord
     model: str
 
-    def keep(self, *, time_s: float, image: npt.NDArray[np.uint8]) -> None:
+    def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Take a kept frame."""
-        self.record.keep(time_s=time_s, image=image)
+        self.record.keep(number=number, time_s=time_s, image=image)
 
-    def answer(self, query: VideoQuery, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
+    def answer(self, asked: Asked, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
         """Write the row of a query that has ended."""
-        done = outcome if isinstance(outcome, ResponseDone) else None
-        refused = outcome if isinstance(outcome, MessageRefusedError) else None
-        self.record.answer(
-            Answered(
-                query=seen.query,
-                question=query.text,
-                choices=query.choices,
-                answer=done.text if done else None,
-                probabilities=done.probabilities if done else None,
-                code=refused.code if refused else None,
-                message=refused.message if refused else None,
-                asked_s=seen.asked_s,
-                frames_used=seen.prefix.frames if seen.prefix else 0,
-                sink_frames=seen.sink_frames,
-                window_from_s=seen.first_frame_s if seen.prefix else None,
-                last_frame_s=seen.last_frame_s if seen.prefix else None,
-                audio_s=seen.prefix.audio_s if seen.prefix else 0.0,
-                prompt_tokens=done.prompt_tokens if done else 0,
-                cached_tokens=done.cached_tokens if done else 0,
-                output_tokens=done.output_tokens if done else 0,
-                first_token_ms=done.first_token_ms if done else None,
-                total_ms=done.total_ms if done else seen.waited_ms,
-                model=self.model,
-            )
-        )
+        row: dict[str, Any] = {
+            "query": asked.number,
+            "question": asked.query.text,
+            "choices": asked.query.choices,
+            "asked_s": seen.asked_s,
+            "frames": seen.frames,
+            "last_frame_s": seen.last_frame_s if seen.prefix else None,
+            "audio_s": seen.prefix.audio_s if seen.prefix else 0.0,
+            "model": self.model,
+        }
+        if isinstance(outcome, ResponseDone):
+            row |= outcome.model_dump(include=_OF_ANSWER) | {"answer": outcome.text, "choice_index": outcome.choice}
+        else:
+            row |= _NO_TOKENS | {"code": outcome.code, "message": outcome.message, "total_ms": asked.waited_ms}
+        self.record.answer(row)
 
     def close(self, reason: str, stats: SessionStats) -> None:
         """Write what remains."""
-        counts = FrameCounts(
-            received=stats.frames,
-            similar=stats.similar,
-            evicted=stats.evicted,
+        self.record.close(
+            reason=reason,
+            frames_received=stats.frames,
+            frames_similar=stats.similar,
+            frames_evicted=stats.evicted,
             audio_s=stats.audio_s,
         )
-        self.record.close(reason=reason, counts=counts)
 
 
 def open_recording(recorder: Recorder, info: LiveInfo, session_id: str, config: SessionConfig) -> Recording:
@@ -97,12 +94,14 @@ def open_recording(recorder: Recorder, info: LiveInfo, session_id: str, config: 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
-    asked = config.model_dump(mode="json", exclude_none=True, exclude={"type", "sampling", "sampling_params_list"})
-    opened = Opened(
-        session_id=UUID(session_id),
+    left_out = {"type", "sampling", "sampling_params_list", "persistent", *(config.model_extra or ())}
+    asked = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
+    sampling = config.answers.model_dump(include={*Sampling.model_fields}, exclude_none=True)
+    record = recorder.open(
+        UUID(session_id),
         model=info.model,
-        config=asked | {"sampling": config.answers.model_dump(exclude_none=True)},
+        config=asked | {"sampling": sampling},
         versions=info.versions,
         host=socket.gethostname(),
     )
-    return Recording(recorder.open(opened), info.model)
+    return Recording(record, info.model)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
 
 # No other files below the root may be removed.
-_FILE = re.compile(r"/live/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/[0-9a-z]+\.(arrow|mkv|parquet)$")
+_FILE = re.compile(r"/live/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/[0-9a-z]+\.(arrow|footage\.mkv|parquet)$")
 
 
 def remove_old_sessions(

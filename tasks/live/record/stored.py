@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -14,7 +14,6 @@ from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record.frame_part import KeptFrame, read_part
-from tasks.live.window import spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -139,25 +138,15 @@ class SessionFrames:
         self._read = lru_cache(_KEPT_PARTS)(partial(read_part, files))
 
     def seen_by(self, query: Mapping[str, Any]) -> list[KeptFrame]:
-        """Return the frames that a query saw, in order.
+        """Return the frames that a query saw, each once and in order, but for those that were lost.
 
         Raises:
             ConfigurationError: A frame file is gone or altered.
         """
-        sink, from_s, last_s = query["sink_frames"], query["window_from_s"], query["last_frame_s"]
-        if last_s is None:
-            return []
-        if from_s is None:  # audio had pushed out all but the sink
-            from_s = math.inf
-        frames = [
-            frame
-            for part in self._parts
-            if part["first_s"] <= last_s and (part["first_frame"] < sink or part["last_s"] >= from_s)
-            for frame in self.frames_of(part)
-            if frame.time_s <= last_s and (frame.number < sink or frame.time_s >= from_s)
-        ]
-        window = [frame for frame in frames if frame.number >= sink]
-        return [frame for frame in frames if frame.number < sink] + _shown(window, query)
+        wanted = set(query["frames"])
+        firsts = [part["first_frame"] for part in self._parts]
+        parts = sorted({bisect_right(firsts, number) - 1 for number in wanted} - {-1})
+        return [frame for at in parts for frame in self.frames_of(self._parts[at]) if frame.number in wanted]
 
     def frames_of(self, part: Mapping[str, Any]) -> Iterator[KeptFrame]:
         """Yield the frames of a part.
@@ -179,15 +168,3 @@ class SessionFrames:
         raise ConfigurationError(
             f"The session's frame file {key} on the store {why}; its frames cannot be shown again."
         )
-
-
-def _shown(window: list[KeptFrame], query: Mapping[str, Any]) -> list[KeptFrame]:
-    """Return those of a window's frames that a query saw: all, or some, evenly spread."""
-    used = query["frames_used"] - query["sink_frames"]
-    if len(window) <= used:
-        return window
-    first, last = window[0], window[-1]
-    if (first.time_s, last.time_s) != (query["window_from_s"], query["last_frame_s"]):
-        return []  # which ones it saw cannot be told, as the first or the last one is lost
-    shown = {first.number + place for place in spread(last.number - first.number + 1, used)}
-    return [frame for frame in window if frame.number in shown]

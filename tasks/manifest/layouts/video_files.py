@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectError
-from reelabel.sources.archives.member_uri import escape_name
-from reelabel.sources.object_info import redact_uri, scheme_of
+from reelabel.sources.archives.member_uri import escape_name, split_member
+from reelabel.sources.object_info import WEB_SCHEMES, redact_uri, scheme_of
 from reelabel.text import quoted
 from tasks.manifest.cells import parse_list
 from tasks.manifest.import_csv import require_one_video
 from tasks.manifest.layouts.source import merge_repeated
+from tasks.manifest.location import folder_of_glob, is_glob, matching_files
 from tasks.manifest.schema import OPTIONAL, REQUIRED
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class VideoFiles:
     """A file, folder or prefix of videos.
 
     Attributes:
-        uri: Where they are; absolute.
+        uri: Where they are; absolute. A reader of any videos also takes a glob.
         objects: What reads them.
         prompt: The question on each, unless a column has it.
         choices: Its choices, unless a column has them.
@@ -99,6 +100,33 @@ class VideoFiles:
         except ObjectError:
             return []
 
+    def one_video(self) -> tuple[str, str] | None:
+        """Return the name and URI of the video, if only one is meant: a file, a member of an archive, or a web address.
+
+        Raises:
+            ConfigurationError: Its scheme is unknown.
+        """
+        is_web = scheme_of(self.uri) in WEB_SCHEMES
+        if not (is_web or split_member(self.uri) or self._one_file()):
+            return None
+        path = redact_uri(self.uri).partition("?")[0] if is_web else self.uri
+        return path.rpartition("/")[2] or path, self.uri
+
+    def named_files(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and URI of all files below the folder or prefix, or else of those that the glob matches.
+
+        Raises:
+            ManifestMissingError: No file matches the glob.
+        """
+        is_folder = False
+        for info in self.objects.list(self.uri):
+            is_folder = True
+            yield self.name_of(info.uri), escape_name(info.uri)
+        if not is_folder and is_glob(self.uri):
+            folder = folder_of_glob(self.uri)
+            for uri in matching_files(self.uri, self.objects):
+                yield uri.removeprefix(f"{folder}/"), escape_name(uri)
+
     def name_of(self, uri: str) -> str:
         """Return the name of a file below the folder or prefix; its last part if it is the file itself."""
         below = uri.removeprefix(f"{self.uri.rstrip('/')}/")
@@ -118,6 +146,15 @@ class VideoFiles:
 def suffix_of(name: str) -> str:
     """Return the suffix of a name, in lower case and without its dot."""
     return name.rpartition("/")[2].rpartition(".")[2].lower()
+
+
+def is_video(name: str) -> bool:
+    """Return whether a name below a folder is that of a video, by its suffix, and not hidden.
+
+    macOS keeps attributes of `a.mp4` in `._a.mp4`, and a trash; our own home folder may be there, too.
+    """
+    is_hidden = any(part.startswith(".") for part in name.split("/"))
+    return suffix_of(name) in VIDEO_SUFFIXES and not is_hidden
 
 
 def _value(name: str, fields: Mapping[str, Any], theirs: str) -> Any:  # noqa: ANN401 - as the column has it

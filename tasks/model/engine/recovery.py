@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from infra.errors import EngineLostError, InferenceError
+from infra.errors import EngineLostError
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.protocol import Batch, Question, QuestionFailure
 from tasks.domain import Answer
+from tasks.model.lifetime import Lifetime
 from tasks.model.probe_video import probe_video
-from tasks.model.protocol import Batch, Lifetime, Question, QuestionFailure
 from tasks.model.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from reelabel_engine.protocol import EngineInfo, EngineTimes, ShownFile
+    from tasks.model.backend import Reply
     from tasks.model.engine.process import EngineProcess
-    from tasks.model.protocol import EngineInfo, EngineTimes, Reply, ShownFile
 
 _DEATHS_PER_QUESTION = 2  # of a question asked alone, after which it fails
 _DEATHS_PER_VIDEO = 2  # jobs on one video that killed the engine, after which the rest on it fail unasked

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from infra.checks import Check
-from infra.program import APPLICATION
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.origin import install_command
 from reelabel.sampling.options import estimate_frames
+from reelabel_engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
+from reelabel_engine.environment import ENGINE, engine_environment, find_python
+from reelabel_engine.model_errors import find_advice
+from reelabel_engine.protocol import ChosenTuning, EngineConfig, EngineFailure, RefusedTuning, TuningRequest
 from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
-from tasks.model.engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.live.model import EngineLiveModel
-from tasks.model.engine.model_errors import find_advice
-from tasks.model.engine.process import EngineProcess, engine_environment
+from tasks.model.engine.process import EngineProcess
+from tasks.model.engine.prompt_preview import ask_once
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
-from tasks.model.identity import max_frame_pixels, read_model_card
-from tasks.model.protocol import EngineConfig
+from tasks.model.identity import max_frame_pixels, read_model_card, require_tokenizer
+from tasks.model.prompts.thinking import render_ending, require_answer_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
     from tasks.domain import MediaCounts
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
-    from tasks.model.engine.tuning import Tuning
     from tasks.model.identity import ModelCard
 
 # Rendering prompts takes a quarter of the cores, shared by all engines; each gets at most 8 processes.
@@ -83,7 +83,11 @@ def engine_config(
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,
         video_pruning_rate=model.video_pruning_rate or 0.0,
-        media=media,
+        max_videos=media.videos,
+        max_images=media.images,
+        frames_as_images=not card.takes_videos,
+        chat_template_args=model.chat_template_args,
+        engine_args=model.engine_args,
         live_sessions=-(-live_sessions // engines),
     )
 
@@ -115,28 +119,17 @@ _IMPORT = (
 )
 
 
-def check_tuning(config: EngineConfig) -> Iterator[Check]:
+def check_tuning(config: EngineConfig, python: Path | None = None) -> Iterator[Check]:
     """Report the settings that an engine would get on this machine, and why; loads no model."""
-    environment = engine_environment(config)
-    found = subprocess.run(
-        [sys.executable, "-P", "-m", "tasks.model.engine.tuning_main"],
-        input=pickle.dumps(config),
-        env=environment,
-        capture_output=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
-    if found.returncode:
-        last_line = (found.stderr.decode(errors="replace").strip().splitlines() or ["no error output"])[-1]
-        advice = "Cannot read the model's configuration; check model.name and model.revision."
-        yield Check(name="engine settings", ok=False, detail=last_line, advice=advice)
-        return
-    chosen: Tuning | ReelabelError = pickle.loads(found.stdout)  # noqa: S301 - from our own process
-    if isinstance(chosen, ReelabelError):
+    chosen = ask_once(TuningRequest(config=config), timeout_s=_TIMEOUT_S, python=python)
+    if isinstance(chosen, ChosenTuning):
+        yield Check(name="engine settings", ok=True, detail=chosen.values)
+        yield Check(name="reason", ok=True, detail=chosen.reason)
+    elif isinstance(chosen, RefusedTuning):
         yield Check(name="engine settings", ok=False, detail=chosen.code, advice=chosen.message)
-        return
-    yield Check(name="engine settings", ok=True, detail=chosen.values)
-    yield Check(name="reason", ok=True, detail=chosen.reason)
+    elif isinstance(chosen, EngineFailure):
+        advice = "Cannot read the model's configuration; check model.name and model.revision."
+        yield Check(name="engine settings", ok=False, detail=chosen.message, advice=advice)
 
 
 class VllmBackend(Backend):
@@ -146,6 +139,7 @@ class VllmBackend(Backend):
     prunes_videos = True
     shows_several = True
     takes_hub_models = True
+    takes_engine_args = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
         """Read the configuration of the named model, or of `model.name`.
@@ -158,6 +152,10 @@ class VllmBackend(Backend):
         if not named:
             raise ConfigurationError(_no_model())
         return read_model_card(named, revision=settings.model.revision)
+
+    def frames_as(self, card: ModelCard, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002
+        """Return `images` for models that take nothing else."""
+        return "video" if card.takes_videos else "images"
 
     def open(
         self,
@@ -189,12 +187,14 @@ class VllmBackend(Backend):
         return _answering(engines), EngineLiveModel(engines, card, max_frame_px=frame_px)
 
     def check(self, card: ModelCard, settings: Settings) -> None:
-        """Check that vLLM is installed; loading the model would take minutes.
+        """Check that vLLM is installed, and that the model answers at once; loading it would take minutes.
 
         Raises:
             ConfigurationError: vLLM is not installed.
+            ModelError: The model has no tokenizer, or thinks before it answers.
         """
-        engine_environment(engine_config(card, settings))
+        engine_environment(engine_config(card, settings), find_python(settings.model.python))
+        _require_usable(card, settings)
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         """Check the model's files, vLLM, and the engine's tuning; importing vLLM takes some seconds."""
@@ -210,7 +210,7 @@ class VllmBackend(Backend):
         yield vllm
         if card and vllm.ok:
             with suppress(ReelabelError):  # reported by a check above
-                yield from check_tuning(engine_config(card, settings))
+                yield from check_tuning(engine_config(card, settings), settings.model.python)
 
 
 def _processes(
@@ -222,7 +222,9 @@ def _processes(
     live_sessions: int = 0,
 ) -> list[EngineProcess]:
     model = settings.model
-    shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
+    _require_usable(card, settings)
+    gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
+    shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=gpus_each)
     return [
         EngineProcess.of(
             engine_config(
@@ -238,9 +240,15 @@ def _processes(
             log_as_json=settings.log.format == "json",
             start_timeout_s=model.start_timeout_s,
             answer_timeout_s=model.answer_timeout_s,
+            python=model.python,
         )
         for number, devices in enumerate(shares)
     ]
+
+
+def _require_usable(card: ModelCard, settings: Settings) -> None:
+    require_tokenizer(card)
+    require_answer_first(card.identity.name, render_ending(card, settings.model.chat_template_args))
 
 
 def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:
@@ -252,19 +260,22 @@ def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:
 
 def _check_vllm(settings: Settings) -> Check:
     try:
-        environment = engine_environment(EngineConfig(model=settings.model.name or ""))
+        python = find_python(settings.model.python)
+        environment = engine_environment(EngineConfig(model=settings.model.name or ""), python)
     except ReelabelError as error:
         return Check(name="vllm", ok=False, detail=error.code, advice=error.message)
     # In the engine's own environment: only there can vLLM be imported on a CPU build of torch.
-    command = [sys.executable, "-P", "-c", _IMPORT]
+    command = [python.path, "-P", "-c", _IMPORT]
     found = subprocess.run(  # noqa: S603 - our own command
         command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
     if not found.returncode:
-        return Check(name="vllm", ok=True, detail=found.stdout)
+        return Check(name="vllm", ok=True, detail=f"{found.stdout}, in {python.path}")
     last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
     known = find_advice(last_line)
-    advice = known or f"install it again: `{install_command(extra_of_engines(), of=APPLICATION, again=True)}`"
+    advice = (
+        known or f"install it again: `{install_command(extra_of_engines(), of=ENGINE, again=True, python=python.path)}`"
+    )
     return Check(name="vllm", ok=False, detail=last_line, advice=f"{advice[0].upper()}{advice[1:]}.")
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from infra.errors import ChoicesAmbiguousError, SpecialTokensError
 from reelabel.text import pluralize
-from tasks.model.prompts.plain_text import PlainEncoder, special_tokens
-from tasks.model.prompts.prompt import choice_tokens
+from reelabel_engine.errors import ChoicesAmbiguousError, SpecialTokensError
+from reelabel_engine.plain_text import PlainEncoder, special_tokens
+from reelabel_engine.prompts import choice_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -103,7 +103,7 @@ def load_tokenizer(card: ModelCard) -> PlainEncoder | None:
     if card.identity.served_at or not card.location:
         return None
     try:
-        from tokenizers import Tokenizer  # noqa: PLC0415 - comes with the engine's extra
+        from tokenizers import Tokenizer  # noqa: PLC0415 - only here
 
         tokenizer = Tokenizer.from_file(str(_tokenizer_file(card)))
     except Exception:  # noqa: BLE001 - tokenizers raises bare exceptions, the hub client those of its HTTP library
@@ -117,6 +117,6 @@ def load_tokenizer(card: ModelCard) -> PlainEncoder | None:
 def _tokenizer_file(card: ModelCard) -> Path:
     if Path(card.location).is_dir():
         return Path(card.location) / "tokenizer.json"
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
 
     return Path(hf_hub_download(card.location, "tokenizer.json", revision=card.revision))

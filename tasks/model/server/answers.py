@@ -30,11 +30,13 @@ class ServedModel(BaseModel):
     Attributes:
         id: The model's name in requests.
         root: Folder or hub name from which vLLM loaded it; None if the server does not say.
+        created: When the model was made, in Unix time; vLLM says the time of the request.
         max_model_len: Maximum tokens of a prompt and its answer; None if the server does not say.
     """
 
     id: str
     root: Extra[str] = None
+    created: Extra[int] = None
     max_model_len: Count = None
 
 
@@ -127,6 +129,12 @@ class Tokens(BaseModel):
     """Response of vLLM's `/tokenize`."""
 
     tokens: list[int]
+
+
+class Detokenized(BaseModel):
+    """Response of vLLM's `/detokenize`."""
+
+    prompt: str
 
 
 class Version(BaseModel):

@@ -12,34 +12,33 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from infra.errors import (
-    EngineClosedError,
-    InferenceError,
-    ServerFailedError,
-    ServerUnavailableError,
-    SpecialTokensError,
-)
+from infra.errors import EngineClosedError, ServerFailedError, ServerUnavailableError
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import LOOK_S, go_on
+from reelabel_engine.errors import InferenceError, SpecialTokensError
+from reelabel_engine.plain_text import PlainEncoder, find_special_token
+from reelabel_engine.prompts import choice_tokens
+from reelabel_engine.protocol import EngineInfo, EngineTimes, QuestionFailure
 from tasks.domain import ONE_VIDEO, Answer
-from tasks.model.prompts.plain_text import PlainEncoder, find_special_token
-from tasks.model.prompts.prompt import choice_tokens
-from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime, QuestionFailure
+from tasks.model.lifetime import Lifetime
+from tasks.model.prompts.thinking import QUESTION, require_answer_first
 from tasks.model.server.answers import Usage
-from tasks.model.server.capabilities import completion_body, detect_capabilities
+from tasks.model.server.capabilities import completion_body, detect_capabilities, probe_bodies
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import encode_media
+from tasks.model.server.model_watch import ModelWatch, require_named
 from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 from tasks.model.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from infra.settings.server import ServerSettings
+    from reelabel_engine.protocol import Batch, Question, ShownFile
     from tasks.domain import MediaCounts
     from tasks.domain.media import MediumKind
-    from tasks.model.protocol import Batch, Question, Reply, ShownFile
+    from tasks.model.backend import Reply
     from tasks.model.server.capabilities import ServerCapabilities
     from tasks.model.server.frame_transport import EncodedFrames
 
@@ -88,7 +87,8 @@ class SharedClock:
 
 
 _CACHED_TEXTS = 65_536
-_PROBE_TEXT = "A (yes) or B (no)?"
+# Tells tokenizers apart by what they merge: scripts, digits, white space and case.
+_PROBE_TEXT = "A (yes) or B (no)?\n\n  1234567 METERS, naïve Größe, 東京の天気, привет, def f(x):\n\treturn x**2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,7 @@ class _Ready:
 
     model: str
     capabilities: ServerCapabilities
+    watch: ModelWatch
     info: EngineInfo
 
 
@@ -115,6 +116,12 @@ class _Asking:
     faults: dict[int, list[ServerUnavailableError]] = field(default_factory=lambda: defaultdict(list))
     outage: ServerUnavailableError | None = None
     attempts: int = 1
+
+    def so_far(self, outage: ServerUnavailableError) -> ServerUnavailableError:
+        """Give an outage the replies that were received before, and what was asked in vain."""
+        outage.replies = self.replies
+        outage.faults = {index: faults for index, faults in self.faults.items() if index not in self.replies}
+        return outage
 
 
 def _split_attempts(attempts: int) -> tuple[int, ...]:
@@ -135,6 +142,8 @@ class ServerBackend(Lifetime):
         *,
         encode: Callable[[str], list[int]] | None = None,
         media: MediaCounts = ONE_VIDEO,
+        named: str | None = None,
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         """Create the client; nothing is sent yet.
 
@@ -142,13 +151,15 @@ class ServerBackend(Lifetime):
             settings: Settings of the server.
             encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
             media: How many videos and images a question shows at most.
+            template_args: Arguments of the chat template.
+            named: Folder or hub name of the model that was named; None takes whichever the server has.
 
         Raises:
             ConfigurationError: No server is configured, or the client is not installed.
         """
         self._settings = settings
-        self._media = media
-        self._client = ServerClient(settings)
+        self._media, self._named = media, named
+        self._client = ServerClient(settings, template_args=template_args)
         self._uses_server_tokenizer = encode is None
         self._encode = encode or lru_cache(_CACHED_TEXTS)(self._client.tokenize)
         self._batch_clock, self._request_clock = SharedClock(), SharedClock()
@@ -181,7 +192,17 @@ class ServerBackend(Lifetime):
         """
         if self._ready is not None:
             self._client.reach()
+            self._ready.watch.confirm()
         return self._get_ready().info
+
+    def confirm_model(self) -> None:
+        """Check that everything since the last check was answered by the model that was found at first.
+
+        Raises:
+            ConfigurationError: Another one answers; nothing that was answered since then may be written.
+            ServerUnavailableError: The server does not respond.
+        """
+        self._get_ready().watch.confirm()
 
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
@@ -197,11 +218,18 @@ class ServerBackend(Lifetime):
         """
         self._require_open()
         ready, asking = self._get_ready(), _Asking()
+        lost = self._client.connections_lost
+        ready.watch.confirm_if_due()
         with self._turns.alone() if batch.is_alone else self._turns.shared(), self._batch_clock.share():
             if batch.is_alone:
                 self._client.reach()  # else it would be blamed for what another one has done
             for asking.attempts in _split_attempts(self._settings.max_attempts):
                 self._ask_all(ready, batch, asking)
+        if self._client.connections_lost > lost:  # another server may have taken its place
+            try:
+                ready.watch.confirm()
+            except ServerUnavailableError as error:
+                raise asking.so_far(error) from None
         for index, faults in asking.faults.items():
             asking.replies.setdefault(index, QuestionFailure.of(ServerFailedError.after(faults)))
         return [asking.replies[index] for index in range(len(batch.questions))]
@@ -228,10 +256,8 @@ class ServerBackend(Lifetime):
         finally:
             for request in requests:
                 request.cancel()
-        if outage := asking.outage:
-            outage.replies = asking.replies
-            outage.faults = {index: faults for index, faults in asking.faults.items() if index not in asking.replies}
-            raise outage
+        if asking.outage:
+            raise asking.so_far(asking.outage)
 
     def close(self) -> None:
         """Close the connections, and give up the requests in flight. Idempotent."""
@@ -264,11 +290,21 @@ class ServerBackend(Lifetime):
     def _probe(self) -> _Ready:
         started = time.perf_counter()
         model = self._client.find_model()
+        if self._named:
+            require_named(model.root, self._named)
         self._check_tokenizer()
+        require_answer_first(model.id, self._client.render_ending(QUESTION))
         capabilities = detect_capabilities(
             self._client, model=model.id, frames=self._settings.frames, encode=self._encode, media=self._media
         )
         version = self._client.find_version()
+        watch = ModelWatch(
+            self._client,
+            probes=probe_bodies(capabilities, model=model.id, encode=self._encode),
+            encode=self._encode,
+            version=version,
+            tolerance=self._settings.probe_tolerance,
+        )
         software = f"vLLM {version}" if version else "not vLLM"
         shown = "logprobs of any token" if capabilities.exact else "top logprobs only"
         info = EngineInfo(
@@ -279,7 +315,7 @@ class ServerBackend(Lifetime):
             versions={"vllm": version} if version else {},
             tuning=f"{model.id} at {self._client.url} ({software}), frames as {capabilities.frames}, {shown}",
         )
-        return _Ready(model=model.id, capabilities=capabilities, info=info)
+        return _Ready(model=model.id, capabilities=capabilities, watch=watch, info=info)
 
     def _check_tokenizer(self) -> None:
         """Compare the model's tokenizer, if it is known here, with the server's, if the server exposes it."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ssl
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import openai
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _MAX_BYTES = 16 * 1024**2  # of a response that is not streamed; that of a question has some thousand
 _OF_THE_WIRE = {"content-encoding", "content-length", "transfer-encoding"}
@@ -16,7 +20,24 @@ class ResponseTooLargeError(openai.OpenAIError):
 
 
 class BoundedClient(openai.DefaultHttpxClient):
-    """Reads responses up to the limit, as decompressed."""
+    """Reads responses up to the limit, as decompressed.
+
+    Attributes:
+        lost: How often a connection was lost, or not made, so far.
+    """
+
+    lost = 0
+
+    def __init__(self, ca_file: Path | None = None) -> None:
+        """Trust an authority besides the public ones.
+
+        Raises:
+            OSError: The file cannot be read, or is no certificate.
+        """
+        context = ssl.create_default_context()
+        if ca_file:
+            context.load_verify_locations(ca_file)
+        super().__init__(verify=context)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:  # noqa: ANN401
         """Send a request.
@@ -24,7 +45,11 @@ class BoundedClient(openai.DefaultHttpxClient):
         Raises:
             ResponseTooLargeError: The response exceeds the limit.
         """
-        response = super().send(request, stream=True, **options)
+        try:
+            response = super().send(request, stream=True, **options)
+        except httpx2.TransportError:
+            self.lost += 1
+            raise
         if stream:
             return response
         body = bytearray()

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ModelError, ServerUnavailableError
+from infra.errors import ServerUnavailableError
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
+from reelabel_engine.errors import ModelError
+from reelabel_engine.prompts import choice_tokens
 from tasks.domain import ONE_VIDEO, ModelIdentity
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
-from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import encode_as_images, encode_media, encodings_of, require_encoding
+from tasks.model.server.model_watch import PROBES
 from tasks.model.server.scoring import logprobs_request, read_logprobs
 
 if TYPE_CHECKING:
@@ -87,6 +89,16 @@ def completion_body(*, model: str, text: str, system_prompt: str | None, carried
     user = {"role": "user", "content": [*carried.parts, {"type": "text", "text": text}]}
     system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     return {"model": model, "messages": [*system, user], "max_tokens": 1, "temperature": 0, **carried.options}
+
+
+def probe_bodies(
+    capabilities: ServerCapabilities, *, model: str, encode: Callable[[str], list[int]]
+) -> list[dict[str, Any]]:
+    """Build the requests by whose answers the server's model is known again, about the probe video."""
+    tokens = choice_tokens("abcd", scoring="letter", encode=encode)
+    logprobs = logprobs_request(tokens, exact=capabilities.exact)
+    carried = encode_media(capabilities.frames, [("video", probe_video())])
+    return [completion_body(model=model, text=text, system_prompt=None, carried=carried) | logprobs for text in PROBES]
 
 
 def detect_capabilities(

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from infra.errors import InferenceError, PromptTooLongError, ServerFailedError, ServerUnavailableError
+from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from reelabel.origin import install_command
-from tasks.model.server.answers import Completion, CompletionChunk, Models, ServedModel, Tokens, Version
+from reelabel.text import why_unreadable
+from reelabel_engine.errors import InferenceError, PromptTooLongError
+from tasks.model.server.answers import Completion, CompletionChunk, Detokenized, Models, ServedModel, Tokens, Version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import openai
 
@@ -44,8 +46,12 @@ class ServerClient:
         known_good: Body of a question that the server has answered, and answers as long as it works; None before that.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, *, template_args: Mapping[str, Any] | None = None) -> None:
         """Create the client; nothing is sent yet.
+
+        Args:
+            settings: Settings of the server.
+            template_args: Arguments of the chat template, sent with every question.
 
         Raises:
             ConfigurationError: No server, or none with a valid address, is configured; or the client is not installed.
@@ -63,16 +69,28 @@ class ServerClient:
             ) from None
         self.url = settings.url.rstrip("/")
         self._model = settings.model
+        self._template = {"chat_template_kwargs": dict(template_args)} if template_args else {}
         self.known_good: dict[str, Any] | None = None
         self._has_answered = False
         self._openai, self._too_large = openai, bounded_client.ResponseTooLargeError
+        try:
+            self._connections = bounded_client.BoundedClient(settings.ca_file)
+        except OSError as error:
+            raise ConfigurationError(
+                f"server.ca_file {settings.ca_file} cannot be used ({why_unreadable(error)}); name a file of "
+                "certificates."
+            ) from None
+        self._timeouts_s = {
+            httpx2.ConnectTimeout: ("server.connect_timeout_s", settings.connect_timeout_s),
+            httpx2.TimeoutException: ("server.timeout_s", settings.timeout_s),
+        }
         try:
             self._client = openai.OpenAI(
                 base_url=self.url,
                 api_key=settings.api_key.get_secret_value() if settings.api_key else _NO_KEY,
                 timeout=openai.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
                 max_retries=settings.max_attempts - 1,
-                http_client=bounded_client.BoundedClient(),
+                http_client=self._connections,
             )
         except httpx2.InvalidURL as error:
             raise ConfigurationError(f"server.url {self.url} is not an address ({error}); correct it.") from None
@@ -100,6 +118,21 @@ class ServerClient:
             )
         return next(model for model in found if self._model in {None, model.id})
 
+    def current_model(self) -> ServedModel:
+        """Find the model again that `find_model` has found.
+
+        Raises:
+            ConfigurationError: The server no longer serves it.
+            ServerUnavailableError: The server does not respond.
+        """
+        try:
+            found = self._list_models(self._client)
+        except self._openai.OpenAIError as error:
+            raise self._explain(error) from None
+        if model := next((model for model in found if self._model in {None, model.id}), None):
+            return model
+        raise ConfigurationError(f"The server at {self.url} no longer serves the model; check what it serves.")
+
     def complete(self, body: dict[str, Any], *, attempts: int | None = None) -> Completion:
         """Ask one question by a request's body, which may contain the server's extensions of OpenAI's API.
 
@@ -112,7 +145,7 @@ class ServerClient:
             ServerUnavailableError: The server did not respond after every attempt, or no longer answers any question.
             ConfigurationError: The server rejects the API key, does not serve the model, or has no such API.
         """
-        completion = self._ask("/chat/completions", body, Completion, attempts=attempts)
+        completion = self._ask("/chat/completions", body | self._template, Completion, attempts=attempts)
         self._has_answered = True
         return completion
 
@@ -124,7 +157,7 @@ class ServerClient:
             ServerUnavailableError: The server did not respond after every attempt.
             ConfigurationError: The server rejects the API key, or does not serve the model.
         """
-        body = body | {"stream": True, "stream_options": {"include_usage": True}}
+        body = body | self._template | {"stream": True, "stream_options": {"include_usage": True}}
         kind: Any = self._openai.Stream[object]
         try:
             with self._client.post(
@@ -149,6 +182,22 @@ class ServerClient:
         """
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         return self._ask(f"{self._root}/tokenize", body, Tokens).tokens
+
+    def render_ending(self, text: str) -> str | None:
+        """Return what the model's chat template puts after a text; None if the server does not say.
+
+        vLLM tokenizes a whole prompt, and turns tokens into text again.
+        """
+        messages = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        prompt = {"model": self._model, "messages": messages, "add_generation_prompt": True} | self._template
+        with contextlib.suppress(self._openai.OpenAIError, ReelabelError):
+            client = self._client.with_options(max_retries=0)
+            tokens = self._read(Tokens, client.post(f"{self._root}/tokenize", body=prompt, cast_to=str)).tokens
+            asked = {"model": self._model, "tokens": tokens}
+            shown = self._read(Detokenized, client.post(f"{self._root}/detokenize", body=asked, cast_to=str)).prompt
+            _, found, ending = shown.rpartition(text)
+            return ending if found else None
+        return None
 
     def find_version(self) -> str | None:
         """Return vLLM's version; None if the server is not vLLM."""
@@ -175,6 +224,11 @@ class ServerClient:
         self._client.close()
 
     @property
+    def connections_lost(self) -> int:
+        """How often a connection was lost, or not made, so far."""
+        return self._connections.lost
+
+    @property
     def _root(self) -> str:
         return self.url.removesuffix("/v1")
 
@@ -197,7 +251,7 @@ class ServerClient:
         """Repeat a question: a list of models alone may come from a front end whose engine is dead."""
         self._list_models(client)
         if self.known_good is not None:
-            self._read(Completion, client.post("/chat/completions", body=self.known_good, cast_to=str))
+            self._read(Completion, client.post("/chat/completions", body=self.known_good | self._template, cast_to=str))
 
     def _list_models(self, client: openai.OpenAI) -> list[ServedModel]:
         return self._read(Models, client.get("/models", cast_to=str)).data
@@ -217,7 +271,7 @@ class ServerClient:
     def _explain(self, error: openai.OpenAIError) -> ReelabelError:
         """Translate an error of a request, whatever it asks for."""
         if isinstance(error, self._openai.APIConnectionError):
-            return self._unavailable("does not respond", _message(error), error)
+            return self._unavailable("does not respond", self._why_lost(error), error)
         if not isinstance(error, self._openai.APIStatusError):
             if isinstance(error, self._too_large):
                 message = f"The server at {self.url} sent {error}, which is no answer; check what is in front of it."
@@ -240,6 +294,16 @@ class ServerClient:
             return self._unavailable("is unavailable", f"HTTP {status}: {_message(error)}", error)
         return _rejection(error)
 
+    def _why_lost(self, error: openai.OpenAIError) -> str:
+        """Return why there is no connection, with the setting that may help."""
+        cause = error.__cause__
+        for kind, (name, seconds) in self._timeouts_s.items():
+            if isinstance(cause, kind):
+                return f"{_message(error)}; {name} is {seconds:g}"
+        if "CERTIFICATE_VERIFY_FAILED" in str(cause):
+            return f"{_message(error)}; if its certificate is your own, set server.ca_file"
+        return _message(error)
+
     def _explain_of_question(self, error: openai.OpenAIError) -> ReelabelError:
         """Translate an error of a question: if another is still answered, it is no wrong setting."""
         explained = self._explain(error)
@@ -259,6 +323,11 @@ class ServerClient:
     def _explain_first(self, error: openai.OpenAIError) -> ReelabelError:
         """Translate an error of the first request, before any question was asked."""
         explained = self._explain(error)
+        if getattr(error, "status_code", None) == HTTPStatus.NOT_FOUND and not self.url.endswith("/v1"):
+            return ConfigurationError(
+                f"There is no API at server.url {self.url}, which does not end in /v1; set it (REELABEL_SERVER_URL) to "
+                f"{self.url}/v1."
+            )
         if not isinstance(explained, ServerUnavailableError | JobError):
             return explained
         return ConfigurationError(f"{explained.message} Start the server, or set server.url (REELABEL_SERVER_URL).")

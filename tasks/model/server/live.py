@@ -13,13 +13,14 @@ import threading
 import time
 import wave
 from concurrent.futures import Future
+from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from infra.errors import InferenceError
-from tasks.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.prompts import choice_tokens
 from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech, Warmed
-from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.server.answers import Usage
 from tasks.model.server.backend import refuse_special_tokens
 from tasks.model.server.client import ServerClient
@@ -27,10 +28,10 @@ from tasks.model.server.frame_transport import encode_image
 from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from infra.settings.server import ServerSettings
-    from tasks.live.items import Item
+    from reelabel_engine.live.items import Item
     from tasks.live.model import LiveQuery, Prefix
     from tasks.model.identity import ModelCard
     from tasks.model.server.answers import SpokenDelta
@@ -48,6 +49,7 @@ class ServerLiveModel:
         *,
         max_frame_px: int,
         encode: Callable[[str], list[int]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         """Create the client; nothing is sent yet.
 
@@ -56,12 +58,13 @@ class ServerLiveModel:
             card: Its model.
             max_frame_px: Maximum pixels of a frame.
             encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
+            template_args: Arguments of the chat template.
 
         Raises:
             ConfigurationError: No server is configured, or the client is not installed.
         """
         self._settings, self._card, self._max_frame_px = settings, card, max_frame_px
-        self._client = ServerClient(settings)
+        self._client = ServerClient(settings, template_args=template_args)
         self._encode = encode or self._client.tokenize
         self._model = settings.model
         self._parts: dict[str, dict[str, list[dict[str, Any]]]] = {}  # by session and item
@@ -103,12 +106,18 @@ class ServerLiveModel:
         began_s = time.perf_counter()
         refuse_special_tokens(self._encode, query.text, prefix.system_prompt)
         system = [] if prefix.system_prompt is None else [{"role": "system", "content": prefix.system_prompt}]
-        content = [*self._parts_of(prefix), {"type": "text", "text": query.text}]
-        body = {"model": self._model, "messages": [*system, {"role": "user", "content": content}]}
+        texts = [*chain.from_iterable(query.turns), query.text]
+        content = [*self._parts_of(prefix), {"type": "text", "text": texts[0]}]
+        roles = cycle(("assistant", "user"))
+        turns = [{"role": role, "content": text} for role, text in zip(roles, texts[1:], strict=False)]
+        body = {"model": self._model, "messages": [*system, {"role": "user", "content": content}, *turns]}
         if query.choices:
             yield self._choose(body, query, began_s)
         else:
             yield from self._write(body, query, began_s)
+
+    def cancel(self, session: str) -> None:
+        """Do nothing: the connection is closed at the next piece of the answer."""
 
     def forget(self, session: str) -> None:
         """End a session; idempotent."""

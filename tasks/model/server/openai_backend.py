@@ -62,7 +62,13 @@ class OpenAIBackend(Backend):
         Raises:
             ConfigurationError: No server is set.
         """
-        return ServerBackend(settings.server, encode=load_tokenizer(card), media=media)
+        return ServerBackend(
+            settings.server,
+            encode=load_tokenizer(card),
+            media=media,
+            named=card.location if settings.model.name else None,
+            template_args=settings.model.chat_template_args,
+        )
 
     def open_live(
         self,
@@ -74,10 +80,16 @@ class OpenAIBackend(Backend):
     ) -> tuple[InferenceBackend, LiveModel]:
         """Create the server's client for questions, and that for live sessions; see `Backend.open_live`."""
         frame_px = max_frame_pixels(card, settings, num_frames=settings.sampling.num_frames)
-        live = ServerLiveModel(settings.server, card, max_frame_px=frame_px, encode=load_tokenizer(card))
+        live = ServerLiveModel(
+            settings.server,
+            card,
+            max_frame_px=frame_px,
+            encode=load_tokenizer(card),
+            template_args=settings.model.chat_template_args,
+        )
         return self.open(card, settings, sampling=sampling), live
 
-    def frames_as(self, settings: Settings) -> Literal["video", "images"]:
+    def frames_as(self, card: ModelCard, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - a server may have its own model
         """Return what the setting `server.frames` sends."""
         return "images" if settings.server.frames == "images" else "video"
 
@@ -88,8 +100,7 @@ class OpenAIBackend(Backend):
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         """Ask the server about a probe video, as a run would."""
         try:
-            encode = load_tokenizer(self.card(None, settings))
-            with ServerBackend(settings.server, encode=encode) as server:
+            with self.open(self.card(None, settings), settings) as server:
                 yield Check(name="server", ok=True, detail=server.wait_ready().tuning)
         except ReelabelError as error:
             yield Check(name="server", ok=False, detail=error.code, advice=error.message)

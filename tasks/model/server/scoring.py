@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from infra.errors import InferenceError
-from tasks.model.prompts.prompt import score_choices
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.prompts import score_choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.model.prompts.prompt import ChoiceScores, ChoiceTokens
+    from reelabel_engine.prompts import ChoiceScores, ChoiceTokens
     from tasks.model.server.answers import Completion
 
 # The maximum of OpenAI's API, and of vLLM by default.

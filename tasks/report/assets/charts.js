@@ -86,8 +86,8 @@ function drawLabels(width) {
   });
 }
 
-function drawMargins(width) {
-  const stacked = data.margins.flatMap((bin) => {
+function drawHistogram(bins, label, width) {
+  const stacked = bins.flatMap((bin) => {
     const parts = [["right", ACCENT], ["wrong", "url(#hatch)"], ["unknown", data.known ? MUTED : ACCENT]];
     let from = 0;
     return parts.map(([name, fill]) => ({ low: bin.low, high: bin.high, from, to: (from += bin[name]), fill, name }));
@@ -98,7 +98,7 @@ function drawMargins(width) {
     marginTop: 28,
     marginBottom: 44,
     marginLeft: 48,
-    x: { label: "margin", labelOffset: 40, domain: [0, 1], ticks: 5 },
+    x: { label, labelOffset: 40, domain: [0, 1], ticks: 5 },
     y: { label: "jobs", grid: true, ticks: 4, tickFormat: "~s", nice: true },
     marks: [
       () => svgPattern(),
@@ -183,7 +183,8 @@ const CHARTS = {
   parts: drawParts,
   timeline: drawTimeline,
   labels: drawLabels,
-  margins: drawMargins,
+  margins: (width) => drawHistogram(data.margins, "margin", width),
+  choice_masses: (width) => drawHistogram(data.choice_masses, "probability", width),
   reliability: drawReliability,
   trade: drawTrade,
   deltas: drawDeltas,

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.engine.choice_mass import CHOICES_ONLY, TOKEN_ONLY, WITH, measure_choice_mass
 from benchmarks.engine.model_folders import MEDIUM, Architecture, write_architecture
 from benchmarks.engine.noise import noise_video
 from benchmarks.engine.questions import measure_questions
 from benchmarks.engine.sweep import CHOSEN, Candidate, Requests, Sweep, SweepRow, sweep
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 
 TINY = EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56)
 SMALL = Architecture(
@@ -40,6 +41,14 @@ def test_a_sweep_measures_each_setting_and_names_failing_ones():
     assert found.best.requests_per_s > 0
     assert found.best.core_ms > 0
     assert found.best.prompt_tokens > 32
+
+
+@pytest.mark.system
+def test_answers_with_and_without_choice_mass_are_measured():
+    rows = measure_choice_mass(Requests(config=TINY, count=2, side_px=56, rounds=1))
+
+    assert [row.name for row in rows] == [WITH, CHOICES_ONLY, TOKEN_ONLY]
+    assert all(row.request_ms > 0 and row.core_ms > 0 for row in rows)
 
 
 @pytest.mark.system

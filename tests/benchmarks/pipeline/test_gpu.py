@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
+import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
 from benchmarks.pipeline.targets import CEILING, UNIFORM, WARM
 from tasks.model.identity import read_model_card

@@ -44,6 +44,7 @@ def answers(manifest, *, sampler, is_blind):
         {
             "job_id": row["job_id"],
             "label": SCENE_QUESTIONS[row["subtask"]][1][0] if is_blind(row) else row["answer"],
+            "choice_mass": 1.0,
             "probabilities": [0.25] * 4 if is_blind(row) else [0.97, 0.01, 0.01, 0.01],
             "margin": 0.05 if is_blind(row) else 0.96,
             "sampler": sampler,

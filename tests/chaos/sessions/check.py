@@ -99,7 +99,7 @@ def _check_answers(told, by_number, outcome):
             wrong.append(f"{name} answered query {done.query}, which has no row")
             continue
         said = (text, done.text, done.frames_used, choices and list(choices), done.choice)
-        kept = tuple(row[key] for key in ("question", "answer", "frames_used", "choices", "choice_index"))
+        kept = (row["question"], row["answer"], len(row["frames"]), row["choices"], row["choice_index"])
         if kept != said or not np.allclose(row["probabilities"] or (), done.probabilities or ()):
             wrong.append(f"{name} answered {said}, and its row says {kept}")
         if done.frames_used > sum(ack.seq < done.seq for ack in told.kept):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from reelabel.errors import VideoError
+from reelabel.index import VideoIndex, VideoInfo
 from reelabel.limits import Limits
-from reelabel.packet_list import PacketList
 from tasks.description.scenes import index
 from tasks.description.scenes.auto import add_gradual
 from tasks.description.scenes.change import Evidence, SceneChange, SceneChanges, SceneMethodError
@@ -123,13 +123,18 @@ def packet_list(sizes, keyframes):
     count = len(sizes)
     is_keyframe = np.zeros(count, np.bool_)
     is_keyframe[list(keyframes)] = True
-    return PacketList(
-        times_ms=np.arange(count) * 40,
-        sizes_bytes=np.array(sizes, np.int64),
+    return VideoIndex(
+        info=VideoInfo(fps=25.0, duration_s=count / 25),
+        kind="container",
+        lists="frames",
+        pts=np.arange(count),
         is_keyframe=is_keyframe,
-        fps=25.0,
-        duration_s=count / 25,
-        listed="index",
+        is_shown=np.ones(count, np.bool_),
+        pos=np.zeros(count, np.int64),
+        size=np.array(sizes, np.int64),
+        order=np.arange(count),
+        time_s=np.arange(count) / 25,
+        position=np.arange(count),
     )
 
 

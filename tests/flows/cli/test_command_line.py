@@ -1,12 +1,14 @@
 """Errors are one sentence with the right exit code, and never a traceback."""
 
 import errno
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from contextlib import nullcontext
 
 import polars as pl
@@ -18,11 +20,13 @@ from sqlalchemy import select
 from typer.main import get_command
 
 from flows.cli.command_group import ReelabelGroup
+from flows.cli.main import COMMANDS, app
 from infra.database.connect import connected
 from infra.embedded import export
 from infra.embedded.processes import free_port
 from infra.settings import Settings
 from infra.settings.base import fields_of
+from reelabel.sampling.registry import samplers
 from tasks.database.tables import RUN
 from tests.command_line import reelabel, reelabel_process
 from tests.wait import until
@@ -336,7 +340,7 @@ def test_output_that_nobody_reads_ends_a_command_silently(environment):
 def test_help_and_version_are_printed(environment):
     assert reelabel(environment).returncode == 0
     assert "Example: reelabel demo" in reelabel(environment, "--help").stdout
-    assert reelabel(environment, "--version").stdout.startswith("reelabel ")
+    assert re.fullmatch(r"reelabel \S+ \(library \S+\)\n", reelabel(environment, "--version").stdout)
 
 
 def test_help_shows_no_type_after_a_flag(environment):
@@ -345,6 +349,71 @@ def test_help_shows_no_type_after_a_flag(environment):
     assert ["<bool>" in text for text in shown] == [False] * 3
     assert all("--help " in text for text in shown)
     assert "<str>" in shown[1]
+
+
+def test_the_help_lists_each_command_by_its_first_line():
+    context = typer.Context(command := get_command(app))
+
+    assert [*COMMANDS] == command.list_commands(context)
+    for name, listed in COMMANDS.items():
+        found = command.get_command(context, name)
+        assert found.help.partition("\n")[0] == listed.summary
+        assert found.name == name
+
+
+def test_the_help_imports_no_command():
+    script = """
+import sys
+from flows.cli.main import app
+app(["--help"], standalone_mode=False)
+print(sorted(sys.modules))
+"""
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+    assert "'typer'" in shown
+    assert not any(
+        f"'{module}'" in shown for module in ("pydantic", "numpy", "infra.settings", "flows.cli.run_commands")
+    )
+
+
+def test_a_setting_is_changed_for_one_command(environment):
+    shown = reelabel(environment, "config", "--set", "sampling.max_gap_s=3", "--set", 'serve.host="a"').stdout
+
+    assert "\nmax_gap_s = 3.0 " in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["config", "--set", "sampling.fpss=3"], "sampling.fpss is not a setting; did you mean sampling.fps?"),
+        (["config", "--set", "sampling=3"], "sampling is not a setting"),
+        (["config", "--set", "fps"], "--set fps: write SECTION.NAME=VALUE, such as --set sampling.max_gap_s=3."),
+        (["config", "--set", "sampling.fps=often"], "sampling.fps"),
+        (["backfill", "--failed", "--set", "sampling.fps=2"], "A backfill takes sampling.fps from the earlier run;"),
+        (["backfill", "--failed", "--set", "model.name=m"], "to change it, use --model."),
+    ],
+)
+def test_a_setting_that_cannot_be_changed_is_refused(environment, arguments, said):
+    refused = reelabel(environment, *arguments)
+
+    assert refused.returncode == 2
+    assert said in refused.stderr.replace("\n", " ")
+
+
+def test_samplers_are_listed_with_their_options(environment):
+    rows = [json.loads(line) for line in reelabel(environment, "samplers", "--json").stdout.splitlines()]
+    shown = reelabel(environment | {"COLUMNS": "400"}, "samplers").stdout
+
+    assert [row["sampler"] for row in rows] == [*samplers()]
+    assert all(row["shows"] in shown for row in rows)
+    assert "--max-gap-s" in next(line for line in shown.splitlines() if line.startswith("auto"))
+
+
+def test_config_prints_maps_on_one_line_of_toml(environment):
+    given = {"enable_thinking": False, "of": {"deep": [1]}}
+    shown = reelabel(environment | {"REELABEL_MODEL_CHAT_TEMPLATE_ARGS": json.dumps(given)}, "config").stdout
+
+    assert tomllib.loads(shown)["model"]["chat_template_args"] == given
 
 
 def test_config_prints_every_setting(environment):

@@ -22,10 +22,10 @@ from infra.embedded import export
 from infra.settings import StoreSettings
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.text import printable
+from reelabel_engine.protocol import PromptSpan, RenderedPrompt
 from tasks.domain import Failure, Stage
 from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, GroupScore, Proportion
 from tasks.manifest.digests import jobs_to_rows
-from tasks.model.engine.prompt_preview import PromptSpan, RenderedPrompt
 from tasks.results.runs import close_run, open_run, update_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.command_line import reelabel

@@ -128,7 +128,7 @@ def test_every_video_of_a_folder_or_prefix_is_a_job(tmp_path, objects, store_set
         found = read_source(root, ImportOptions(layout="folder", **QUESTION), store)
         assert [row["job_id"] for row in found.rows] == ["a.mp4", "b/c.WEBM", "odd.tar#e.mkv"]
         assert all(store.stat(row["video_uri"]).size_bytes == 5 for row in found.rows)
-        assert found.notes == ["Left out 1 file without the suffix of a video."]
+        assert found.notes == ["Left out 1 file, hidden or without the suffix of a video (first: b/d.txt)."]
 
 
 def test_a_file_beside_its_table_is_named_by_its_path(tmp_path):

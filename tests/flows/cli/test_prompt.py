@@ -16,11 +16,11 @@ from reelabel.extract import extract_keyframes
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
+from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.manifest.table import read_jobs
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.prompt import build_question
-from tasks.model.protocol import Batch, EngineConfig
 from tests.clips import make_clip
 from tests.command_line import reelabel
 

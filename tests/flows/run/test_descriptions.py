@@ -4,16 +4,16 @@ import sys
 
 import pytest
 
+from flows.run.checks import purpose_of
 from flows.run.parameters import SpecOverrides
-from flows.run.purposes.choose import purpose_of
 from flows.run.purposes.descriptions import Descriptions
 from flows.run.purposes.questions import Questions
 from flows.run.request import RunRequest
-from infra.errors import ModelError
 from infra.settings import Settings
 from infra.settings.describe import DescribeOptions
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
+from reelabel_engine.errors import ModelError
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
 from tasks.embedding.bank_file import BankFiles
 

@@ -8,7 +8,7 @@ from prefect.logging import disable_run_logger
 from pydantic import SecretStr
 from sqlalchemy import DDL, text
 
-from flows.run.context import open_run_context
+from flows.run.checks import open_run_context
 from flows.run.execute import _execute_plan, write_report_page
 from flows.run.parameters import SpecOverrides
 from flows.run.plan import Planner, size_line

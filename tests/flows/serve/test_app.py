@@ -1,10 +1,12 @@
 """The application without engines: who may ask, what is refused and how, health and metrics."""
 
 import pickle
+import socket
 from contextlib import ExitStack
 from http import HTTPStatus
 from urllib.parse import quote
 
+import httpx
 import pytest
 from fastapi import APIRouter, WebSocket
 from fastapi.testclient import TestClient
@@ -12,10 +14,12 @@ from pydantic import SecretStr
 from starlette.testclient import WebSocketDenialResponse
 
 from flows.serve.app import make_app
+from flows.serve.loading import answering_loading
 from flows.serve.refusals import RequestRefusedError
 from flows.serve.requests.analyze import analyze_router
 from flows.serve.requests.classify import classify_router
 from flows.serve.requests.service import open_service
+from flows.serve.server import reserve, url_of
 from infra.settings import Settings
 from infra.settings.serve import ServeSettings
 from infra.telemetry import metrics_page
@@ -51,6 +55,23 @@ def test_health_says_version_and_places(client_of):
 
     assert answer.status_code == 200
     assert answer.json() == {"status": "ok", "version": answer.json()["version"], "requests": 0, "places": 3}
+
+
+def test_probes_may_ask_for_the_head_alone(client_of):
+    answer = client_of().head("/health")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_while_models_load_the_port_answers_that_they_do():
+    settings = ServeSettings(port=0)
+    with reserve(settings) as opened:
+        with answering_loading(opened, settings):
+            health, models = (httpx.get(f"{url_of(opened)}{path}") for path in ("/health", "/v1/models"))
+        assert (health.status_code, health.json()["status"]) == (503, "loading")
+        assert (models.status_code, models.json()["code"]) == (503, "loading")
+        with socket.create_connection(opened.getsockname()):
+            opened.settimeout(10)
+            assert opened.accept()[0].fileno() > 0  # it is still open, for what follows
 
 
 def test_metrics_are_those_of_the_process(client_of):

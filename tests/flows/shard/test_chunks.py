@@ -8,9 +8,10 @@ import av
 import numpy as np
 import pytest
 
+from flows.shard.answering import AnswerContext, InferenceContext, ShardOutcome
 from flows.shard.chunks import cut_into_chunks, merge_ended
 from flows.shard.extract import ViewStream
-from flows.shard.infer import AnswerContext, InferenceContext, ShardOutcome, infer_views
+from flows.shard.infer import infer_views
 from flows.shard.tasks import extract_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache

@@ -14,15 +14,9 @@ import pytest
 from prefect.logging import disable_run_logger
 
 from flows.shard import retry
+from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.extract import ViewStream
-from flows.shard.infer import (
-    MAX_CONCURRENT_GROUPS,
-    MAX_PROMPTS,
-    MAX_TOKENS,
-    InferenceContext,
-    ShardOutcome,
-    infer_views,
-)
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, infer_views
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.errors import ServerUnavailableError
 from infra.settings import StoreSettings
@@ -355,7 +349,9 @@ def test_a_question_that_ends_a_lone_server_fails_alone(extractor, make_clip, ki
             backend.wait_ready()
             infer_views(stream, views, context_of(extractor, backend), outcome)
 
-    assert {failure.job.job_id: failure.code for failure in outcome.failures} == dict.fromkeys(killers, "server_failed")
+    failed = {failure.job.job_id: failure for failure in outcome.failures}
+    assert failed.keys() == killers, failed
+    assert {failure.code for failure in failed.values()} == {"server_failed"}
     message = outcome.failures[0].message
     assert message.startswith(f"The server at {url} failed in 3 attempts to answer this question, but answers others: ")
     assert {result.job.job_id for result in outcome.results} == {clip.stem for clip in clips} - killers

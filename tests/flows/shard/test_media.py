@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.extract import ViewStream
-from flows.shard.infer import InferenceContext, ShardOutcome, escalate, infer_views
+from flows.shard.infer import escalate, infer_views
 from flows.shard.tasks import extract_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache

@@ -6,7 +6,7 @@ import numpy as np
 
 from reelabel.seal import Seal
 from tasks.frame_cache.sealed_files import SealedFiles
-from tasks.live.record.recorder import Answered, FrameCounts, Opened, Recorder
+from tasks.live.record.recorder import Recorder
 
 SEAL = Seal(b"k" * 32)
 TIMES_S = (0.04, 0.5, 1.371, 2.0, 2.5, 9.0)
@@ -18,6 +18,7 @@ def image(value, size=SIZE_PX):
 
 
 def answered(**changed):
+    """Return the row of a query."""
     values = {
         "query": 0,
         "question": "Is it dark?",
@@ -25,8 +26,7 @@ def answered(**changed):
         "answer": "no",
         "probabilities": (0.25, 0.75),
         "asked_s": 1.5,
-        "frames_used": 3,
-        "window_from_s": 0.0,
+        "frames": (0, 1, 2),
         "last_frame_s": 1.371,
         "prompt_tokens": 40,
         "cached_tokens": 32,
@@ -35,7 +35,12 @@ def answered(**changed):
         "total_ms": 21.0,
         "model": "tiny",
     }
-    return Answered(**values | changed)
+    values |= changed
+    answer, choices, probabilities = (values[name] for name in ("answer", "choices", "probabilities"))
+    if answer is not None and choices is not None:
+        first, second = sorted(probabilities, reverse=True)[:2]
+        values |= {"choice_index": choices.index(answer), "margin": first - second}
+    return values
 
 
 def start(engine, objects, root_uri, **options):
@@ -48,31 +53,30 @@ def record_session(recorder):
     """Record a session; return its id."""
     session_id = uuid4()
     config = {"window_s": 5, "sink": 1, "enable_frame_filter": True, "frame_filter_threshold": 0.95}
-    opened = Opened(
-        session_id=session_id,
+    record = recorder.open(
+        session_id,
         model="tiny",
         config=config | {"sampling": {"temperature": 0.0, "top_p": 1.0, "max_tokens": 256}},
         versions={"av": "18"},
         host="camera-host",
     )
-    record = recorder.open(opened)
     for number, time_s in enumerate(TIMES_S):
-        record.keep(time_s=time_s, image=image(number * 40))
+        record.keep(number=number, time_s=time_s, image=image(number * 40))
         if number == 2:
             record.write()
     record.answer(answered())
-    record.answer(answered(query=1, question="What is it?", choices=None, answer="A wall.", probabilities=None))
+    record.answer(
+        answered(query=1, question="What is it?", choices=None, answer="A wall.", probabilities=None, audio_s=4.5)
+    )
     # The window had moved on: the sink's frame, and those from the fifth on.
     moved = {
-        "frames_used": 3,
-        "sink_frames": 1,
-        "window_from_s": 2.5,
+        "frames": (0, 4, 5),
         "last_frame_s": 9.0,
         "asked_s": 9.1,
-        "audio_s": 4.5,
     }
     record.answer(answered(query=2, question="Is it bright?", answer="yes", probabilities=(0.9, 0.1), **moved))
     failed = {"answer": None, "probabilities": None, "first_token_ms": None}
     record.answer(answered(query=3, code="engine_lost", message="The engine was lost.", **moved | failed))
-    record.close(reason="The client was done.", counts=FrameCounts(received=9, similar=2, evicted=1, audio_s=9.0))
+    counts = {"frames_received": 9, "frames_similar": 2, "frames_evicted": 1, "audio_s": 9.0}
+    record.close(reason="The client was done.", **counts)
     return session_id

@@ -11,9 +11,8 @@ from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from tasks.live.record.again import encode_footage, write_jobs
 from tasks.live.record.frame_part import KeptFrame
-from tasks.live.record.recorder import FrameCounts, Opened
 from tasks.live.record.stored import SessionFrames, find_session
-from tests.live.record.recorded import TIMES_S, answered, image, record_session
+from tests.live.record.recorded import SIZE_PX, TIMES_S, answered, image, record_session
 
 
 def jobs_of(objects, uri):
@@ -29,10 +28,7 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
     first, third, failed = jobs_of(objects, written.manifest_uri)
     assert failed["video_uri"] == third["video_uri"]  # a question without an answer may get one now
     assert (first["job_id"], first["prompt"], first["choices"]) == ("query-0", "Is it dark?", ["yes", "no"])
-    assert str(written) == (
-        "3 questions of the session to ask again, 2 of them without the audio, which is not stored. "
-        "1 question left out: it has no choices."
-    )
+    assert str(written) == ("3 questions of the session to ask again. 1 question left out: it has no choices.")
     seen = {"query-0": [0, 40, 80], "query-2": [0, 160, 200]}
     times_s = {"query-0": [0.04, 0.5, 1.371], "query-2": [0.04, 2.5, 9.0]}
     for job in (first, third):
@@ -84,18 +80,29 @@ def test_asking_again_twice_writes_the_same_videos(recorder, db, objects):
     assert [objects.read(uri) for uri in videos] == written
 
 
-def test_frames_of_another_size_than_the_last_are_left_out(recorder, db, objects, tmp_path):
-    record = recorder.open(Opened(session_id=uuid4(), model="tiny", config={}, versions={}, host="h"))
-    record.keep(time_s=0.0, image=image(1, (28, 28)))
-    record.keep(time_s=1.0, image=image(2))
-    record.answer(answered())
-    record.close(reason="done", counts=FrameCounts(received=2))
+def test_questions_that_cannot_be_asked_as_they_were_are_left_out_with_the_reason(recorder, db):
+    record = recorder.open(uuid4(), model="tiny", config={}, versions={}, host="h")
+    for number, size in enumerate([(28, 28), *[SIZE_PX] * 4]):
+        record.keep(number=number, time_s=float(number), image=image(number, size))
+    for query, (frames, audio_s) in enumerate(
+        [((1, 2), 0), ((0, 1), 0), ((1, 1, 3), 0), ((1, 2, 9), 0), ((7,), 0), ((1, 2, 3), 0), ((), 0), ((1,), 1.5)]
+    ):
+        record.answer(answered(query=query, frames=frames, audio_s=audio_s))
+    record.close(reason="done", frames_received=5)
+    pixels = SIZE_PX[0] * SIZE_PX[1]
 
-    [job] = jobs_of(objects, write_jobs(find_session(db, "last"), recorder.files).manifest_uri)
+    found = write_jobs(find_session(db, "last"), recorder.files, max_pixels=pixels, max_video_pixels=2 * pixels)
 
-    (tmp_path / "seen.mkv").write_bytes(objects.read(job["video_uri"]))
-    frames = extract_keyframes(tmp_path / "seen.mkv", sampling=Sampling(sampler="keyframes"), limits=Limits())
-    assert (frames.images.shape, frames.time_s.tolist()) == ((1, *image(0).shape), [1.0])
+    assert found.jobs == 1
+    assert found.left_out == {
+        "its frames have several sizes": 2,  # of the latter, one between its frames, which was evicted
+        "some of its frames were never written to the store": 2,
+        "its frames together have more than 3,136 pixels, which the model takes of a video": 1,
+        "it saw no frame": 1,
+        "it heard audio, which is not stored": 1,
+    }
+    with pytest.raises(ConfigurationError, match="frames have more than 1,567 pixels, to which they would be scaled"):
+        write_jobs(find_session(db, "last"), recorder.files, max_pixels=pixels - 1)
 
 
 def test_a_session_without_questions_to_ask_again_is_refused(recorder, db):
@@ -147,20 +154,15 @@ def test_a_session_is_open_until_its_server_has_said_nothing_for_a_minute(record
     assert find_session(db, "last").row["state"] == "lost"
 
 
-def test_a_query_saw_its_sink_and_what_it_was_shown_of_its_window(recorder, db):
+def test_the_frames_of_a_query_are_found_by_their_numbers(recorder, db):
     record_session(recorder)
     frames = SessionFrames(find_session(db, "last"), recorder.files)
 
-    def seen(**changed):
-        query = answered(**changed)
-        return [frame.time_s for frame in frames.seen_by({name: getattr(query, name) for name in query.__slots__})]
+    def seen(*numbers):
+        return [frame.time_s for frame in frames.seen_by({"frames": list(numbers)})]
 
-    assert seen(frames_used=6, window_from_s=0.04, last_frame_s=9.0) == list(TIMES_S)
-    assert seen(frames_used=2, window_from_s=1.371, last_frame_s=2.0) == [1.371, 2.0]
-    assert seen(frames_used=3, sink_frames=2, window_from_s=2.5, last_frame_s=2.5) == [0.04, 0.5, 2.5]
-    assert seen(frames_used=0, window_from_s=None, last_frame_s=None) == []
-    assert seen(frames_used=1, sink_frames=1, window_from_s=None, last_frame_s=9.0) == [0.04], (
-        "audio is all it saw else"
-    )
-    assert seen(frames_used=4, sink_frames=1, window_from_s=0.5, last_frame_s=9.0) == [0.04, 0.5, 2.0, 9.0]
-    assert seen(frames_used=2, window_from_s=0.5, last_frame_s=9.5) == [], "the last one is lost"
+    assert seen(*range(6)) == list(TIMES_S)
+    assert seen(2, 3) == [1.371, 2.0]
+    assert seen(0, 0, 5) == [0.04, 9.0]
+    assert seen() == []
+    assert seen(4, 6) == [2.5], "the last one is lost"

@@ -1,6 +1,5 @@
 import threading
 from dataclasses import replace
-from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -14,10 +13,9 @@ from reelabel.seal import NO_KEY
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record import recorder as recorder_module
 from tasks.live.record.frame_part import read_part
-from tasks.live.record.recorder import FrameCounts, Opened
 from tests.live.record.recorded import answered, image, start
 
-opened = partial(Opened, model="tiny", config={"model": "tiny"}, versions={"av": "18"}, host="h")
+OPENED = {"model": "tiny", "config": {"model": "tiny"}, "versions": {"av": "18"}, "host": "h"}
 
 
 def rows(db, table):
@@ -26,12 +24,14 @@ def rows(db, table):
 
 
 def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, db):
-    record = recorder.open(opened(session_id=uuid4()))
+    record = recorder.open(uuid4(), **OPENED)
     for number, time_s in enumerate((0.04, 0.5, 1.37)):
-        record.keep(time_s=time_s, image=image(number * 100))
-    record.keep(time_s=2.0, image=image(9, size=(8, 8)))  # the camera was turned: another size, so another file
+        record.keep(number=number, time_s=time_s, image=image(number * 100))
+    record.keep(
+        number=3, time_s=2.0, image=image(9, size=(8, 8))
+    )  # the camera was turned: another size, so another file
 
-    record.close(reason="done", counts=FrameCounts(received=9, similar=4, evicted=2))
+    record.close(reason="done", frames_received=9, frames_similar=4, frames_evicted=2)
 
     first, second = rows(db, LIVE_FRAMES)
     file = read_part(recorder.files, first["key"])
@@ -49,9 +49,9 @@ def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, d
 
 def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
     for _ in range(2):
-        record = recorder.open(opened(session_id=uuid4()))
-        record.keep(time_s=0.0, image=image(1))
-        record.close(reason="done", counts=FrameCounts(received=1))
+        record = recorder.open(uuid4(), **OPENED)
+        record.keep(number=0, time_s=0.0, image=image(1))
+        record.close(reason="done", frames_received=1)
     mine, other = (each["key"] for each in rows(db, LIVE_FRAMES))
     with pytest.raises(FrameFileError, match=r"another store\.mac_key"):
         read_part(replace(recorder.files, seal=NO_KEY), mine)
@@ -65,9 +65,9 @@ def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
 
 def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive(db, objects, store_settings):
     recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
-    record = recorder.open(opened(session_id=uuid4()))
+    record = recorder.open(uuid4(), **OPENED)
     before = rows(db, LIVE_SESSION)[0]["seen_at"]
-    record.keep(time_s=0.0, image=image(1))
+    record.keep(number=0, time_s=0.0, image=image(1))
 
     for _ in range(500):
         if rows(db, LIVE_FRAMES) and rows(db, LIVE_SESSION)[0]["seen_at"] > before:
@@ -82,13 +82,13 @@ def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive
 
 def test_a_session_that_cannot_be_written_does_not_stop_the_others(db, objects, store_settings):
     recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
-    gone, other = (recorder.open(opened(session_id=uuid4())) for _ in range(2))
+    gone, other = (recorder.open(uuid4(), **OPENED) for _ in range(2))
     with db.begin() as connection:
         connection.execute(delete(LIVE_SESSION).where(LIVE_SESSION.c.session_id == gone.session_id))
-    gone.keep(time_s=0.0, image=image(1))
+    gone.keep(number=0, time_s=0.0, image=image(1))
     for _ in range(20):
         threading.Event().wait(0.01)
-    other.keep(time_s=0.0, image=image(1))
+    other.keep(number=0, time_s=0.0, image=image(1))
 
     for _ in range(500):
         if rows(db, LIVE_FRAMES):
@@ -103,17 +103,17 @@ def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_
     recorder, db, monkeypatch
 ):
     monkeypatch.setattr(recorder_module, "_WAITING_BYTES", 3 * image(0).nbytes)
-    record = recorder.open(opened(session_id=uuid4()))
+    record = recorder.open(uuid4(), **OPENED)
     db.dispose()
     away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none", connect_timeout_s=1))
     recorder.engine = away
     for number in range(5):
-        record.keep(time_s=float(number), image=image(number))
+        record.keep(number=number, time_s=float(number), image=image(number))
     with pytest.raises(DatabaseUnavailableError):
         record.write()
 
     recorder.engine = db
-    record.close(reason="done", counts=FrameCounts(received=5))
+    record.close(reason="done", frames_received=5)
 
     [part], [session] = rows(db, LIVE_FRAMES), rows(db, LIVE_SESSION)
     assert (part["frames"], session["frames_kept"], session["frames_lost"]) == (3, 5, 2)
@@ -126,12 +126,12 @@ def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_b
     monkeypatch.setattr(recorder_module, "_MAX_ENDED", 1)
     away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none", connect_timeout_s=1))
     recorder = start(db, objects, store_settings.uri)
-    records = [recorder.open(opened(session_id=uuid4())) for _ in range(2)]
+    records = [recorder.open(uuid4(), **OPENED) for _ in range(2)]
     recorder.engine = away
     for record in records:
-        record.keep(time_s=0.0, image=image(1))
+        record.keep(number=0, time_s=0.0, image=image(1))
         with pytest.raises(DatabaseUnavailableError):
-            record.close(reason="done", counts=FrameCounts(received=1))
+            record.close(reason="done", frames_received=1)
     recorder.engine = db
 
     recorder.close()
@@ -146,11 +146,11 @@ def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_b
 
 def test_a_session_whose_frames_cannot_be_written_ends_without_them_when_the_server_does(db, objects, store_settings):
     recorder = start(db, objects, store_settings.uri)
-    record = recorder.open(opened(session_id=uuid4()))
-    record.keep(time_s=0.0, image=image(1))
+    record = recorder.open(uuid4(), **OPENED)
+    record.keep(number=0, time_s=0.0, image=image(1))
     recorder.files = replace(recorder.files, root_uri="s3://there-is-no-such-bucket")
     with pytest.raises(ReelabelError):
-        record.close(reason="done", counts=FrameCounts(received=1))
+        record.close(reason="done", frames_received=1)
 
     recorder.close()
 
@@ -159,7 +159,7 @@ def test_a_session_whose_frames_cannot_be_written_ends_without_them_when_the_ser
 
 
 def test_a_query_is_a_row_when_answer_returns(recorder, db):
-    record = recorder.open(opened(session_id=uuid4()))
+    record = recorder.open(uuid4(), **OPENED)
 
     record.answer(answered())
     record.answer(answered(total_ms=99.0))  # repeated after an error whose commit had succeeded
@@ -177,10 +177,10 @@ def test_a_query_is_a_row_when_answer_returns(recorder, db):
 def test_the_writer_records_and_the_reader_reads(database, objects, store_settings):
     writer, reader = connect(database, Login.WRITER), connect(database, Login.READER)
     recorder = start(writer, objects, store_settings.uri)
-    record = recorder.open(opened(session_id=uuid4()))
-    record.keep(time_s=0.0, image=image(1))
+    record = recorder.open(uuid4(), **OPENED)
+    record.keep(number=0, time_s=0.0, image=image(1))
     record.answer(answered())
-    record.close(reason="done", counts=FrameCounts(received=1))
+    record.close(reason="done", frames_received=1)
 
     assert [len(rows(reader, table)) for table in (LIVE_SESSION, LIVE_FRAMES, LIVE_QUERY)] == [1, 1, 1]
 

@@ -1,8 +1,8 @@
 import pytest
 
 from reelabel.errors import ConfigurationError
-from tasks.model.engine import devices
-from tasks.model.engine.devices import assign_gpus, compute_capabilities, gpu_memory_bytes, visible_gpus
+from reelabel_engine import devices
+from reelabel_engine.devices import assign_gpus, compute_capabilities, gpu_memory_bytes, visible_gpus
 
 GPUS = ["0", "1", "2", "3", "4"]
 

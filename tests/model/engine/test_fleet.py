@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from infra.errors import ModelError
+from reelabel_engine.errors import ModelError
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.recovery import RecoveringEngine
 from tests.model.asked import batch_about, frame_file, question

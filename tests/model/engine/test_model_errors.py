@@ -3,7 +3,7 @@
 import pytest
 from pydantic.dataclasses import dataclass
 
-from tasks.model.engine.model_errors import describe_error
+from reelabel_engine.model_errors import describe_error
 
 COUNT = "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices()?"
 
@@ -45,6 +45,26 @@ COUNT = "Unexpected error from cudaGetDeviceCount(). Did you run some cuda funct
 )
 def test_an_error_of_a_gpu_says_what_to_do(text, advice):
     assert advice in describe_error(RuntimeError(text))
+
+
+def test_weights_of_another_architecture_are_one_sentence_not_every_name():
+    names = {f"language_model.layers.{number}.mlp.down_proj.weight" for number in range(100)}
+    said = describe_error(ValueError(f"Following weights were not initialized from checkpoint: {names}"))
+
+    assert said.startswith("the names in the weights are not those of the architecture in config.json; copy both")
+    assert len(said) < 500
+
+
+def test_code_of_the_model_is_said_not_to_be_run():
+    said = describe_error(
+        ValueError(
+            "The repository m contains custom code which must be executed to correctly load the model. You can inspect "
+            "it at https://hf.co/m .\n Please pass the argument `trust_remote_code=True` to allow that code."
+        )
+    )
+
+    assert said.startswith("the model's folder has Python code of its own, which is not run; use the folder")
+    assert "trust_remote_code" not in said
 
 
 def test_the_error_of_a_rank_is_found_in_the_log(tmp_path):

@@ -12,18 +12,21 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from infra.errors import EngineClosedError, EngineLostError, ModelError
+from infra.errors import EngineClosedError, EngineLostError
+from infra.log_context import IS_OUTAGE
 from reelabel.errors import DiskFullError
 from reelabel.waiting import AbandonedError, working_until
+from reelabel_engine.environment import EnginePython, engine_environment
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.model import model_process
-from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
-from tasks.model.protocol import Batch, EngineConfig
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import LEFT_BY_ENGINE, Trigger, answer_to
@@ -57,6 +60,16 @@ def test_a_refused_question_does_not_stop_the_others(make_engine, word, code):
 
     assert (first, last) == (answer_to(before, frame_file(1)), answer_to(after, frame_file(1)))
     assert refusal.code == code
+
+
+@pytest.mark.parametrize("text", [7, "\ud800"], ids=["a number", "half a character"])
+def test_a_question_that_cannot_be_sent_does_not_stop_the_others(make_engine, text):
+    before, after = question("Before?"), question("After?")
+
+    first, refusal, last = make_engine().answer(batch_about(before, replace(question(), text=text), after))
+
+    assert (first, last) == (answer_to(before, frame_file(1)), answer_to(after, frame_file(1)))
+    assert (refusal.code, refusal.stage) == ("internal", "inference")
 
 
 @pytest.mark.parametrize("end", ["closed", "killed"])
@@ -138,8 +151,8 @@ class ClosedWhenItAnswers(EngineProcess):
 
     closing = None
 
-    def _add_times(self, times):
-        super()._add_times(times)
+    def _note_times(self, times):
+        super()._note_times(times)
         life = self._life
         if life is not None and life.info.done() and self.closing is None:
             failed = threading.Event()
@@ -171,6 +184,8 @@ def test_a_killed_engine_is_noticed_and_can_be_restarted(make_engine, caplog):
     assert [each.levelname for each in caplog.records if "was lost: its process died; see the log" in each.message] == [
         "WARNING"
     ]
+    assert caplog.messages[-1].endswith("engine.log (1 so far).")
+    assert hasattr(caplog.records[-1], IS_OUTAGE), "the terminal of a run shows it"
     engine.start()
     assert engine.answer(batch_about(question())) == [answer_to(question(), frame_file(1))]
     assert engine.times.restart_ms > 0
@@ -232,9 +247,8 @@ def test_an_engine_ends_with_its_parent(tmp_path):
     script = f"""
 import sys
 from pathlib import Path
-from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
-from tasks.model.protocol import EngineConfig
+from reelabel_engine.protocol import EngineConfig
 config = EngineConfig(model={str(tmp_path / "model")!r})
 engine = EngineProcess(config, log_path=Path({str(tmp_path / "log")!r}), start_timeout_s=60,
     command={stub_engine.COMMAND!r})
@@ -285,13 +299,12 @@ def test_vllm_for_gpus_starts_its_ranks_anew_and_leaves_cuda_to_them(tmp_path, m
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 9.0\necho 8.9\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(process, "_is_installed", "vllm".__eq__)
 
-    environment = process.engine_environment(EngineConfig(model="m"))
+    variables = engine_environment(EngineConfig(model="m"), EnginePython(path="python", versions={"vllm": "0.32"}))
 
-    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert environment["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
-    assert environment["FLASHINFER_CUDA_ARCH_LIST"] == "8.9 9.0"
+    assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert variables["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
+    assert variables["FLASHINFER_CUDA_ARCH_LIST"] == "8.9 9.0"
 
 
 def test_a_batch_that_nobody_waits_for_is_given_up_and_others_are_answered(make_engine):

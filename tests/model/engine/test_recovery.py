@@ -6,9 +6,9 @@ import pytest
 
 from infra.errors import EngineClosedError
 from reelabel.errors import DiskFullError
+from reelabel_engine.protocol import Batch, QuestionFailure
 from tasks.domain import Answer
 from tasks.model.engine.recovery import RecoveringEngine
-from tasks.model.protocol import Batch, QuestionFailure
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import Trigger, answer_to
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from infra.errors import EngineLostError
+from reelabel_engine.protocol import Batch, QuestionFailure
 from tasks.domain import Answer
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
 from tasks.model.prompts.prompt import answer_permuted
-from tasks.model.protocol import Batch, QuestionFailure
 from tests.model.asked import question
 
 ANSWER = Answer(

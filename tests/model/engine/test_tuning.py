@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from reelabel.errors import ConfigurationError
-from tasks.model.engine.tuning import Machine, ModelProfile, choose_tuning, read_model_profile, tune_engine
+from reelabel_engine.protocol import EngineConfig
+from reelabel_engine.tuning import Machine, ModelProfile, choose_tuning, read_model_profile, tune_engine
 from tasks.model.engine.vllm_backend import check_tuning
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 
 GIB = 1024**3
 CPU = Machine(is_cuda=False, free_bytes=16 * GIB, total_bytes=32 * GIB)

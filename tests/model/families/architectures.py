@@ -11,6 +11,10 @@ from transformers import (
     Glm4vImageProcessor,
     Glm4vProcessor,
     GotOcr2ImageProcessor,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    Idefics3ImageProcessor,
+    Idefics3Processor,
     InternVLConfig,
     InternVLForConditionalGeneration,
     InternVLProcessor,
@@ -66,6 +70,7 @@ _LLAVA_TEMPLATE = (
     "{% endfor %}{{ '<|im_end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+_IMAGES_TEMPLATE = _CHATML.replace("'video' %}VIDEO", "'image' %}<image>")
 # What a template looks like that takes texts alone.
 TEXT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -349,6 +354,34 @@ def make_internvl():
     return InternVLForConditionalGeneration(config), processor
 
 
+def make_idefics3():
+    grid = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
+    tokenizer = tokenizer_with("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>", *grid)
+    image = tokenizer.convert_tokens_to_ids("<image>")
+    config = Idefics3Config(
+        text_config=language(tokenizer, model_type="llama"),
+        vision_config={
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": SIDE_PX,
+            "patch_size": PATCH_PX,
+        },
+        scale_factor=2,
+        image_token_id=image,
+        pad_token_id=tokenizer.convert_tokens_to_ids("<|endoftext|>"),
+    )
+    size = {"longest_edge": SIDE_PX}
+    processor = Idefics3Processor(
+        image_processor=Idefics3ImageProcessor(size=size, max_image_size=size, do_image_splitting=False),
+        tokenizer=tokenizer,
+        image_seq_len=(SIDE_PX // PATCH_PX // 2) ** 2,
+        chat_template=_IMAGES_TEMPLATE,
+    )
+    return Idefics3ForConditionalGeneration(config), processor
+
+
 MAKERS = {
     "qwen2_vl": make_qwen2_vl,
     "qwen2_5_vl": make_qwen2_5_vl,
@@ -359,12 +392,13 @@ MAKERS = {
 }
 
 
+IMAGES_ONLY = {"idefics3": make_idefics3}
 HEARING = {"qwen2_5_omni": make_qwen2_5_omni}  # asked in live sessions alone
 
 
 def save(family, folder):
     torch.manual_seed(0)
-    model, processor = (MAKERS | HEARING)[family]()
+    model, processor = (MAKERS | IMAGES_ONLY | HEARING)[family]()
     model.to(torch.float32).save_pretrained(folder)
     processor.save_pretrained(folder)
     if family == "llava_onevision":

@@ -6,8 +6,8 @@ from infra.settings import Settings
 from reelabel.extract import extract_keyframes
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
+from reelabel_engine.protocol import Question
 from tasks.model.identity import read_model_card
-from tasks.model.protocol import Question
 
 NUM_FRAMES = 6
 CHOICES = ("red", "green", "blue", "yellow")

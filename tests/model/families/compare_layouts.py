@@ -14,7 +14,7 @@ import torch
 
 from infra.settings import Settings
 from reelabel.errors import JobError
-from tasks.model.engine.renderer import HashedMedium, InputRenderer
+from reelabel_engine.renderer import HashedMedium, InputRenderer
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 from tests.model.families.architectures import save

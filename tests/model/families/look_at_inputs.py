@@ -19,9 +19,9 @@ from infra.settings import Settings
 from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
+from reelabel_engine.renderer import HashedMedium, InputRenderer, table_length
+from reelabel_engine.tuning import read_model_profile
 from tasks.domain import MediaCounts
-from tasks.model.engine.renderer import HashedMedium, InputRenderer, table_length
-from tasks.model.engine.tuning import read_model_profile
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 from tests.model.families.architectures import MAKERS, TEXT_TEMPLATE, save
@@ -62,7 +62,7 @@ def special_ids(renderer, data, question):
 def look_at_several(config, data, one, *kinds):
     """Give the tokens of a question that shows files several times, and of each placeholder; or the refusal."""
     counts = MediaCounts(videos=kinds.count("video"), images=kinds.count("image"))
-    renderer = InputRenderer(replace(config, media=counts))
+    renderer = InputRenderer(replace(config, max_videos=counts.videos, max_images=counts.images))
     files = [one if kind == "image" else data for kind in kinds]
     media = [HashedMedium.of(kind, file) for kind, file in zip(kinds, files, strict=True)]
     prompt = renderer.prompt(QUESTION, media)

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 
 _SAVE = "import sys; from pathlib import Path; from tests.model.families.architectures import save; "
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import ModelError
-from tasks.domain import MediaCounts
-from tasks.model.engine.process import EngineProcess, engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import Batch, EngineConfig
+from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.protocol import Batch, EngineConfig
 from tests.clips import write_clip
 from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
 
@@ -73,7 +73,7 @@ def test_a_template_that_takes_text_gets_placeholders_in_the_order_shown(seen):
 
 
 def test_a_model_that_takes_one_video_is_refused_for_several_when_it_is_loaded(folder):
-    config = EngineConfig(model=str(folder / "glm4v"), dtype="float32", media=MediaCounts(videos=2, images=1))
+    config = EngineConfig(model=str(folder / "glm4v"), dtype="float32", max_videos=2, max_images=1)
 
     with (
         EngineProcess(config, log_path=folder / "several.log", start_timeout_s=240) as engine,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("families-shortcut")]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reelabel_engine.protocol import Batch, Question, QuestionFailure
 from tasks.domain import Answer
 from tasks.model.prompts.prompt import answer_permuted, rotate_choices
-from tasks.model.protocol import Batch, Question, QuestionFailure
 
 REFUSED = QuestionFailure(code="prompt_too_long", stage="prompt", message="Too long.")
 choices_of_any_number = st.integers(2, 26).map(lambda count: tuple(map(str, range(count))))

@@ -5,9 +5,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import Unigram
 from tokenizers.normalizers import Prepend, Replace, Sequence
 
-from infra.errors import ChoicesAmbiguousError
+from reelabel_engine.errors import ChoicesAmbiguousError
+from reelabel_engine.prompts import choice_tokens, score_choices
 from tasks.model.identity import TINY_MODEL
-from tasks.model.prompts.prompt import choice_tokens, score_choices
 
 
 @pytest.fixture(scope="module")

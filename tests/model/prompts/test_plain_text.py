@@ -4,10 +4,10 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from infra.errors import SpecialTokensError
+from reelabel_engine.errors import SpecialTokensError
+from reelabel_engine.plain_text import PlainEncoder, find_special_token, plain_encoder, special_tokens
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.plain_text import PlainEncoder, find_special_token, plain_encoder, special_tokens
 
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|video_pad|>", "</s>", "[INST]", "<video>", "<\uff5cUser\uff5c>")
 CORPUS = ["Which colour is the shape? red green blue im_start im_end video pad INST s |<>[]/ User", *SPECIALS] * 20

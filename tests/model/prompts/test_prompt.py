@@ -2,9 +2,10 @@
 
 from transformers import AutoTokenizer
 
+from reelabel_engine.prompts import chat_messages
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.identity import TINY_MODEL
-from tasks.model.prompts.prompt import chat_messages, render_choices, render_question
+from tasks.model.prompts.prompt import render_choices, render_question
 
 
 def test_choices_are_listed_one_per_line_after_their_letters():

@@ -14,10 +14,14 @@ def make_backend():
     """Make what asks a server, with its key and its model's tokenizer; it is closed when the test ends."""
     backends = []
 
-    def make(url, *, is_tokenizer_known=True, encode=None, media=ONE_VIDEO, **settings):
+    def make(url, *, is_tokenizer_known=True, encode=None, media=ONE_VIDEO, named=None, template_args=None, **settings):
         encode = encode or encoder() if is_tokenizer_known else None
         settings = {"url": url, "api_key": KEY, "max_attempts": 2} | settings
-        backends.append(ServerBackend(ServerSettings(**settings), encode=encode, media=media))
+        backends.append(
+            ServerBackend(
+                ServerSettings(**settings), encode=encode, media=media, named=named, template_args=template_args
+            )
+        )
         return backends[-1]
 
     yield make

@@ -3,7 +3,7 @@
 import pytest
 
 from reelabel.errors import ConfigurationError
-from tasks.model.protocol import Batch
+from reelabel_engine.protocol import Batch
 from tests.model.asked import frame_file, question
 from tests.vllm_server import gate
 

@@ -9,9 +9,9 @@ import random
 from infra.settings.server import ServerSettings
 from reelabel.errors import ReelabelError
 from reelabel.text import printable
+from reelabel_engine.prompts import choice_tokens
+from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
-from tasks.model.prompts.prompt import choice_tokens
-from tasks.model.protocol import Batch
 from tasks.model.server.answers import Completion
 from tasks.model.server.client import ServerClient
 from tests.model.asked import frame_file, question

@@ -17,11 +17,13 @@ from infra.errors import EngineClosedError, ServerUnavailableError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.protocol import Batch
 from tasks.model.server.capabilities import read_served_model_card
 from tasks.model.server.scoring import read_logprobs
+from tests.certificates import Authority
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, check_offers
 from tests.stub_server import MAX_TOKENS, probabilities_of, serve_stub
@@ -52,6 +54,32 @@ def test_without_a_local_model_the_server_provides_name_and_tokens(stub_server, 
 
     assert (card.identity.name, card.identity.served_at) == (NAME, stub_server)
     assert probabilities(replies) == EXPECTED
+
+
+def test_arguments_of_the_chat_template_are_sent_with_every_question(stub_server, make_backend):
+    sent = []
+    arguments = {"enable_thinking": False}
+
+    with gate(stub_server, lambda path, body: sent.append((path, body)) and None) as url:
+        backend = make_backend(url, template_args=arguments)
+        backend.wait_ready()
+        backend.wait_ready()
+        backend.answer(BATCH)
+        make_backend(url).wait_ready()
+
+    *theirs, _ = [body.get("chat_template_kwargs") for path, body in sent if path.endswith("completions")]
+    assert theirs[: len(BATCH.questions)] == [arguments] * len(BATCH.questions)
+    assert theirs[-1] is None
+
+
+def test_a_server_whose_template_begins_a_thought_is_refused_unless_an_argument_turns_that_off(make_backend):
+    def ending(arguments):
+        return "</s>\n" if arguments.get("enable_thinking") is False else "<think>\n"
+
+    with serve_stub(ending=ending) as url:
+        with pytest.raises(ModelError, match=r"ends the prompt with <think>, .* enable_thinking = false"):
+            make_backend(url).wait_ready()
+        make_backend(url, template_args={"enable_thinking": False}).wait_ready()
 
 
 def test_frames_have_the_size_of_the_model_that_the_server_loaded(stub_server):
@@ -247,13 +275,13 @@ def test_a_question_that_is_never_answered_in_time_is_asked_so_often_and_the_oth
 ):
     ends = Event()
     with odd_replies(stub_server, {ODD.text: lambda: (503, ends.wait(60) and "Too late.")}) as (url, asked):
-        first, second, odd, *rest = make_backend(url, timeout_s=1, max_attempts=attempts).answer(SIX)
+        first, second, odd, *rest = make_backend(url, timeout_s=3, max_attempts=attempts).answer(SIX)
         ends.set()
 
     assert probabilities((first, second, *rest)) == EXPECTED_OF_FIVE
     assert {asked[one.text] for one in FIVE_GOOD} == {1}
     assert (odd.code, asked[ODD.text]) == ("server_failed", attempts)
-    assert "timed out" in odd.message
+    assert "timed out; server.timeout_s is 3" in odd.message
     assert f"in {pluralize(attempts, 'attempt')} to answer" in odd.message
 
 
@@ -333,6 +361,26 @@ def test_what_was_received_before_an_outage_comes_with_its_error(stub_server, ma
 def test_an_unusable_server_is_explained_with_the_setting_to_change(stub_server, make_backend, settings, fault):
     with pytest.raises(ConfigurationError, match=fault):
         make_backend(**{"url": stub_server} | settings).wait_ready()
+
+
+def test_an_address_without_v1_is_told_from_a_server_without_an_api(stub_server, make_backend):
+    def answers(path, _body):
+        return None if path.startswith("/v1/") else (404, "Not Found")
+
+    with gate(stub_server, answers) as url, pytest.raises(ConfigurationError) as caught:
+        make_backend(url.removesuffix("/v1")).wait_ready()
+
+    assert caught.value.message.endswith(f"does not end in /v1; set it (REELABEL_SERVER_URL) to {url}.")
+
+
+def test_a_server_with_a_certificate_of_its_own_needs_a_file(make_backend, tmp_path):
+    authority = Authority(tmp_path)
+    with serve_stub(tls=authority.sign("server", "127.0.0.1")) as url:
+        with pytest.raises(ConfigurationError, match=r"its certificate is your own, set server\.ca_file"):
+            make_backend(url).wait_ready()
+        with pytest.raises(ConfigurationError, match=r"server\.ca_file .*gone\.crt cannot be used"):
+            make_backend(url, ca_file=tmp_path / "gone.crt").wait_ready()
+        assert probabilities(make_backend(url, ca_file=authority.certificate).answer(BATCH)) == EXPECTED
 
 
 def test_a_server_accepts_frame_files_or_times_or_we_say_how_to_start_it(stub_server, make_backend):

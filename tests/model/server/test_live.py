@@ -7,10 +7,12 @@ import wave
 import numpy as np
 import pytest
 
-from infra.errors import InferenceError, ServerFailedError, ServerUnavailableError, SpecialTokensError
+from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
-from tasks.live.items import AudioItem, Pairs, Spans
+from reelabel_engine.errors import InferenceError, SpecialTokensError
+from reelabel_engine.live.items import AudioItem
+from tasks.live.items import Pairs, Spans
 from tasks.live.model import Delta, LiveQuery, Prefix, Speech
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.live import ServerLiveModel, _encode

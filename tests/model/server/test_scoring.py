@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from infra.errors import InferenceError
+from reelabel_engine.errors import InferenceError
 from tasks.model.server.answers import Completion
 from tasks.model.server.scoring import read_logprobs, score
 

@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 from reelabel.errors import ConfigurationError
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.prompts import choice_tokens, score_choices
+from reelabel_engine.protocol import Batch, EngineConfig, ShownFile
 from tasks.domain import Answer, MediaCounts
-from tasks.model.engine.process import EngineProcess, engine_environment
+from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.prompt import choice_tokens, score_choices
-from tasks.model.protocol import Batch, EngineConfig, ShownFile
 from tests.model.asked import frame_file, question
 from tests.model.images import image_file
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("several-media")]
 
 MEDIA = MediaCounts(videos=2, images=1)
-CONFIG = EngineConfig(model=str(TINY_MODEL), dtype="float32", media=MEDIA)
+CONFIG = EngineConfig(model=str(TINY_MODEL), dtype="float32", max_videos=MEDIA.videos, max_images=MEDIA.images)
 FILES = {"a": frame_file(1), "b": frame_file(2, repeats=1), "p": image_file(3), "q": image_file(4)}
 SHOWN = {
     "two videos": (("video", "a"), ("video", "b")),
@@ -128,7 +129,7 @@ def test_the_order_in_a_batch_changes_no_answer(engine, answers):
 
 
 def test_a_server_answers_as_our_engine_does(vllm_server, make_backend, answers):
-    backend = make_backend(vllm_server, media=MEDIA)
+    backend = make_backend(vllm_server, max_videos=MEDIA.videos, max_images=MEDIA.images)
 
     replies = dict(zip(SHOWN, backend.answer(BATCH), strict=True))
 

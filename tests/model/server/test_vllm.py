@@ -7,12 +7,12 @@ import pytest
 
 from infra.settings import Settings
 from infra.settings.server import ServerSettings
+from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.domain import Answer
 from tasks.model.backend import backend_of
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.protocol import Batch, EngineConfig
 from tasks.model.server.capabilities import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, SHAPES, check_offers

@@ -1,7 +1,7 @@
 import av
 import pytest
 
-from reelabel.containers.registry import missing_bytes
+from reelabel.containers.formats import missing_bytes
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits

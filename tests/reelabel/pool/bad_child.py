@@ -17,10 +17,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from reelabel.errors import FastPathUnavailableError
-from reelabel.index_facts import IndexFacts
+from reelabel.errors import FallbackRequired
+from reelabel.index import VideoIndex, VideoInfo
 from reelabel.pool import child, transfer
-from reelabel.pool.facts import pack_facts
+from reelabel.pool.indexes import pack_index
 from reelabel.pool.messages import Begun, Failed, Reads, encode_answer
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.segment import WHOLE
@@ -43,7 +43,7 @@ def extract(connection, request, descriptor):
     if not head.startswith(PREFIX):
         return honest_extract(connection, request, descriptor)
     if request.fast_only:
-        raise FastPathUnavailableError("in order, please")
+        raise FallbackRequired("in order, please")
     name, *arguments = head.decode().split()[1:]
     BEHAVIOURS[name](connection, request, *arguments)
     time.sleep(60)
@@ -132,20 +132,39 @@ def put(offset, value):
 
 @behaviour
 def index_with(connection, request, name=None, value=None):
-    """Send what an index tells, with another value of a field, or with another column of the memory file."""
-    message, descriptor = pack_facts(index_of(), (), request)
-    if name == "times_ms":
-        message, descriptor = pack_facts(index_of(times_ms=np.array(json.loads(value))), (), request)
-        name = None
-    changed = {name: json.loads(value)} if name else {}
-    child.send(connection, json.dumps(message.to_dict() | changed).encode(), descriptor)
+    """Send an index, with another value of a field, of its `info` or of a column of the memory file."""
+    message, descriptor = pack_index(index(), (), request)
+    answer = message.to_dict()
+    if name in COLUMNS:
+        column = np.array(json.loads(value), np.uint8 if name.startswith("is_") else None)
+        _, descriptor = pack_index(index(**{name: column}), (), request)
+    elif name in answer["info"]:
+        answer["info"][name] = json.loads(value)
+    elif name:
+        answer[name] = json.loads(value)
+    child.send(connection, json.dumps(answer).encode(), descriptor)
 
 
-def index_of(**changed):
-    """Return what an index tells that a pool would take."""
-    told = {"container": "mp4", "codec": "h264", "width_px": 8, "height_px": 8, "hdr": "", "fps": 1.0}
-    told |= {"duration_s": 2.0, "frames": 2, "listed": "index", "first_ms": 0, "note": ""}
-    return IndexFacts(**told | {"times_ms": np.array([0, 1000]), "sizes_bytes": np.array([9, 9])} | changed)
+COLUMNS = {
+    "pts": np.array([0, 1]),
+    "pos": np.array([10, 20]),
+    "size": np.array([9, 9]),
+    "order": np.array([0, 1]),
+    "position": np.array([0, 1]),
+    "time_s": np.array([0.0, 1.0]),
+    "keyframe_s": np.array([0.0, 1.0]),
+    "is_keyframe": np.ones(2, np.bool_),
+    "is_shown": np.ones(2, np.bool_),
+}
+
+
+def index(**changed):
+    """Return an index that a pool would take, but for the columns that are changed."""
+    info = VideoInfo(container="mp4", codec="h264", width_px=8, height_px=8, fps=1.0, duration_s=2.0, frames=2)
+    made = VideoIndex(info=info, kind="container", lists="keyframes", keyframes=2, total_frames=2, **COLUMNS)
+    for name, column in changed.items():
+        object.__setattr__(made, name, column)  # unchecked
+    return made
 
 
 IMAGES = 2 * 8 * 8 * 3

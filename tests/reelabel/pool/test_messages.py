@@ -8,10 +8,9 @@ from reelabel.errors import InvalidAnswerError
 from reelabel.pool.messages import (
     MAX_TEXT,
     Begun,
-    Facts,
     Failed,
     Frames,
-    Packets,
+    Index,
     Reads,
     Ready,
     Unavailable,
@@ -23,16 +22,18 @@ CODEC = {"name": "h264", "extradata": "AAAA", "tag": "avc1", "width": 8, "height
 CODEC |= dict.fromkeys(
     ("bits_per_coded_sample", "color_range", "color_primaries", "color_trc", "colorspace", "field_order"), 0
 )
-STREAM = {"time_base": "1/1000", "fps": 1.0, "duration_s": 2.0, "pixel_aspect": 1.0, "crop": [0, 0, 0, 0]}
-TABLE = {"keyframes": 2, "codec": CODEC, "stream": STREAM, "orientation": [False, False, False, 90], "frames": 2}
+INFO = {"container": "mp4", "codec": "h264", "width_px": 8, "height_px": 8, "hdr": "PQ", "time_base": "1/1000"}
+INFO |= {"fps": 0.0, "duration_s": 2, "pixel_aspect": 1.0, "crop": [0, 0, 0, 0], "frames": None}
+TABLE = {"keyframes": 2, "codec": CODEC, "info": INFO, "orientation": [False, False, False, 90], "frames": 2}
 TABLE |= {"missing_bytes": 0, "brings_parameters": False, "is_order_proven": True}
 FRAMES = {"count": 2, "height_px": 8, "width_px": 8, "picks": 2, "keyframes": 2, "has_deviations": False}
 FRAMES |= {"keyframes_in_file": 2, "total_frames": 2, "fps": 1.0, "duration_s": 2.0, "native_width_px": 8}
 FRAMES |= {"native_height_px": 8, "orientation": [True, False, False, 0], "method": "index", "reason": ""}
 FRAMES |= {"decode_ms": 1.0, "frames_decoded": 2, "sampler": "keyframes", "dropped_as_similar": 0}
 FRAMES |= {"pixel_aspect": 1.0, "starts_s": None, "first_ms": -5, "table": TABLE}
-FACTS = {"container": "mp4", "codec": "h264", "width_px": 8, "height_px": 8, "hdr": "PQ", "fps": 0.0}
-FACTS |= {"duration_s": 2, "frames": None, "listed": "index", "first_ms": 0, "note": "", "keyframes": 2}
+INDEX = {"info": INFO, "source": "packets", "lists": "frames", "rows": 2, "shown": 2, "has_times": True}
+INDEX |= {"is_listed": True, "keyframes": 2, "first_s": 0, "last_s": None, "total_frames": 2, "is_whole": True}
+INDEX |= {"is_start_known": True, "is_order_proven": False, "doubt": "", "note": ""}
 SOUND = {
     Ready: {"missing": ["landlock"]},
     Unavailable: {"message": "no"},
@@ -40,8 +41,7 @@ SOUND = {
     Reads: {"spans": [[0, 9], [20, 1]]},
     Failed: {"code": "no_frames", "message": "none"},
     Frames: FRAMES,
-    Facts: FACTS | {"has_sizes": True},
-    Packets: {"count": 2, "fps": 1.0, "duration_s": 2.0, "listed": "packets"},
+    Index: INDEX,
 }
 NOTHING = object()
 JUNK = (NOTHING, {"a": 1}, [[]], ["x", 1], "\ud800" * (MAX_TEXT + 1), -(2**63) - 1, 2**63, float("nan"), float("inf"))
@@ -113,14 +113,15 @@ def test_a_message_with_any_value_of_another_type_is_refused(kind, place):
         (Frames, "table", TABLE | {"keyframes": 0}),
         (Frames, "table", TABLE | {"codec": CODEC | {"tag": "x" * 17}}),
         (Frames, "table", TABLE | {"codec": CODEC | {"extradata": "\u00e4"}}),
-        (Frames, "table", TABLE | {"stream": STREAM | {"time_base": "1/0"}}),
-        (Frames, "table", TABLE | {"stream": STREAM | {"time_base": "1/1\n"}}),
-        (Frames, "table", TABLE | {"stream": STREAM | {"crop": [0, 0, 0, -1]}}),
-        (Facts, "fps", -0.1),
-        (Facts, "hdr", "SDR"),
-        (Packets, "listed", "not"),
-        (Packets, "kind", "facts"),
-        (Packets, "kind", ["packets"]),
+        (Frames, "table", TABLE | {"info": INFO | {"time_base": "1/0"}}),
+        (Frames, "table", TABLE | {"info": INFO | {"time_base": "1/1\n"}}),
+        (Frames, "table", TABLE | {"info": INFO | {"crop": [0, 0, 0, -1]}}),
+        (Index, "info", INFO | {"fps": -0.1}),
+        (Index, "info", INFO | {"hdr": "SDR"}),
+        (Index, "source", "linear"),
+        (Index, "rows", -1),
+        (Index, "kind", "frames"),
+        (Index, "kind", ["index"]),
     ],
 )
 def test_a_message_with_a_value_that_cannot_be_is_refused(kind, name, value):

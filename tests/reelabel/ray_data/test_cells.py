@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from reelabel.integrations.ray_data.rows import OutputFormat
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 from tests.reelabel.frames.conftest import keyframes
 
 __all__ = ["keyframes"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reelabel.errors import FastPathUnavailableError, StoreUnavailableError
+from reelabel.errors import FallbackRequired, StoreUnavailableError
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -125,12 +125,12 @@ def test_with_a_known_header_only_frames_are_read(clip):
 def test_a_container_without_an_index_is_read_whole(make_clip):
     data = make_clip("clip.ts", size=(160, 120), frames=240, **LARGE).read_bytes()
 
-    with pytest.raises(FastPathUnavailableError, match="no index"):
+    with pytest.raises(FallbackRequired, match="no index"):
         extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
 
 
 def test_a_small_file_is_read_whole(make_clip):
-    with pytest.raises(FastPathUnavailableError, match="most of the file") as error:
+    with pytest.raises(FallbackRequired, match="most of the file") as error:
         extract_keyframes_by_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
 
     assert error.value.bytes_fetched >= 0
@@ -202,5 +202,5 @@ def test_small_files_may_be_read_whole_and_large_ones_never_fill_the_memory():
 
     large = SparseFile(Large(b""))
     large.allow_small_whole()
-    with pytest.raises(FastPathUnavailableError):
+    with pytest.raises(FallbackRequired):
         large.prefetch([ByteRange(0, 1024**3)])

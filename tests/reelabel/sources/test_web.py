@@ -279,9 +279,7 @@ def test_a_server_that_refuses_everything_is_waited_for_once_and_again_after_it_
         store = store_with(max_attempts=3, total_timeout_s=1)
         uris = [server.add(f"/{number}", body=BODY, statuses=(503,) * 1000) for number in range(2)]
 
-        with pytest.raises(
-            StoreUnavailableError, match=r"/0 could not be read within web.total_timeout_s \(HTTP 503\)"
-        ):
+        with pytest.raises(StoreUnavailableError, match=r"/0 .* web\.total_timeout_s"):
             store.stat(uris[0])
         with pytest.raises(StoreUnavailableError, match=r"/1 could not be read in 3 attempts \(HTTP 503\)"):
             store.stat(uris[1])

@@ -12,8 +12,7 @@ from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.linear import LinearVideo
-from reelabel.strategies.timeline import extract_dense_linear
+from reelabel.strategies.linear import LinearVideo, extract_linearly
 from tests.clips import write_clip
 
 pytestmark = pytest.mark.xdist_group("dense-ranges")
@@ -72,7 +71,7 @@ def by_ranges(path, sampling, segment=WHOLE, **wanted):
 def linearly(path, sampling, segment=WHOLE):
     with open_video_file(path) as file, closing(LinearVideo(file, LIMITS)) as video:
         request = ExtractionRequest(source=file, sampling=sampling, limits=LIMITS, segment=segment)
-        return extract_dense_linear(request, video)
+        return extract_linearly(request, video)
 
 
 def require_same(got, whole, names):

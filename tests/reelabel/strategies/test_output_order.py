@@ -14,12 +14,12 @@ from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip, read_number
 from reelabel import PrepareVideo
-from reelabel.errors import FastPathUnavailableError
+from reelabel.errors import FallbackRequired
 from reelabel.extract import VideoInOrder, extract_keyframes, extract_keyframes_by_ranges
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.output_order import ClockReader, output_order, play_times
-from reelabel.packet_list import read_packet_list
+from reelabel.read_index import read_index
 from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -163,7 +163,7 @@ def test_every_keyframe_of_joined_recordings_is_in_its_place(file_of):
 def test_ranges_are_refused_where_timestamps_do_not_show_the_order(file_of, tmp_path, sampling):
     path = padded(file_of(Cell("mp4", "h264", "times-of-decoding-open-gop")), tmp_path)
 
-    with pytest.raises(FastPathUnavailableError, match="timestamps do not show the order of frames"):
+    with pytest.raises(FallbackRequired, match="timestamps do not show the order of frames"):
         extract_keyframes_by_ranges(FileParts(path), sampling=sampling, limits=Limits())
 
 
@@ -173,7 +173,7 @@ def test_a_saved_index_is_refused_where_timestamps_do_not_show_the_order(file_of
     _, known = extract_keyframes_by_ranges(FileParts(path), sampling=one, limits=Limits(), segment=Segment(None, 0.1))
 
     assert isinstance(known, KeyframeTable)
-    with pytest.raises(FastPathUnavailableError, match="timestamps do not show the order of frames"):
+    with pytest.raises(FallbackRequired, match="timestamps do not show the order of frames"):
         extract_keyframes_by_ranges(FileParts(path), sampling=four, limits=Limits(), known=known)
 
 
@@ -192,9 +192,9 @@ def test_a_segment_counts_from_the_leading_pictures_that_are_shown_first(file_of
 def test_the_packets_of_joined_recordings_are_not_listed(file_of):
     with (
         open_video_file(file_of(Cell("flv", "h264", "joined-tags"))) as file,
-        pytest.raises(FastPathUnavailableError, match="timestamps jump back"),
+        pytest.raises(FallbackRequired, match="timestamps jump back"),
     ):
-        read_packet_list(file, Limits())
+        read_index(file, Limits(), lists="frames")
 
 
 def test_a_frame_without_a_timestamp_is_timed_by_its_neighbours(file_of):
@@ -305,7 +305,7 @@ def test_a_clock_is_set_back_at_a_keyframe_or_by_more_than_frames_are_reordered(
 def test_packets_that_do_not_determine_the_order_are_refused(pts, keys, said):
     pts = np.array(pts)
 
-    with pytest.raises(FastPathUnavailableError, match=said):
+    with pytest.raises(FallbackRequired, match=said):
         output_order(pts, np.isin(np.arange(len(pts)), keys), np.ones(len(pts), np.bool_))
 
 

@@ -9,11 +9,11 @@ from reelabel.extract import extract_keyframes
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from reelabel_engine.prompts import choice_tokens, score_choices
+from reelabel_engine.protocol import Batch, EngineConfig, Question
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.prompt import choice_tokens, score_choices
-from tasks.model.protocol import Batch, EngineConfig, Question
 from tests.clips import write_clip
 from tests.reelabel.vllm.beside_vllm import build_wheel, create_environment, install
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 from tests.reelabel.vllm.beside_vllm import packages_of_vllm, what_pip_would_install
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("loaders")]

@@ -9,9 +9,9 @@ import urllib3
 
 from infra.embedded.processes import free_port
 from reelabel.integrations.vllm.decode import PROCESSES_VARIABLE
-from tasks.model.engine.process import engine_environment
+from reelabel_engine.environment import engine_environment
+from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
-from tasks.model.protocol import EngineConfig
 from tests.reelabel.vllm.conftest import MEDIA, chat_about
 from tests.wait import until
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
+import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 
 # isort: split
 import torch

@@ -2,9 +2,9 @@
 
 import pytest
 
+from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.identity import TINY_TOWERS
 from tasks.embedding.process import TowersProcess
-from tasks.embedding.protocol import TowersConfig
 from tools.tiny_siglip.evaluate import MOST_ON_BLACK, TARGET, accuracies
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("towers")]

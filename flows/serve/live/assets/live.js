@@ -1,4 +1,6 @@
-// The camera, the session, and what the server says of each frame and question.
+// The camera, and what the server says of each frame and question.
+
+import { LiveSession } from "/live/session.js";
 
 const byId = (id) => document.getElementById(id);
 const video = byId("video");
@@ -9,24 +11,18 @@ const SHOWN_FRAMES = 160;
 const SHOWN_KEPT = 8;
 const SHOWN_ANSWERS = 50;
 const AUDIO_HZ = 16000;
-const RESUME_EVERY_MS = 1000;
-const MAX_WAITING_BYTES = 2 ** 20; // of a slow line: newer frames are then not sent
+const SHOWN_CHANGES = 6; // of a standing question
 
-let socket = null; // null while nothing is connected
-let session = null; // what session.created said, and the last event received
+let session = null;
 let isWanted = false; // between Start and Stop
-let lostAt = 0;
 let stream = null;
 let microphone = null; // its stream and its audio context, while it is on
 let audioS = 0; // seconds of audio sent
 let audioEndS = 0;
 let frameTimer = 0;
-let askTimer = 0;
 let startedAt = 0;
 let frames = new Map(); // by frame_id: when it was sent, its tick, its thumbnail
 let queries = new Map(); // by query_id: its item in the list
-let asked = []; // all questions, in order: the server has received the first so many
-let isRecounting = false;
 let nextId = 0;
 let counts = {};
 let ackMs = [];
@@ -92,23 +88,20 @@ function closeCamera() {
 }
 
 function sendFrame() {
-  if (socket?.readyState !== WebSocket.OPEN || !session || !video.videoWidth) return;
-  if (socket.bufferedAmount > MAX_WAITING_BYTES) return;
+  if (!session?.isOpen || !video.videoWidth) return;
   const scale = Math.min(1, LONG_SIDE_PX / Math.max(video.videoWidth, video.videoHeight));
   canvas.width = Math.round(video.videoWidth * scale);
   canvas.height = Math.round(video.videoHeight * scale);
   canvas.getContext("2d").drawImage(video, 0, 0, canvas.width, canvas.height);
   const time_s = (performance.now() - startedAt) / 1000;
-  const to = socket;
+  const to = session;
   canvas.toBlob(
     (blob) => {
-      if (to !== socket || to.readyState !== WebSocket.OPEN) return;
       const frame_id = String(nextId++);
+      if (to !== session || !to.sendFrame(blob, { frame_id, time_s })) return;
       const tick = byId("ribbon").appendChild(element("i", { className: "waiting" }));
       while (byId("ribbon").childElementCount > SHOWN_FRAMES) byId("ribbon").firstElementChild.remove();
       frames.set(frame_id, { at: performance.now(), tick, blob, time_s });
-      to.send(JSON.stringify({ type: "video.frame", frame_id, time_s }));
-      to.send(blob); // the picture follows its announcement
       count("sent");
     },
     "image/jpeg",
@@ -186,65 +179,38 @@ async function switchMicrophone() {
 
 function sendAudio(samples) {
   // A frame comes first, as the clock of a session begins with what it is sent first.
-  if (!counts.sent || socket?.readyState !== WebSocket.OPEN || !session) return;
-  if (socket.bufferedAmount > MAX_WAITING_BYTES) return;
+  if (!counts.sent || !session) return;
   const seconds = samples.byteLength / 2 / AUDIO_HZ;
   const time_s = Math.max(audioEndS, (performance.now() - startedAt) / 1000 - seconds); // never before the last one's end
+  if (!session.sendAudio(samples, { time_s })) return;
   audioEndS = time_s + seconds;
   audioS += seconds;
-  socket.send(JSON.stringify({ type: "audio.chunk", time_s }));
-  socket.send(samples); // the audio follows its announcement
   byId("audio").textContent = audioS.toFixed(0);
 }
 
 // The session
 
 function connect() {
-  const address = new URL("/v1/video/chat/stream", location.href);
-  address.protocol = address.protocol.replace("http", "ws");
-  if (byId("token")) address.searchParams.set("token", byId("token").value);
-  const opened = new WebSocket(address);
-  socket = opened;
-  opened.addEventListener("open", () => {
-    const resumed = session && { type: "session.resume", session_id: session.session_id, resume_token: session.resume_token, last_seq: session.seq };
-    opened.send(JSON.stringify(resumed ?? { type: "session.config", modalities: ["text"] }));
+  const begun = new LiveSession(location.href, { token: byId("token")?.value || null, config: { modalities: ["text"] } });
+  session = begun;
+  begun.addEventListener("message", ({ data }) => begun === session && hear(data));
+  begun.addEventListener("lost", () => {
+    if (begun !== session || !isWanted) return;
+    byId("send").disabled = true;
+    tell("The connection was lost; connecting again.", "fault");
   });
-  opened.addEventListener("message", (message) => {
-    if (opened === socket && typeof message.data === "string") hear(JSON.parse(message.data));
+  begun.addEventListener("end", ({ why }) => {
+    if (begun !== session || !isWanted) return;
+    const refused = `The server refused the connection${byId("token") ? "; check the token" : " or is not there"}.`;
+    const ended = byId("state").dataset.kind === "fault" ? byId("state").textContent : "The session has ended.";
+    stop(why === "refused" ? refused : why ?? ended);
   });
-  opened.addEventListener("close", () => {
-    if (opened === socket) lose();
-  });
-}
-
-function lose() {
-  socket = null;
-  byId("send").disabled = true;
-  if (!isWanted) return;
-  if (!session) {
-    stop(`The server refused the connection${byId("token") ? "; check the token" : " or is not there"}.`);
-    return;
-  }
-  lostAt ||= performance.now();
-  if (performance.now() - lostAt > session.resume_s * 1000) {
-    stop("The connection was lost and could not be resumed in time.");
-    return;
-  }
-  tell("The connection was lost; connecting again.", "fault");
-  setTimeout(() => isWanted && !socket && connect(), RESUME_EVERY_MS);
 }
 
 function hear(event) {
-  if (session && event.seq) session.seq = Math.max(session.seq, event.seq);
   switch (event.type) {
     case "session.created":
-      session = { ...event, seq: event.is_resumed ? session.seq : event.seq };
-      lostAt = 0;
-      if (event.is_resumed) {
-        isRecounting = true;
-        forgetFrames(); // those that never arrived are never acknowledged
-        socket.send(JSON.stringify({ type: "session.stats" }));
-      }
+      if (event.is_resumed) forgetFrames(); // those that never arrived are never acknowledged
       byId("send").disabled = false;
       tell(`Live: ${event.model}`, "live");
       byId("about").textContent = `Session ${event.session_id}`;
@@ -254,32 +220,24 @@ function hear(event) {
       showAck(event);
       break;
     case "response.text.delta":
-      queryOf(event)?.text.append(event.delta);
+      queries.get(event.query)?.text.append(event.delta);
       break;
     case "response.start": {
       const item = queries.get(event.query_id);
-      if (item) {
-        item.text.textContent = ""; // it begins again if the engine was lost
-        queries.set(event.query, item);
-      }
+      if (!item) break;
+      item.text.textContent = ""; // it begins again if the engine was lost
+      queries.set(event.query, item);
       break;
     }
     case "response.done":
       showAnswer(event);
       break;
-    case "session.stats":
-      if (isRecounting) asked.slice(event.queries).forEach((query) => socket.send(JSON.stringify(query)));
-      isRecounting = false;
-      break;
     case "session.notice":
-      tell(event.message, event.code === "engine_back" ? "live" : "fault");
+      if (event.code === "standing_ended") endStanding(event);
+      else tell(event.message, event.code === "engine_lost" ? "fault" : "live");
       break;
     case "error":
       showError(event);
-      break;
-    case "session.closed":
-      session = null;
-      if (isWanted) stop(`${byId("state").dataset.kind === "fault" ? byId("state").textContent : "The session has ended"} (${event.reason.replace("_", " ")}).`);
   }
 }
 
@@ -290,13 +248,12 @@ function forgetFrames() {
 }
 
 function showError(event) {
-  const item = queryOf(event);
+  const item = queries.get(event.query_id);
   if (item) {
-    forgetQuery(event);
-    if (event.query === null) asked = asked.filter((query) => query.query_id !== event.query_id); // it is not counted
     item.text.classList.remove("pending");
     item.text.textContent = "No answer";
     item.note.textContent = event.message;
+    if (!item.isStanding || event.query === null) forget(event, item);
     return;
   }
   frames.get(event.frame_id)?.tick.classList.replace("waiting", "refused");
@@ -306,64 +263,108 @@ function showError(event) {
 
 // Questions
 
-const queryOf = (event) => queries.get(event.query_id) ?? queries.get(event.query);
-
-function forgetQuery(event) {
+function forget(event, item) {
   queries.delete(event.query_id);
   queries.delete(event.query);
+  item.cancel.remove();
+}
+
+function endStanding(event) {
+  const item = queries.get(event.query_id);
+  if (!item) return;
+  forget(event, item);
+  item.text.classList.remove("pending");
+  item.often.textContent = "Ended";
 }
 
 function ask() {
   const text = byId("question").value.trim();
-  if (!text || socket?.readyState !== WebSocket.OPEN || !session) return;
+  if (!text || !session?.isOpen) return;
   const choices = byId("choices").value.split("|").map((choice) => choice.trim()).filter(Boolean);
-  const query_id = `q${nextId++}`;
-  const answer = element("p", { className: "outcome pending" });
-  const bars = element("dl", { className: "bars", hidden: true });
-  const note = element("p", { className: "note" });
-  byId("answers").prepend(element("li", {}, element("h2", { textContent: text }), answer, bars, note));
+  const often = byId("every").selectedOptions[0];
+  const isChange = often.value === "change";
+  if (isChange && choices.length < 2) {
+    tell("To be told when an answer changes, give its choices.", "fault");
+    return;
+  }
+  const isStanding = often.value !== "0";
+  const standing = isChange ? { on_change: true } : isStanding ? { every_s: Number(often.value) } : {};
+  const query_id = session.ask(text, { ...(choices.length ? { choices } : {}), ...standing });
+  const item = {
+    at: performance.now(),
+    choices,
+    isStanding,
+    text: element("p", { className: "outcome pending" }),
+    bars: element("dl", { className: "bars", hidden: true }),
+    note: element("p", { className: "note" }),
+    often: element("span", { className: "often", textContent: isStanding ? often.textContent : "" }),
+    cancel: element("button", { type: "button", className: "cancel", textContent: "Cancel" }),
+    changes: element("ol", { className: "changes", hidden: true }),
+  };
+  item.cancel.setAttribute("aria-label", `Cancel: ${text}`);
+  item.cancel.addEventListener("click", () => session?.cancel(query_id));
+  item.changes.setAttribute("aria-label", "Earlier answers");
+  const head = element("div", { className: "head" }, element("h2", { textContent: text }), item.often, item.cancel);
+  byId("answers").prepend(element("li", {}, head, item.text, item.bars, item.note, item.changes));
   while (byId("answers").childElementCount > SHOWN_ANSWERS) byId("answers").lastElementChild.remove();
-  queries.set(query_id, { at: performance.now(), text: answer, bars, note, choices });
-  asked.push({ type: "video.query", text, query_id, ...(choices.length ? { choices } : {}) });
-  if (!isRecounting) socket.send(JSON.stringify(asked.at(-1))); // else it is sent with those that never arrived
+  queries.set(query_id, item);
 }
 
 function showAnswer(done) {
-  const item = queryOf(done);
+  const item = queries.get(done.query_id);
   if (!item) return;
-  forgetQuery(done);
+  queries.delete(done.query);
+  if (!item.isStanding) forget(done, item);
   item.text.classList.remove("pending");
-  item.text.textContent = done.text;
-  if (done.probabilities) {
-    item.bars.hidden = false;
-    item.bars.replaceChildren(
-      ...done.probabilities.map((share, index) => {
-        const fill = element("i");
-        fill.style.width = `${share * 100}%`;
-        return element(
-          "div",
-          { className: index === done.choice ? "row chosen" : "row" },
-          element("dt", { textContent: item.choices[index] }),
-          element("dd", { className: "track" }, fill),
-          element("dd", { className: "share", textContent: `${(share * 100).toFixed(1)}%` }),
-        );
-      }),
-    );
+  item.text.textContent = done.text || (done.finish_reason === "cancelled" ? "Cancelled" : "");
+  if (item.isStanding) showChange(item, done);
+  if (done.finish_reason === "cancelled") {
+    item.note.textContent = "Cancelled before its end.";
+    return;
   }
+  if (done.probabilities) showBars(item, done);
   const here = performance.now() - item.at;
   item.note.textContent =
-    `First token after ${done.first_token_ms.toFixed(0)} ms, whole answer after ${done.total_ms.toFixed(0)} ms (${here.toFixed(0)} ms at this browser) · ` +
+    `First token after ${done.first_token_ms.toFixed(0)} ms, whole answer after ${done.total_ms.toFixed(0)} ms` +
+    (item.isStanding ? " · " : ` (${here.toFixed(0)} ms at this browser) · `) +
     `${done.frames_used} ${done.frames_used === 1 ? "frame" : "frames"}, the last at ${done.last_frame_s.toFixed(1)} s · ` +
+    (done.turns ? `${done.turns} earlier ${done.turns === 1 ? "question" : "questions"} · ` : "") +
     (done.audio_s ? `${done.audio_s.toFixed(1)} s of audio · ` : "") +
     `${done.prompt_tokens} tokens, ${done.cached_tokens} of them read before`;
+}
+
+function showBars(item, done) {
+  item.bars.hidden = false;
+  item.bars.replaceChildren(
+    ...done.probabilities.map((share, index) => {
+      const fill = element("i");
+      fill.style.width = `${share * 100}%`;
+      return element(
+        "div",
+        { className: index === done.choice ? "row chosen" : "row" },
+        element("dt", { textContent: item.choices[index] }),
+        element("dd", { className: "track" }, fill),
+        element("dd", { className: "share", textContent: `${(share * 100).toFixed(1)}%` }),
+      );
+    }),
+  );
+}
+
+// Above the answers before it, the latest of a standing question is shown as any answer is.
+function showChange(item, done) {
+  if (item.latest) {
+    item.changes.prepend(element("li", { textContent: item.latest }));
+    item.changes.hidden = false;
+    while (item.changes.childElementCount > SHOWN_CHANGES) item.changes.lastElementChild.remove();
+  }
+  item.latest = `${done.last_frame_s.toFixed(1)} s: ${done.text}`;
 }
 
 // Start, stop, forms
 
 async function start() {
   isWanted = true;
-  session = null;
-  [counts, ackMs, lostAt, asked, isRecounting] = [{}, [], 0, [], false];
+  [counts, ackMs] = [{}, []];
   frames.clear();
   queries.clear();
   for (const id of ["sent", "kept", "similar", "evicted", "evicted-window"]) byId(id).textContent = "0";
@@ -392,11 +393,12 @@ function stop(why = "Stopped.") {
   const isFault = why !== "Stopped.";
   isWanted = false;
   clearInterval(frameTimer);
-  clearInterval(askTimer);
-  byId("every").value = "0";
-  if (socket?.readyState === WebSocket.OPEN && session) socket.send(JSON.stringify({ type: "video.done" }));
-  else socket?.close();
-  for (const item of queries.values()) item.text.classList.remove("pending");
+  session?.finish();
+  for (const item of queries.values()) {
+    item.text.classList.remove("pending");
+    item.cancel.remove();
+    if (item.isStanding) item.often.textContent = "Ended";
+  }
   closeCamera();
   closeMicrophone();
   byId("last").textContent = "";
@@ -429,9 +431,5 @@ byId("microphone")?.addEventListener("change", switchMicrophone);
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   ask();
-  clearInterval(askTimer);
-  const every_s = Number(byId("every").value);
-  if (every_s) askTimer = setInterval(() => queries.size || ask(), every_s * 1000); // none while one is not answered yet
 });
-byId("every").addEventListener("change", () => clearInterval(askTimer));
-addEventListener("pagehide", () => socket?.close());
+addEventListener("pagehide", () => session?.close());

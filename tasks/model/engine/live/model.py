@@ -10,25 +10,30 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from infra.errors import (
-    ChoicesAmbiguousError,
-    InferenceError,
-    PromptTooLongError,
-    SpecialTokensError,
-)
 from reelabel.errors import ReelabelError
+from reelabel.unexpected import failing_alone
+from reelabel_engine.errors import ChoicesAmbiguousError, InferenceError, PromptTooLongError, SpecialTokensError
+from reelabel_engine.protocol import (
+    LiveDone,
+    LiveDrop,
+    LiveGiveUp,
+    LiveRequest,
+    LiveText,
+    Query,
+    QuestionFailure,
+    check,
+)
 from tasks.live.model import Delta, LiveAnswer, LiveInfo, Warmed
-from tasks.model.engine.live.messages import LiveDone, LiveDrop, LiveRequest, LiveText
 from tasks.model.model_process import LostError
-from tasks.model.protocol import QuestionFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reelabel_engine.protocol import LiveReply
     from tasks.live.model import LiveQuery, Prefix
-    from tasks.model.engine.live.messages import LiveReply
-    from tasks.model.engine.process import EngineLife, EngineProcess, LiveSink
+    from tasks.model.engine.process import EngineProcess
     from tasks.model.identity import ModelCard
+    from tasks.model.model_process import Life, Sink
 
 # Between two slices of a long prefix, a question gets its turn. Beside an answer that is being written, slices are
 # small: each delays the answer's next token.
@@ -108,7 +113,7 @@ class LiveEngine:
         self.engine = engine
         self._lock = threading.RLock()
         self._sessions: dict[str, _Session] = {}
-        self._life: EngineLife | None = None
+        self._life: Life | None = None
 
     @property
     def sessions(self) -> int:
@@ -141,7 +146,7 @@ class LiveEngine:
         self._read_next(prefix.session, after=not following)
         return reading.future
 
-    def _join(self) -> EngineLife:
+    def _join(self) -> Life:
         """Return the process that runs, which may be a new one; not for the thread that receives its replies."""
         life = self.engine.living()  # without the lock: ending a lost one waits for its threads, which may want it
         with self._lock:
@@ -235,6 +240,9 @@ class LiveEngine:
     def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | LiveAnswer]:
         """Ask a question; see `LiveModel.ask`."""
         began_s = time.perf_counter()
+        with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
+            asked = _asked(query)
+            check(asked)
         self.engine.wait_started()
         life = self._join()
         hashes = tuple(item.hash for item in prefix.items)
@@ -245,20 +253,18 @@ class LiveEngine:
                 raise _unknown()
             session.note(prefix)
             try:
-                number = self._send(life, session, prefix, hashes, sink, query=query)
+                number = self._send(life, session, prefix, hashes, sink, query=asked)
             except LostError as error:
                 raise self._translate(error) from None
             session.asking[number] = hashes, sink
         try:
             yield from self._listen(life, sink, query, began_s)
         finally:
-            life.give_up(number)
+            life.give_up(number, LiveGiveUp(number=number))
             with self._lock:
                 session.asking.pop(number, None)
 
-    def _listen(
-        self, life: EngineLife, sink: _Listener, query: LiveQuery, began_s: float
-    ) -> Iterator[Delta | LiveAnswer]:
+    def _listen(self, life: Life, sink: _Listener, query: LiveQuery, began_s: float) -> Iterator[Delta | LiveAnswer]:
         texts: list[str] = []
         first_ms: float | None = None
         while True:
@@ -267,6 +273,8 @@ class LiveEngine:
             except Empty:
                 self.engine.lose_if_silent(life)
                 continue
+            if reply is None:
+                return
             now_ms = (time.perf_counter() - began_s) * 1e3
             first_ms = now_ms if first_ms is None else first_ms
             if isinstance(reply, LiveText):
@@ -279,6 +287,14 @@ class LiveEngine:
             else:
                 raise self._translate(reply) if isinstance(reply, BaseException) else _error_of(reply)
 
+    def cancel(self, session: str) -> None:
+        """End the questions of a session that are being answered."""
+        with self._lock:
+            known, life = self._sessions.get(session), self._life
+            for number, (_, listener) in [*known.asking.items()] if known and life else ():
+                life.give_up(number, LiveGiveUp(number=number))  # type: ignore[union-attr]  # one of the two conditions
+                listener.replies.put(None)
+
     def forget(self, session: str) -> None:
         """End a session."""
         with self._lock:
@@ -288,23 +304,23 @@ class LiveEngine:
             return
         if life:
             for number, (_, listener) in [*ended.asking.items()]:
-                life.give_up(number)
+                life.give_up(number, LiveGiveUp(number=number))
                 listener.set_exception(_unknown())
-            life.drop_live(LiveDrop(session=session, hashes=None))
+            life.post(LiveDrop(session=session, hashes=None))
         for slot in ended.slots.values():
             for reading in filter(None, (slot.running, slot.waiting)):
                 reading.future.set_result(Warmed(is_dropped=True))
 
     def _send(
         self,
-        life: EngineLife,
+        life: Life,
         session: _Session,
         prefix: Prefix,
         hashes: tuple[str, ...],
-        sink: LiveSink,
+        sink: Sink,
         *,
         fresh: int = 0,
-        query: LiveQuery | None = None,
+        query: Query | None = None,
     ) -> int:
         """Send a request with the items that the engine's process lacks; the lock is held.
 
@@ -313,9 +329,9 @@ class LiveEngine:
         """
         if outdated := session.sent - session.needed() - set(hashes):
             session.sent -= outdated
-            life.drop_live(LiveDrop(session=prefix.session, hashes=tuple(outdated)))
+            life.post(LiveDrop(session=prefix.session, hashes=tuple(outdated)))
         items = {item.hash: item for item in prefix.items[: len(hashes)] if item.hash not in session.sent}
-        number = life.send_live(
+        number = life.send(
             lambda number: LiveRequest(
                 number=number,
                 session=prefix.session,
@@ -323,7 +339,7 @@ class LiveEngine:
                 system_prompt=prefix.system_prompt,
                 has_audio=prefix.has_audio,
                 hashes=hashes,
-                items=tuple(items.values()),
+                items=items,
                 fresh=fresh,
                 query=query,
             ),
@@ -357,7 +373,7 @@ class _Listener:
     """Queues the replies to a question."""
 
     def __init__(self) -> None:
-        self.replies: SimpleQueue[LiveReply | BaseException] = SimpleQueue()
+        self.replies: SimpleQueue[LiveReply | BaseException | None] = SimpleQueue()  # None: cancelled
 
     def reply(self, reply: LiveReply) -> None:
         self.replies.put(reply)
@@ -419,6 +435,11 @@ class EngineLiveModel:
             raise _unknown()
         yield from engine.ask(prefix, query)
 
+    def cancel(self, session: str) -> None:
+        """End the question of a session that is being answered, if there is one."""
+        if engine := self._of.get(session):
+            engine.cancel(session)
+
     def forget(self, session: str) -> None:
         """End a session; idempotent."""
         with self._lock:
@@ -452,6 +473,19 @@ def _answer(done: LiveDone, query: LiveQuery, text: str, *, first_ms: float, tot
         output_tokens=done.output_tokens,
         first_token_ms=first_ms,
         total_ms=total_ms,
+    )
+
+
+def _asked(query: LiveQuery) -> Query:
+    return Query(
+        text=query.text,
+        turns=query.turns,
+        choices=query.choices,
+        scoring=query.scoring,
+        max_tokens=query.max_tokens,
+        temperature=query.temperature,
+        top_p=query.top_p,
+        seed=query.seed,
     )
 
 

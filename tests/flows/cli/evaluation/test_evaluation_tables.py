@@ -29,6 +29,7 @@ def evaluation():
                 "job_id",
                 label=pl.when(pl.int_range(2000) % 7 < number).then(pl.lit("no")).otherwise(pl.lit("yes")),
                 probabilities=[0.9, 0.1],
+                choice_mass=pl.when(pl.int_range(2000) < 3 * number).then(0.01).otherwise(0.9),
             ),
             cost=Cost(
                 wall_s=1.0, jobs_per_s=123.4, frames_decoded=1_234_567, decode_s=12_345.6, bytes_read=9_876_500_000
@@ -61,6 +62,8 @@ def test_tables_fit_80_columns_without_cutting_a_number(evaluation, monkeypatch)
     ):
         assert number in text, number
     assert "…" not in text
+    assert "keyframes:16: 3 labels with choice_mass below 0.05" in " ".join(text.split())
+    assert "uniform:16: 0 labels" not in text
 
 
 @pytest.mark.parametrize(("p_value", "shown"), P_VALUES)

@@ -41,7 +41,7 @@ def test_a_killed_service_leaves_what_it_acknowledged_and_refuses_to_resume(own_
         assert (refused["code"], refused["is_fatal"]) == ("resume_refused", True)
 
     [query] = rows(LIVE_QUERY)
-    assert (str(query["session_id"]), query["answer"], query["frames_used"]) == (session_id, done["text"], 2)
+    assert (str(query["session_id"]), query["answer"], query["frames"]) == (session_id, done["text"], [0, 1])
     files = [read_part(SealedFiles.of(own_services.store), part["key"]) for part in rows(LIVE_FRAMES)]
     assert [time_s for file in files for time_s in file.time_s] == [0, 1]
     with database.begin() as connection:  # its heartbeat has been missing for long enough

@@ -5,6 +5,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import psutil
 import pytest
 from sqlalchemy import select
@@ -83,6 +84,20 @@ def test_a_session_of_many_turns_is_answered_and_recorded(served, rows):
     assert (session["frames_kept"], session["reason"]) == (48, "done")
 
 
+def test_metrics_count_sessions_frames_and_answers(served):
+    with Client(served.url, {}) as client:
+        send_frames(client, [0, 0, 100, 200])
+        client.ask(choices=CHOICES)
+        answer = httpx.get(f"{served.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    values = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if line.startswith("reelabel_live"))
+    assert float(values["reelabel_live_sessions"]) >= 1
+    assert float(values['reelabel_live_frames_total{status="kept"}']) >= 3
+    assert float(values['reelabel_live_frames_total{status="similar"}']) >= 1
+    assert float(values['reelabel_live_answers_total{outcome="answered"}']) >= 1
+    for name in ("prefill_lag", "first_token"):
+        assert float(values[f"reelabel_live_{name}_seconds_count"]) >= 1
+
+
 def test_a_published_client_works_unchanged(served):
     """Speak as vLLM-Omni's example does: no event is read before the query, and the last one is session.done."""
     with Client(served.url) as client:
@@ -143,7 +158,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(served, rows):
 def engine_processes(served):
     """Return the engines, without the renderers that they fork."""
     children = psutil.Process(served.process.pid).children()
-    return [child for child in children if "engine_main" in " ".join(child.cmdline())]
+    return [child for child in children if "-m reelabel_engine" in " ".join(child.cmdline())]
 
 
 def test_a_killed_engine_is_replaced_and_the_query_answered(served):
@@ -190,7 +205,7 @@ def test_the_services_end_ends_its_sessions_and_records_why(served, rows):
         assert client.last("session.closed")["reason"] == "server_stopping"
         with pytest.raises(ConnectionClosed) as closed:
             client.next()
-        assert closed.value.rcvd.code == 1000
+        assert closed.value.rcvd.code == 1012
     assert served.said[-1] == "Stopped."
     session, _ = rows(client.created["session_id"])
     assert (session["frames_kept"], session["reason"]) == (2, "server_stopping")

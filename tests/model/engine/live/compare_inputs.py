@@ -16,16 +16,16 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from infra.errors import ModelError
-from tasks.live.items import AUDIO_HZ, Pairs, Spans
+from reelabel_engine.engine import _require_pairs
+from reelabel_engine.errors import ModelError
+from reelabel_engine.live.desk import LiveDesk, _Waiting
+from reelabel_engine.live.items import AUDIO_HZ
+from reelabel_engine.live.positions import merged_positions
+from reelabel_engine.live.renderer import LiveRenderer
+from reelabel_engine.protocol import EngineConfig, LiveRequest, Question
+from reelabel_engine.renderer import HashedMedium, InputRenderer, _features
+from tasks.live.items import Pairs, Spans
 from tasks.live.model import LiveQuery
-from tasks.model.engine.engine import _require_pairs
-from tasks.model.engine.live.desk import LiveDesk, _Waiting
-from tasks.model.engine.live.messages import LiveRequest
-from tasks.model.engine.live.positions import merged_positions
-from tasks.model.engine.live.renderer import LiveRenderer
-from tasks.model.engine.renderer import HashedMedium, InputRenderer, _features
-from tasks.model.protocol import EngineConfig, Question
 from tests.model.engine.live.streams import clip, pairs_of, whole_video
 from tests.model.families.architectures import make_qwen2_5_omni, save
 
@@ -43,7 +43,7 @@ def request_of(items, query, *, has_audio=False):
         salt="x",
         system_prompt=SYSTEM,
         hashes=tuple(item.hash for item in items),
-        items=tuple(items),
+        items={item.hash: item for item in items},
         fresh=1,
         query=query,
         has_audio=has_audio,

@@ -8,14 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from infra.errors import EngineLostError, InferenceError, PromptTooLongError
-from tasks.live.items import LiveItem
+from infra.errors import EngineLostError
+from reelabel.errors import InternalError
+from reelabel_engine.errors import InferenceError, PromptTooLongError
+from reelabel_engine.live.items import LiveItem
+from reelabel_engine.protocol import EngineConfig, LiveDrop, LiveRequest, encode
 from tasks.live.model import Delta, LiveAnswer, LiveQuery, Prefix
-from tasks.model.engine.live.messages import LiveDrop, LiveRequest
+from tasks.model import model_process
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.protocol import EngineConfig
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import Trigger, answer_to
@@ -130,19 +132,17 @@ def test_the_following_prefix_is_read_beside_the_current_one_and_takes_over(mode
     assert (taken_over.prompt_tokens, taken_over.cached_tokens) == (5, 4)
 
 
-def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(engine, model, monkeypatch):
+def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(model, monkeypatch):
     sent, dropped = [], []
-    life = engine.living()
-    write = life._write
 
     def noting(message):
         if isinstance(message, LiveRequest):
-            sent.extend(item.hash for item in message.items)
+            sent.extend(message.items)
         elif isinstance(message, LiveDrop):
             dropped.extend(message.hashes)
-        write(message)
+        return encode(message)
 
-    monkeypatch.setattr(life, "_write", noting)
+    monkeypatch.setattr(model_process, "encode", noting)
     model.open("one")
     items = stream(6)
 
@@ -154,6 +154,16 @@ def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(engine, model, 
 
     assert sorted(sent) == sorted(item.hash for item in items)
     assert sorted(dropped) == sorted(item.hash for item in items[:2])
+
+
+def test_a_question_that_cannot_be_sent_fails_alone(model):
+    model.open("one")
+    items = stream(2)
+
+    with pytest.raises(InternalError):
+        ask(model, "one", items, text="\ud800")
+
+    assert ask(model, "one", items)[1].text == "4 0 What?"
 
 
 def test_sessions_have_salts_of_their_own(model):
@@ -199,6 +209,7 @@ def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engin
             ask(model, "one", items, text=Trigger.POISON)
     else:
         model.open("other")
+        os.kill(engine.pid, signal.SIGSTOP)  # else it might answer first
         warming = [model.warm(prefix("one", stream(count))) for count in (400, 300)]
         warming += [model.warm(prefix("one", stream(200)), following=True), model.warm(prefix("other", stream(100)))]
         os.kill(engine.pid, signal.SIGKILL)

@@ -10,13 +10,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from infra.errors import EngineLostError, PromptTooLongError
+from infra.errors import EngineLostError
 from reelabel.pool.decode_pool import DecodePool
+from reelabel_engine.errors import PromptTooLongError
+from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem
+from reelabel_engine.protocol import Batch, EngineConfig, Question
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live.frames import FrameReader
-from tasks.live.items import AUDIO_HZ, SPAN_S, AudioItem, Pairs, Spans
-from tasks.live.model import Delta, LiveQuery, Prefix
+from tasks.live.items import Pairs, Spans
+from tasks.live.model import Delta, LiveAnswer, LiveQuery, Prefix
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveLimits, LiveSetup
 from tasks.live.window import Window, WindowRule
@@ -24,7 +27,6 @@ from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.prompt import render_question
-from tasks.model.protocol import Batch, EngineConfig, Question
 from tests.live.client import ask, frame, start
 from tests.model.engine.live.streams import FPS, clip, pairs_of, whole_video
 from tests.model.families.saved import saved
@@ -228,6 +230,36 @@ def test_free_text_comes_as_it_is_made(live):
     assert answer.finish_reason == ("length" if answer.output_tokens == 12 else "stop")
     assert answer.text.startswith(shorter.text)
     assert answer.first_token_ms <= answer.total_ms
+
+
+def test_earlier_turns_follow_the_frames_which_are_not_read_again(live):
+    items = pairs_of(clip(30, 80))
+    session = live.open()
+    live.read(session, items)
+    _, first = live.ask(session, items, text="Tell me.", max_tokens=4)
+    turns = (("Tell me.", f"{first.text} <|im_end|>"),)
+
+    _, second = live.ask(session, items, text="And then?", turns=turns, max_tokens=4)
+    _, at_once = live.ask(live.open(), items, text="And then?", turns=turns, max_tokens=4)
+    _, alone = live.ask(session, items, text="And then?", max_tokens=4)
+
+    assert second.text == at_once.text
+    assert (second.cached_tokens >= first.cached_tokens > 64, at_once.cached_tokens) == (True, 0)
+    assert second.prompt_tokens > alone.prompt_tokens + 3  # the question, and <|im_end|> as the text that it is
+
+
+def test_an_answer_that_is_cancelled_ends_and_the_next_is_given(qwen3):
+    # Random weights: it does not end its answer.
+    items = pairs_of(clip(31, 12))
+    session = qwen3.open()
+    answer = qwen3.model.ask(prefix_of(session, items), LiveQuery(text="Tell me.", max_tokens=1000))
+    next(answer)
+
+    qwen3.model.cancel(session)
+
+    assert not any(isinstance(each, LiveAnswer) for each in answer)
+    assert qwen3.ask(session, items).probabilities
+    qwen3.model.cancel(session)  # there is nothing to cancel
 
 
 def test_frames_are_read_while_an_answer_is_written(qwen3):

@@ -1,0 +1,178 @@
+"""The engine's process: `python -m reelabel_engine CONNECTION_FD LIFELINE_FD`.
+
+Loads what the first message says, an engine or towers, replies with what it loaded or why it could not, then answers
+requests until the connection closes. It kills its whole process group as soon as its parent is gone, even after
+`kill -9`: the kernel then closes the other end of the lifeline pipe.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from reelabel.disk import full_disk
+from reelabel.errors import ReelabelError
+from reelabel_engine.loop import serve, serve_towers
+from reelabel_engine.model_errors import describe_error
+from reelabel_engine.protocol import EngineFailure, LoadEngine, LoadTowers, receive, send
+from reelabel_engine.written_folders import written_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reelabel_engine.engine import Engine
+    from reelabel_engine.loop import VideoQuestions
+    from reelabel_engine.protocol import EngineConfig, LiveRequest, TowersConfig
+    from reelabel_engine.towers import Towers
+
+
+class Implementation(NamedTuple):
+    """What runs inside the engine's process; the process itself and its protocol are the same for each.
+
+    Attributes:
+        load: Loads the engine; takes its configuration, and as `started` when the process began.
+        start_renderer: Prepares a worker process for `render`.
+        render: Renders the questions on several videos; returns, for each, a pickled list of `EngineRequest` or
+            `QuestionFailure`.
+        render_live: Renders the parts of a live prompt; returns a pickled `RenderedRequest`. None if no live sessions
+            are taken.
+    """
+
+    load: Callable[..., Engine]
+    start_renderer: Callable[[EngineConfig], None]
+    render: Callable[[list[VideoQuestions]], list[bytes]]
+    render_live: Callable[[LiveRequest], bytes] | None = None
+
+
+def import_vllm(config: EngineConfig) -> Implementation:
+    """Import vLLM and the model's class before the workers are forked; takes seconds, and may fail."""
+    from reelabel_engine.engine import Engine, import_model  # noqa: PLC0415
+    from reelabel_engine.renderer import initialize_worker, render_live, render_videos  # noqa: PLC0415
+
+    import_model(config)
+    return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos, render_live=render_live)
+
+
+def load_towers(config: TowersConfig, *, started: float) -> Towers:
+    """Import torch and transformers, and load the model; takes seconds, and may fail."""
+    from reelabel_engine.towers import Towers  # noqa: PLC0415
+
+    return Towers(config, started=started)
+
+
+def main(
+    import_engine: Callable[[EngineConfig], Implementation] = import_vllm,
+    load_towers: Callable[..., Towers] = load_towers,
+) -> None:
+    """Serve one parent.
+
+    Args:
+        import_engine: Imports what an engine is made of; called once connected, so that the parent learns why it fails.
+        load_towers: Loads towers; called likewise, with their configuration and `started` as of an engine.
+    """
+    started = time.perf_counter()
+    _collect_garbage_rarely()
+    connection, lifeline = Connection(int(sys.argv[1])), int(sys.argv[2])
+    try:
+        load = receive(connection)
+        if isinstance(load, LoadTowers):
+            _end_with(lifeline)
+            serve_towers(connection, load_towers(load.config, started=started))
+        elif isinstance(load, LoadEngine):
+            _serve_engine(connection, lifeline, load.config, import_engine, started)
+        else:
+            raise TypeError(f"{type(load).__name__} is nothing to load")  # noqa: TRY301 - like any fault
+    except BaseException as error:
+        # A process that failed once cannot be trusted with the next request: report the cause, then exit.
+        with suppress(OSError):
+            send(connection, _explain_failure(error))
+        with suppress(OSError):  # the log's disk may be full
+            traceback.print_exc()
+        raise
+
+
+def _serve_engine(
+    connection: Connection,
+    lifeline: int,
+    config: EngineConfig,
+    import_engine: Callable[[EngineConfig], Implementation],
+    started: float,
+) -> None:
+    implementation = import_engine(config)
+    # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
+    renderers = ProcessPoolExecutor(
+        config.render_processes,
+        get_context("fork"),
+        _start_renderer,
+        (implementation.start_renderer, config, connection),
+    )
+    renderer_started = renderers.submit(bool)
+    _end_with(lifeline)
+    engine = implementation.load(config, started=started)
+    renderer_started.result()
+    _freeze_garbage_collector()
+    render_live = implementation.render_live
+    serve(
+        connection,
+        engine,
+        lambda videos: renderers.submit(implementation.render, videos),
+        (lambda request: renderers.submit(render_live, request)) if render_live else None,
+    )
+
+
+def _explain_failure(error: BaseException) -> EngineFailure:
+    """Say why this process ends, and whether a full disk is the cause."""
+    # Measured here and now: files of this process disappear with it.
+    log = Path("/proc/self/fd/2").resolve()
+    log_folders = [log.parent] if log.is_file() else []  # the process that filters it has it otherwise
+    if full := full_disk([*log_folders, *written_folders(os.environ)], error):
+        return EngineFailure(message=full.message, is_disk_full=True)
+    return EngineFailure(message=str(error) if isinstance(error, ReelabelError) else describe_error(error, log))
+
+
+def _start_renderer(start: Callable[[EngineConfig], None], config: EngineConfig, connection: Connection) -> None:
+    connection.close()  # otherwise the parent would see no EOF when the engine exits
+    start(config)
+    _freeze_garbage_collector()
+
+
+# Python's own first threshold is 700.
+_ALLOCATIONS = 10_000
+
+
+def _collect_garbage_rarely() -> None:
+    """Collect garbage more rarely than Python does, and not once more when the process ends."""
+    gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)
+
+
+def _freeze_garbage_collector() -> None:
+    """Exempt everything that vLLM has loaded so far from garbage collection, which would traverse it repeatedly."""
+    gc.collect()
+    gc.freeze()
+
+
+def _end_with(lifeline: int) -> None:
+    """Kill the whole process group once the other end of a pipe is closed."""
+
+    def wait() -> None:
+        os.read(lifeline, 1)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

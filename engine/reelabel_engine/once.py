@@ -1,0 +1,115 @@
+"""Answer one request without loading a model: `python -m reelabel_engine.once`, by standard input and output.
+
+A prompt is rendered by the renderer that `LLM` runs before its engine, with vLLM's own tokenizer and processor.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any
+
+from reelabel.errors import JobError, ReelabelError
+from reelabel_engine.protocol import (
+    ChosenTuning,
+    PreviewRequest,
+    PromptSpan,
+    QuestionFailure,
+    RefusedTuning,
+    RenderedPrompt,
+    TuningRequest,
+    decode_request,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reelabel_engine.protocol import Reply, Request
+
+_FEWEST_REPEATS = 4
+
+
+def main() -> None:
+    """Serve one request."""
+    # Libraries may print to standard output; keep that out of the answer.
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    reply = _answer(decode_request(sys.stdin.buffer.read()))
+    with answer:
+        answer.write(encode(reply))
+
+
+def _answer(request: Request) -> Reply:
+    if isinstance(request, PreviewRequest):
+        return render(request)
+    if isinstance(request, TuningRequest):
+        from reelabel_engine.tuning import tune_engine  # noqa: PLC0415 - the other request needs none of it
+
+        try:
+            chosen = tune_engine(request.config)
+        except ReelabelError as error:
+            return RefusedTuning(code=error.code, message=error.message)
+        return ChosenTuning(values=chosen.values, reason=chosen.reason)
+    raise TypeError(f"{type(request).__name__} is not answered here")
+
+
+def render(request: PreviewRequest) -> RenderedPrompt:
+    """Render a question as the engine would, as far as that succeeds."""
+    from reelabel_engine.renderer import HashedMedium, InputRenderer  # noqa: PLC0415 - it imports vLLM
+
+    renderer = InputRenderer(request.config)
+    tokenizer = renderer.tokenizer
+    refusals: list[QuestionFailure] = []
+    try:
+        found = renderer.tokens(request.question)
+        choices = tuple({token: tokenizer.decode([token]) for token in sorted(tokens)} for tokens in found)
+    except JobError as error:
+        choices = ()
+        refusals.append(QuestionFailure.of(error))
+    runs: tuple[PromptSpan, ...] = ()
+    tokens = video_tokens = None
+    try:
+        media = [
+            HashedMedium(kind=each.kind, frames=frames, hash=f"prompt-preview-{number}")
+            for number, (each, frames) in enumerate(zip(request.question.shown, request.media, strict=True))
+        ]
+        prompt = renderer.prompt(request.question, media)
+        runs = (PromptSpan(text=prompt["prompt"]),)
+        rendered = renderer.render(prompt)
+        ids = rendered["prompt_token_ids"]
+        tokens = len(ids)
+        places = chain.from_iterable(rendered["mm_placeholders"].values())
+        video_tokens = sum(place.get_num_embeds() for place in places)
+        runs = tuple(_runs(ids, tokenizer))
+    except JobError as error:
+        refusals.append(QuestionFailure.of(error))
+    return RenderedPrompt(
+        runs=runs,
+        tokens=tokens,
+        video_tokens=video_tokens,
+        max_model_len=renderer.max_model_len,
+        choices=choices,
+        refusals=tuple(refusals),
+    )
+
+
+def _runs(ids: list[int], tokenizer: Any) -> Iterator[PromptSpan]:  # noqa: ANN401 - transformers' tokenizer
+    """Decode a prompt; a token that repeats many times becomes a run of its own."""
+    plain: list[int] = []
+    for token, group in groupby(ids):
+        repeats = len(list(group))
+        if repeats < _FEWEST_REPEATS:
+            plain += [token] * repeats
+            continue
+        if plain:
+            yield PromptSpan(text=tokenizer.decode(plain))
+            plain = []
+        yield PromptSpan(text=tokenizer.decode([token]), repeats=repeats)
+    if plain:
+        yield PromptSpan(text=tokenizer.decode(plain))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,438 @@
+"""Turn frame files and the questions on them into the engine's inputs, in processes beside the engine's."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import secrets
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from hashlib import blake2b
+from itertools import chain
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from PIL import Image
+
+from reelabel.errors import JobError
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.integrations.vllm.video_input import adapt_video, video_input
+from reelabel.unexpected import failing_alone
+from reelabel_engine.errors import InferenceError, PromptTooLongError, SpecialTokensError
+from reelabel_engine.live.items import FOOTAGE, FRAMES_PER_ITEM
+from reelabel_engine.live.positions import merged_positions, with_starts
+from reelabel_engine.plain_text import PlainEncoder, plain_encoder
+from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
+from reelabel_engine.protocol import QuestionFailure
+from reelabel_engine.qwen_fast_path import QwenFastPath
+from reelabel_engine.tuning import vllm_arguments
+from reelabel_engine.vllm_api import (
+    ChatTemplateResolutionError,
+    EngineArgs,
+    MultiModalFeatureSpec,
+    VLLMValidationError,
+    get_model_cls,
+    renderer_from_config,
+    resolve_chat_template_content_format,
+    safe_apply_chat_template,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from reelabel.integrations.vllm.video_input import Video
+    from reelabel_engine.live.renderer import LiveRenderer
+    from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question
+    from reelabel_engine.vllm_api import ModelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedChat:
+    """A question and the placeholder of its video, as text and as tokens."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+# Nobody who writes a manifest knows it.
+_CUT = secrets.token_hex(16)
+
+
+def apply_chat_template(
+    renderer: Any,  # noqa: ANN401
+    plain: PlainEncoder,
+    text: str,
+    system_prompt: str | None,
+    shown: tuple[MediumKind, ...] = ("video",),
+    turns: tuple[tuple[str, str], ...] = (),
+    *,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+) -> RenderedChat:
+    """Apply the model's chat template as `LLM.chat` does.
+
+    The template writes special tokens itself, so the tokenizer adds none. Those that the text or the system prompt
+    spells are cut in two before the template sees them, and encoded as the text that they are.
+
+    Args:
+        renderer: vLLM's renderer for the model.
+        plain: Its tokenizer.
+        text: The question with its choices.
+        system_prompt: None leaves it to the chat template.
+        shown: What is shown, in order, before the first question.
+        turns: Earlier questions and their answers.
+        arguments: Further arguments of the template.
+
+    Raises:
+        InferenceError: The model has no chat template, or the template rejects the question.
+        SpecialTokensError: The text spells a special token in a way that cannot be encoded as text.
+    """
+    tokenizer = renderer.get_tokenizer()
+    messages = chat_messages(
+        _CUT.join(plain.split(text)),
+        system_prompt and _CUT.join(plain.split(system_prompt)),
+        turns=[(_CUT.join(plain.split(question)), _CUT.join(plain.split(answer))) for question, answer in turns],
+        shown=shown,
+        placeholders=_placeholders(renderer, shown),
+    )
+    try:
+        chat = safe_apply_chat_template(
+            renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True, **arguments
+        )
+    except ChatTemplateResolutionError:
+        raise InferenceError("The model has no chat template; add a chat_template.jinja to its folder.") from None
+    except VLLMValidationError as error:
+        raise InferenceError(f"The model's chat template rejects the question: {error}") from None
+    pieces = chat.split(_CUT)
+    return RenderedChat(text="".join(pieces), token_ids=tuple(chain.from_iterable(map(plain.encode, pieces))))
+
+
+def _placeholders(renderer: Any, shown: Sequence[MediumKind]) -> list[str] | None:  # noqa: ANN401
+    """Return what stands for videos and images in a template that takes text; None for one that takes content parts."""
+    config = renderer.model_config
+    content_format = resolve_chat_template_content_format(
+        None, None, "auto", renderer.get_tokenizer(), model_config=config
+    )
+    if content_format == "openai":
+        return None
+    model, counts = get_model_cls(config), Counter[str]()
+    placeholders = []
+    for kind in shown:
+        counts[kind] += 1  # some models number them
+        placeholders.append(model.get_placeholder_str(kind, counts[kind]))
+    return placeholders
+
+
+# Room for the current video; the next one evicts it.
+_PROCESSOR_CACHE_GB = 0.5
+# Most questions are asked about many videos, and share their choices with others.
+_CACHED_TEXTS = 1024
+# vLLM computes its table for four times as many positions as the model has, because of videos' times.
+_TABLE_FACTOR = 4
+_ENLARGED = {"default", "openpangu"}
+_renderers: list[InputRenderer] = []
+_live_renderers: list[LiveRenderer] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRequest:
+    """A question as the engine takes it.
+
+    Attributes:
+        prompt: vLLM's `EngineInput`.
+        tokens: Token ids per choice.
+        preprocess_ms: Preprocessing time in milliseconds; a video's first question includes its pixels.
+    """
+
+    prompt: Any = field(repr=False)
+    tokens: ChoiceTokens
+    preprocess_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashedMedium:
+    """A video or an image that questions show.
+
+    Attributes:
+        frames: Frames and metadata, as returned by `reelabel.integrations.vllm.video_input`; one frame of an image.
+        hash: Identifies exactly these frames: vLLM reuses whatever it has cached under this hash.
+        starts_s: When each pair of frames begins, of a video that shows what a live session saw; else empty.
+    """
+
+    kind: MediumKind = "video"
+    frames: Video = field(repr=False)
+    hash: str
+    starts_s: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, kind: MediumKind, frame_file: bytes) -> HashedMedium:
+        """Read a frame file.
+
+        Raises:
+            FrameFileError: It is damaged.
+        """
+        # The file contains pixels, times and sampling, so its hash covers all of them.
+        # A video of one frame, and an image, may have the same file.
+        file_hash = blake2b(frame_file, digest_size=16, person=kind.encode()).hexdigest()
+        file = decode_frame_file(frame_file)
+        is_footage = kind == "video" and file.source_uri.endswith(FOOTAGE)
+        starts_s = file.time_s[file.picks][::FRAMES_PER_ITEM].tolist() if is_footage else ()
+        return cls(kind=kind, frames=video_input(file), hash=file_hash, starts_s=tuple(starts_s))
+
+    def as_images(self) -> list[HashedMedium]:
+        """Return each frame as an image."""
+        frames, metadata = self.frames
+        return [
+            HashedMedium(kind="image", frames=(frames[at : at + 1], metadata), hash=f"{self.hash}-{at}")
+            for at in range(len(frames))
+        ]
+
+    def adapted(self, config: Any) -> Any:  # noqa: ANN401 - what vLLM takes; of transformers
+        """Return what the model's processor takes: a video with its metadata, or an image."""
+        return adapt_video(self.frames, config) if self.kind == "video" else Image.fromarray(self.frames[0][0])
+
+
+class InputRenderer:
+    """vLLM's preprocessing: chat template, tokenizer and processor, without weights."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Load the tokenizer and the processor; takes seconds."""
+        arguments = vllm_arguments(config) | {"mm_processor_cache_gb": _PROCESSOR_CACHE_GB}
+        vllm_config = EngineArgs(**arguments).create_engine_config()
+        self._renderer = renderer_from_config(vllm_config)
+        self.tokenizer = self._renderer.get_tokenizer()
+        self.hf_config = self._renderer.model_config.hf_config
+        self._plain = plain_encoder(self.tokenizer)
+        self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
+        self.lay_out = lru_cache(_CACHED_TEXTS)(
+            partial(apply_chat_template, self._renderer, self._plain, arguments=config.chat_template_args)
+        )
+        self.max_model_len = int(vllm_config.model_config.max_model_len)
+        self._positions = PositionLimit(vllm_config.model_config)
+        self._shows_images = config.frames_as_images
+        self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
+
+    def tokens(self, question: Question) -> ChoiceTokens:
+        """Find the tokens that represent each choice.
+
+        Raises:
+            ChoicesAmbiguousError: A single token cannot tell the choices apart.
+        """
+        return self._tokens(question.choices, scoring=question.scoring, encode=self._plain)
+
+    def prompt(self, question: Question, media: Sequence[HashedMedium]) -> dict[str, Any]:
+        """Render a question and what it shows, in order, as `LLM.chat` would: a prompt for vLLM.
+
+        Raises:
+            InferenceError: The model has no chat template, or the template rejects the question.
+        """
+        if self._shows_images:
+            media = [image for each in media for image in each.as_images()]
+        chat = self.lay_out(question.text, question.system_prompt, tuple(each.kind for each in media))
+        data: dict[str, list[Any]] = {}
+        hashes: dict[str, list[str]] = {}
+        for each in media:
+            data.setdefault(each.kind, []).append(each.adapted(self.hf_config))
+            hashes.setdefault(each.kind, []).append(each.hash)
+        return {
+            "prompt": chat.text,
+            "prompt_token_ids": list(chat.token_ids),
+            "multi_modal_data": data,
+            "multi_modal_uuids": hashes,
+        }
+
+    def render(self, prompt: dict[str, Any], *, starts_s: Sequence[float] = ()) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+        """Process a prompt into an input of vLLM's engine.
+
+        Args:
+            prompt: As of `prompt`.
+            starts_s: When each pair of its only video begins; empty if its frames have a common rate.
+
+        Raises:
+            PromptTooLongError: The prompt has more tokens, or spans more positions, than the model takes.
+            InferenceError: The model's processor rejects the prompt.
+        """
+        is_one_video = [*map(len, prompt["multi_modal_data"].values())] == [1] and "video" in prompt["multi_modal_data"]
+        rendered = self._shortcut.render(prompt) if is_one_video else None
+        if rendered is None:
+            rendered = self._render_with_vllm(prompt)
+            if is_one_video:
+                self._shortcut.learn(prompt, rendered)
+        if starts_s and not self._shows_images:
+            rendered = with_starts(rendered, starts_s)
+        self._positions.check(rendered)
+        return rendered
+
+    def _render_with_vllm(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+        try:
+            [rendered] = self._renderer.render_cmpl([prompt], skip_mm_cache=True)
+        except (ValueError, VLLMValidationError) as error:
+            raise translate_vllm_error(error, self.max_model_len) from None
+        self._check_special_tokens(prompt, rendered)
+        return rendered
+
+    def _check_special_tokens(self, prompt: dict[str, Any], rendered: Any) -> None:  # noqa: ANN401 - vLLM's EngineInput
+        """Raise if a text's special tokens are obeyed after all.
+
+        To find a placeholder that is no token of its own, vLLM decodes a prompt, and encodes all of it again.
+        """
+        ids = prompt["prompt_token_ids"]
+        if self._plain.encode(prompt["prompt"]) == ids:  # no text spells any
+            return
+        outside = list(rendered["prompt_token_ids"])
+        places = chain.from_iterable(rendered["mm_placeholders"].values())
+        for place in sorted(places, key=attrgetter("offset"), reverse=True):
+            del outside[place.offset : place.offset + place.length]
+        if self._plain.count(outside) - self._plain.count(ids):
+            raise SpecialTokensError("The model's processor encodes the special tokens in the text; reword it.")
+
+
+def initialize_worker(config: EngineConfig) -> None:
+    """Initialise this process as a worker that runs `render_videos`."""
+    torch.set_num_threads(1)
+    _renderers.append(InputRenderer(config))
+
+
+def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) -> bytes:
+    """Prepare all questions, at least one, that show the same videos and images, given as Arrow IPC files in order.
+
+    Returns:
+        A pickled list with an `EngineRequest` or a `QuestionFailure` per question.
+    """
+    [renderer] = _renderers
+    started = time.perf_counter()
+    try:
+        with failing_alone("Reading frames for the model", stage=InferenceError.stage):
+            shown = zip(questions[0].shown, frame_files, strict=True)
+            media = [HashedMedium.of(each.kind, data) for each, data in shown]
+    except JobError as error:
+        return pickle.dumps([QuestionFailure.of(error)] * len(questions))
+    ready: list[EngineRequest | QuestionFailure] = []
+    for question in questions:
+        try:
+            with failing_alone("Preparing the question for the model", stage=InferenceError.stage):
+                tokens = renderer.tokens(question)
+                starts_s = media[0].starts_s if len(media) == 1 else ()
+                prompt = renderer.render(renderer.prompt(question, media), starts_s=starts_s)
+        except JobError as error:
+            ready.append(QuestionFailure.of(error))
+            continue
+        ended = time.perf_counter()
+        ready.append(EngineRequest(prompt=prompt, tokens=tokens, preprocess_ms=(ended - started) * 1e3))
+        started = ended
+    return _pickled(ready)
+
+
+def render_videos(videos: Sequence[tuple[Sequence[bytes], Sequence[Question]]]) -> list[bytes]:
+    """Prepare the questions on several videos; see `render_video`."""
+    return [render_video(frame_files, questions) for frame_files, questions in videos]
+
+
+def render_live(request: LiveRequest) -> bytes:
+    """Render the parts of a live prompt; return a pickled `RenderedRequest`."""
+    if not _live_renderers:
+        from reelabel_engine.live.renderer import LiveRenderer  # noqa: PLC0415 - it needs this module
+
+        _live_renderers.append(LiveRenderer(_renderers[0]))
+    return _pickled(_live_renderers[0].render(request))
+
+
+def _pickled(value: object) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles tensors as raw bytes, in a fraction of the time that torch's own reduction takes on either side."""
+
+    def reducer_override(self, value: object) -> Any:  # noqa: ANN401 - the signature of `pickle.Pickler`
+        if not isinstance(value, torch.Tensor):
+            return NotImplemented
+        return _make_tensor, (value.reshape(-1).contiguous().view(torch.uint8).numpy(), value.dtype, value.shape)
+
+
+def _make_tensor(data: npt.NDArray[np.uint8], dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    return torch.from_numpy(data).view(dtype).reshape(shape)
+
+
+def translate_vllm_error(error: Exception, max_model_len: int) -> JobError:
+    """Translate vLLM's rejection of a prompt."""
+    if "max_model_len" not in str(error) and "context length" not in str(error):
+        return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
+    return PromptTooLongError(
+        f"The prompt with its video is longer than the model's limit of {max_model_len} tokens; "
+        f"shorten the prompt, or lower num_frames or max_pixels.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+class PositionLimit:
+    """The positions that a model has; checks each rendered prompt with the model's own code.
+
+    An engine's process dies of a position beyond its rotary table. In most models, a prompt's last position is its
+    number of tokens. With M-RoPE, a video's tokens have positions of their own, which in Qwen2.5-VL and its relatives
+    grow with the time between frames.
+
+    Attributes:
+        limit: Number of positions; None if the number of tokens, which vLLM checks, is all there is to check.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        """Prepare the check; loads no weights."""
+        self.limit = table_length(config) if config.uses_mrope else None
+        model = get_model_cls(config)
+        # Its method needs the configuration alone, so the model is never initialised.
+        self._model: Any = model.__new__(model)
+        vars(self._model)["config"] = getattr(config.hf_config, "thinker_config", config.hf_config)
+
+    def check(self, rendered: Any) -> None:  # noqa: ANN401 - vLLM's EngineInput
+        """Raise if a prompt has a position that the model lacks.
+
+        Raises:
+            PromptTooLongError: It has.
+            InferenceError: Its positions cannot be computed, in the engine either.
+        """
+        if self.limit is None:
+            return
+        try:
+            usual = self._model.get_mrope_input_positions
+            positions, _ = merged_positions(self._model, usual, rendered["prompt_token_ids"], _features(rendered))
+        except AttributeError:  # of a model that needs more, such as MiniCPM-V 4.7
+            return
+        except Exception as error:
+            raise InferenceError(f"The model cannot number the positions of the prompt: {error}.") from error
+        first, last = int(positions.min()), int(positions.max())
+        if first < 0 or last >= self.limit:
+            raise PromptTooLongError(
+                f"The times of the video's frames take the prompt to position {first if first < 0 else last:,}, but "
+                f"the model's positions end at {self.limit - 1:,}; ask about a segment of the video (start_s, end_s)."
+            )
+
+
+def _features(rendered: Any) -> list[MultiModalFeatureSpec]:  # noqa: ANN401 - vLLM's EngineInput
+    features = [
+        MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=place)
+        for modality, places in rendered["mm_placeholders"].items()
+        for item, place in zip(rendered["mm_kwargs"][modality], places, strict=True)
+    ]
+    return sorted(features, key=lambda feature: feature.mm_position.offset)
+
+
+def table_length(config: ModelConfig) -> int:
+    """Return the length of the rotary table, or less; see `get_rope` of vLLM."""
+    text = config.hf_text_config
+    rope: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
+    kind = rope.get("rope_type", "default")
+    if kind == "yarn":
+        return int(rope["original_max_position_embeddings"] * _TABLE_FACTOR * rope["factor"])
+    return int(text.max_position_embeddings) * (_TABLE_FACTOR if kind in _ENLARGED else 1)

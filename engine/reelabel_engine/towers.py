@@ -1,0 +1,223 @@
+"""The two towers of an image-text model, in the process that alone imports torch and transformers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as nn
+import transformers
+
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import TowersInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from reelabel_engine.protocol import TowersConfig
+
+_BATCH_TEXTS = 256
+_RESIZE_BYTES = 64 * 1024**2
+
+
+def _square_pixels(pixels: torch.Tensor, _patch_px: int) -> dict[str, torch.Tensor]:
+    return {"pixel_values": pixels}
+
+
+def _square_patches(pixels: torch.Tensor, patch_px: int) -> dict[str, torch.Tensor]:
+    """Cut squares into patches, as NaFlex models take them; with squares, all patches are in use."""
+    count, channels, side, _ = pixels.shape
+    grid = side // patch_px
+    cut = pixels.reshape(count, channels, grid, patch_px, grid, patch_px).permute(0, 2, 4, 3, 5, 1)
+    patches = cut.reshape(count, grid * grid, patch_px * patch_px * channels)
+    return {
+        "pixel_values": patches,
+        "pixel_attention_mask": torch.ones(patches.shape[:2], dtype=torch.int64, device=pixels.device),
+        "spatial_shapes": torch.tensor([[grid, grid]], device=pixels.device).expand(count, -1),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """What distinguishes one kind of model from another.
+
+    Attributes:
+        model_class: transformers' class.
+        inputs: Turns normalised squares (N, 3, S, S) and the patch size into the arguments of the image tower.
+        side_px: Side of the square, by the configuration of the image tower.
+    """
+
+    model_class: str
+    inputs: Callable[[torch.Tensor, int], dict[str, torch.Tensor]]
+    side_px: Callable[[Any], int]
+
+
+# By `model_type`. Checkpoints of SigLIP 2 with a fixed size are of the type siglip; those of type siglip2 are NaFlex.
+ARCHITECTURES = {
+    "siglip": Architecture(model_class="SiglipModel", inputs=_square_pixels, side_px=lambda config: config.image_size),
+    "siglip2": Architecture(
+        model_class="Siglip2Model",
+        inputs=_square_patches,
+        side_px=lambda config: isqrt(config.num_patches) * config.patch_size,
+    ),
+    "clip": Architecture(model_class="CLIPModel", inputs=_square_pixels, side_px=lambda config: config.image_size),
+}
+
+
+class Towers:
+    """A model on one device: bf16 on a GPU, float32 on a CPU."""
+
+    def __init__(self, config: TowersConfig, *, started: float) -> None:
+        """Load a model from safetensors; no code of it is run.
+
+        Args:
+            config: What to load.
+            started: When this process began, by `time.perf_counter`.
+
+        Raises:
+            ModelError: It has no text tower, is of an unknown kind, or cannot be loaded.
+        """
+        self._batch_frames = config.batch_frames
+        has_gpu = torch.cuda.is_available()
+        self._device = torch.device("cuda" if has_gpu else "cpu")
+        source = {
+            "pretrained_model_name_or_path": config.model,
+            "revision": config.revision,
+            "trust_remote_code": False,
+        }
+        try:
+            settings = transformers.AutoConfig.from_pretrained(**source)
+            self._architecture = _architecture_of(settings.model_type, config.model)
+            model_class = getattr(transformers, self._architecture.model_class)
+            self._model = model_class.from_pretrained(
+                config.model,
+                revision=config.revision,
+                use_safetensors=True,
+                dtype=torch.bfloat16 if has_gpu else torch.float32,
+                attn_implementation="sdpa",
+            )
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+            processor = transformers.AutoImageProcessor.from_pretrained(**source)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(f"{str(error).strip().splitlines()[0] if str(error).strip() else error!r}") from error
+        self._model = self._model.to(self._device).eval()
+        vision = settings.vision_config
+        self._side_px, self._patch_px = self._architecture.side_px(vision), vision.patch_size
+        self._max_tokens = settings.text_config.max_position_embeddings
+        self._mean = self._channels(processor.image_mean)
+        self._deviation = self._channels(processor.image_std)
+        self._dimensions = len(self.embed_texts(["a"])[0])
+        self._start_ms = (time.perf_counter() - started) * 1e3
+
+    def describe(self) -> TowersInfo:
+        """Return the device, the sizes, the scale and bias, and the package versions."""
+        has_gpu = self._device.type == "cuda"
+        scale, bias = (getattr(self._model, name, None) for name in ("logit_scale", "logit_bias"))
+        return TowersInfo(
+            device=torch.cuda.get_device_name() if has_gpu else "cpu",
+            gpus=int(has_gpu),
+            dtype=str(self._model.dtype).removeprefix("torch."),
+            dimensions=self._dimensions,
+            size_px=self._side_px,
+            max_tokens=self._max_tokens,
+            scale=None if scale is None else float(scale.detach().float().exp()),
+            bias=None if bias is None else float(bias.detach().float()),
+            start_ms=self._start_ms,
+            versions={"torch": str(torch.__version__), "transformers": version("transformers")},
+        )
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def embed_frames(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+        """Embed the frames of several videos, in batches across videos.
+
+        Args:
+            videos: RGB pixels of each; shape (N, H, W, 3), any size.
+
+        Returns:
+            L2-normalised vectors of all frames in order; shape (sum of N, D), float32.
+        """
+        parts = [self._embed(batch) for batch in self._batches(videos)]
+        return np.concatenate(parts) if parts else np.empty((0, self._dimensions), np.float32)
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Embed texts, each padded to the full length and without an attention mask, as in SigLIP's training.
+
+        Returns:
+            L2-normalised vectors; shape (K, D), float32.
+        """
+        parts = []
+        for start in range(0, len(texts), _BATCH_TEXTS):
+            tokens = self._tokenizer(
+                [text.lower() for text in texts[start : start + _BATCH_TEXTS]],
+                padding="max_length",
+                max_length=self._max_tokens,
+                truncation=True,
+                return_tensors="pt",
+            )
+            found = self._model.get_text_features(input_ids=tokens["input_ids"].to(self._device))
+            parts.append(_normalized(found.pooler_output))
+        return np.concatenate(parts)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count the tokens of texts, special ones included."""
+        return [len(ids) for ids in self._tokenizer([text.lower() for text in texts], truncation=False)["input_ids"]]
+
+    def _batches(self, videos: Sequence[npt.NDArray[np.uint8]]) -> Iterator[torch.Tensor]:
+        """Resize frames, and yield them in full batches; shape (B, 3, S, S), values 0 to 255."""
+        waiting: list[torch.Tensor] = []
+        room = self._batch_frames
+        for frames in videos:
+            start = 0
+            while start < len(frames):
+                taken = frames[start : start + room]
+                waiting.append(self._resize(taken))
+                start, room = start + len(taken), room - len(taken)
+                if not room:
+                    yield torch.cat(waiting)
+                    waiting, room = [], self._batch_frames
+        if waiting:
+            yield torch.cat(waiting)
+
+    def _resize(self, frames: npt.NDArray[np.uint8]) -> torch.Tensor:
+        """Resize frames (N, H, W, 3) to squares, bicubic, without keeping the aspect, rounded as pixels are."""
+        # A few large frames at a time, as they are floats while they are resized.
+        step = max(1, _RESIZE_BYTES // frames[0].nbytes)
+        return torch.cat([self._resize_few(frames[start : start + step]) for start in range(0, len(frames), step)])
+
+    def _resize_few(self, frames: npt.NDArray[np.uint8]) -> torch.Tensor:
+        # A copy, as torch warns of arrays that cannot be written to; on a GPU, bytes are sent, not floats.
+        pixels = torch.from_numpy(frames.copy()).to(self._device).permute(0, 3, 1, 2).float()
+        if pixels.shape[-2:] == (self._side_px, self._side_px):
+            return pixels
+        side = (self._side_px, self._side_px)
+        return nn.interpolate(pixels, side, mode="bicubic", antialias=True).round().clamp(0, 255)
+
+    def _embed(self, pixels: torch.Tensor) -> npt.NDArray[np.float32]:
+        values = ((pixels / 255 - self._mean) / self._deviation).to(self._model.dtype)
+        found = self._model.get_image_features(**self._architecture.inputs(values, self._patch_px))
+        return _normalized(found.pooler_output)
+
+    def _channels(self, values: Sequence[float]) -> torch.Tensor:
+        return torch.tensor(list(values), device=self._device).view(1, 3, 1, 1)
+
+
+def _normalized(vectors: torch.Tensor) -> npt.NDArray[np.float32]:
+    found: npt.NDArray[np.float32] = nn.normalize(vectors.float(), dim=-1).cpu().numpy()
+    return found
+
+
+def _architecture_of(model_type: str, name: str) -> Architecture:
+    known = ARCHITECTURES.get(model_type)
+    if known:
+        return known
+    if model_type.endswith("_vision_model") and model_type.removesuffix("_vision_model") in ARCHITECTURES:
+        raise ModelError(f"{name} has no text tower, so nothing can be compared with its frames; use a whole model")
+    raise ModelError(f"it is of the type {model_type}; the types that are known are {', '.join(ARCHITECTURES)}")

@@ -1,0 +1,304 @@
+"""`reelabel job`: all that is known of one job."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from PIL import Image
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.console import OUT, cell, print_line, require_sheet
+from flows.cli.context import open_database
+from flows.cli.images import show_image
+from infra.database.connect import database_errors
+from infra.embedded import ServiceName
+from infra.program import command
+from reelabel.digest import json_digest
+from reelabel.errors import ConfigurationError, TransientError
+from reelabel.sources.object_info import redact_uri
+from reelabel.sources.object_store import ObjectStore
+from reelabel.text import pluralize, printable
+from tasks.database.scope import Scope
+from tasks.domain import RunSpec
+from tasks.frame_cache.pool import frame_cache
+from tasks.frame_cache.side_by_side import Picture, SheetRow, draw_sheet
+from tasks.report.jobs import ShownJob, ShownJobs, Sources, read_shown
+from tasks.report.manifest import jobs_of_rows
+from tasks.results.one_job import read_job
+from tasks.results.runs import read_any_spec, short_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from uuid import UUID
+
+    from sqlalchemy import Engine, RowMapping
+
+    from infra.settings import Settings
+    from tasks.report.strip import Strip
+    from tasks.results.one_job import JobRows
+
+_MAX_FRAME_FILES = 20
+_MAX_TIMES, _MAX_PICTURES, _MAX_CHUNKS = 16, 64, 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What is known of a job.
+
+    Attributes:
+        rows: Its rows.
+        shown: Its question, videos and chunks, as its newest row has them; None for a description, or where the spec
+            is another version's.
+        strips: The frames in the cache that the model was shown.
+        video: The video of a description, without credentials.
+        note: Why the question or the frames are missing; empty if they are not.
+        names: Short ids of runs.
+    """
+
+    rows: JobRows
+    shown: ShownJob | None
+    strips: tuple[Strip, ...]
+    video: str | None
+    note: str
+    names: Mapping[UUID, str]
+
+
+def print_job(job_id: str, *, dataset: str | None, form: str, sheet: str | None) -> None:
+    """Print what is known of a job: its outcomes, question, videos and frames, and its earlier labels.
+
+    Raises:
+        ConfigurationError: There is no such job, an unknown format, or a file that cannot be written.
+    """
+    if form not in {"table", "json"}:
+        raise ConfigurationError(f"Unknown --format {form}; use table or json.")
+    if sheet:
+        require_sheet(sheet)
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        known = _gather(engine, settings, read_job(engine, job_id, dataset=dataset))
+    picture = _draw(known) if known.strips else None
+    if picture and sheet:
+        picture.save(sheet)
+    if form == "json":
+        print(json.dumps(_facts(known), indent=2, default=str))  # noqa: T201 - for programs: not wrapped
+        return
+    _print(known)
+    if picture and not (sheet or show_image(picture)):
+        sheet = _keep(picture, settings, job_id)
+    if picture and sheet:
+        print_line(f"Picture of the frames: {Path(sheet).absolute()}")
+    if sheet and not picture:
+        print_line("There is no picture, as no frames are in the cache.")
+
+
+def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _Known:
+    newest = rows.current[0]
+    run_ids = {row["run_id"] for row in (*rows.current, *rows.history)} | {row["replaced_by"] for row in rows.history}
+    known = _Known(rows=rows, shown=None, strips=(), video=None, note="", names=short_ids(engine, run_ids))
+    try:
+        spec = read_any_spec(engine, newest["spec_id"])
+    except ConfigurationError as error:  # written by another version
+        return replace(known, note=error.message)
+    objects, job_id = ObjectStore(settings.store, settings.web), newest["job_id"]
+    its_row = {job_id: cast("RowMapping", newest)}
+    try:
+        if not isinstance(spec, RunSpec):
+            found, note = jobs_of_rows(newest["manifest_uri"], objects, its_row, questions=False)
+            return replace(known, note=note, video=redact_uri(found[job_id].video_uri) if found else None)
+        if settings.store.uri is None:
+            return replace(known, note="The question and the frames need the store of the run; set REELABEL_STORE_URI.")
+        sources = Sources(
+            manifest_uri=newest["manifest_uri"],
+            spec=spec,
+            native_sampler="",
+            objects=objects,
+            cache=frame_cache(settings),
+        )
+        with database_errors(), engine.connect() as connection:
+            shown = read_shown(
+                connection,
+                Scope(dataset=newest["dataset"], spec_id=newest["spec_id"]),
+                sources,
+                reasons={job_id: ()},
+                before={},
+                named_chunks={job_id: frozenset(range(_MAX_CHUNKS))},
+                max_videos=_MAX_FRAME_FILES,
+            )
+    except (ConfigurationError, TransientError) as error:  # the store's
+        return replace(known, note=f"The question and the frames are unavailable: {error.message}")
+    return _with_frames(known, shown)
+
+
+def _with_frames(known: _Known, found: ShownJobs) -> _Known:
+    if not found.jobs:  # its row was replaced in the meantime
+        return replace(known, note="Its outcome is being replaced; run the command again.")
+    [job] = found.jobs
+    numbers = [job.strip, *(each.strip for each in job.media), *(each.strip for each in job.chunks)]
+    strips = tuple(found.strips[number] for number in numbers if number is not None)
+    return replace(known, shown=job, strips=strips, note=found.note or ("" if strips else job.no_strip))
+
+
+def _print(known: _Known) -> None:
+    newest, shown = known.rows.current[0], known.shown
+    print_line((newest["job_id"], "bold"), f" of {newest['dataset']}")
+    if shown and shown.question is not None:
+        if shown.system_prompt:
+            OUT.print(Text(printable(f"System: {shown.system_prompt}", keep="\n")), style="dim")
+        OUT.print(Text(printable(shown.question, keep="\n")))
+    for parts in _outcome(known):
+        print_line(*parts)
+    for line in _videos(known):
+        print_line(line)
+    if known.note:
+        print_line((known.note, "yellow"))
+    if shown and shown.chunks:
+        OUT.print(_chunk_table(shown))
+        if len(shown.chunks) > _MAX_CHUNKS:
+            print_line(f"... and {len(shown.chunks) - _MAX_CHUNKS:,} more; use --format json for all of them.")
+    OUT.print(_history(known))
+    given = {"dataset": newest["dataset"], "force": newest["kind"] != "failure"}
+    print_line(f"To answer it again: {command('backfill', ids=newest['job_id'], **given)}")
+
+
+def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
+    """Yield the lines that say how a job ended, for its newest row."""
+    row, shown = known.rows.current[0], known.shown
+    if row["kind"] == "failure":
+        yield (row["code"], "red"), f": {row['message']}"
+        yield (f"Failed in stage {row['stage']} after {pluralize(row['attempts'], 'attempt')}.",)
+        return
+    if row["kind"] == "description":
+        tags = ", ".join(f"{tag['text']} {tag['score']:.3f}" for tag in row["tags"][:5]) or "none"
+        yield (f"Tags: {tags}",)
+        if row["caption"]:
+            yield (f"Caption: {row['caption']}",)
+        return
+    pairs = shown.choices if shown and shown.choices else [(row["label"], row["probabilities"][row["choice_index"]])]
+    for choice, probability in pairs:
+        yield f"  {probability:.3f}  {choice}", ("  ← label" if choice == row["label"] else "", "green")
+    mass = "" if row["choice_mass"] is None else f", choice_mass {row['choice_mass']:.3f}"
+    known_answer = f"; the known answer is {row['answer']}" if row["answer"] is not None else ""
+    yield (f"Margin {row['margin']:.3f}{mass}{known_answer}.",)
+    if row["first_label"] is not None:
+        yield (f"Asked again with {row['sampler']}: at first {row['first_label']}, margin {row['first_margin']:.3f}.",)
+
+
+def _videos(known: _Known) -> Iterator[str]:
+    """Yield a line for each video and image, and for the frames of each that are in the cache."""
+    shown = known.shown
+    if known.video:
+        yield f"Video: {known.video}"
+    if shown is None:
+        return
+    end = "the end" if shown.end_s is None else f"{shown.end_s:g} s"
+    segment = "" if shown.start_s is None and shown.end_s is None else f", from {shown.start_s or 0:g} s to {end}"
+    if shown.media:
+        yield from (f"{each.kind.capitalize()}: {each.uri}{segment * (each.kind == 'video')}" for each in shown.media)
+    elif shown.video:
+        yield f"Video: {shown.video}{segment}"
+    if not shown.chunks:
+        yield from (f"{_frames_line(strip)}." for strip in known.strips)
+
+
+def _frames_line(strip: Strip) -> str:
+    """Say which frames were shown, and where they were taken."""
+    counts = Counter(strip.picks)
+    times = [f"{strip.frames[at].time_s:.3f} s" + (f" ({count}x)" if count > 1 else "") for at, count in counts.items()]
+    more = [f"and {len(times) - _MAX_TIMES:,} more"] if len(times) > _MAX_TIMES else []
+    method = f"by {strip.sampler}, {strip.frames_decoded:,} decoded"
+    return f"{pluralize(len(strip.picks), 'frame')} {method}, at {', '.join([*times[:_MAX_TIMES], *more])}"
+
+
+def _chunk_table(shown: ShownJob) -> Table:
+    table = Table("chunk", "from", "to", "label", "margin")
+    for chunk in shown.chunks[:_MAX_CHUNKS]:
+        end = "end" if chunk.end_s is None else f"{chunk.end_s:g} s"
+        values = (f"{shown.job_id}#{chunk.number}", f"{chunk.start_s:g} s", end, chunk.label or chunk.code or "")
+        table.add_row(*map(cell, (*values, _number(chunk.margin))))
+    return table
+
+
+def _history(known: _Known) -> Table:
+    """List the outcomes in each dataset and spec, newest first, and the labels that they replaced."""
+    table = Table("time", "run", "dataset", "spec", "outcome", "margin", "replaced")
+    for row in (*known.rows.current, *known.rows.history):
+        outcome = row.get("label") or row.get("code") or row.get("kind", "")
+        replaced = f"by {known.names[row['replaced_by']]}" if "replaced_by" in row else ""
+        place = (_time(row["created_at"]), known.names[row["run_id"]], row["dataset"], row["spec_id"])
+        table.add_row(*map(cell, (*place, outcome, _number(row.get("margin")), replaced)))
+    return table
+
+
+def _time(value: Any) -> str:  # noqa: ANN401 - a time of the database
+    return f"{value.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _facts(known: _Known) -> dict[str, Any]:
+    """Return everything as JSON values, but the pictures."""
+    shown = asdict(known.shown) if known.shown else {}
+    names = ("question", "system_prompt", "choices", "video", "start_s", "end_s", "media", "chunks")
+    left_out = {"strip", "no_strip"}
+    facts: dict[str, Any] = {name: shown.get(name) for name in names}
+    for name in ("media", "chunks"):
+        facts[name] = [{key: value for key, value in each.items() if key not in left_out} for each in facts[name] or ()]
+    return {
+        "job_id": known.rows.current[0]["job_id"],
+        **facts,
+        "video": facts["video"] or known.video,
+        "frames": [_strip_facts(strip) for strip in known.strips],
+        "note": known.note,
+        "outcomes": [dict(row) for row in known.rows.current],
+        "history": [dict(row) for row in known.rows.history],
+    }
+
+
+def _strip_facts(strip: Strip) -> dict[str, Any]:
+    names = ("sampler", "frames_decoded", "keyframes_in_file", "duration_s", "fps", "total_frames")
+    return {name: getattr(strip, name) for name in names} | {"times_s": [strip.frames[at].time_s for at in strip.picks]}
+
+
+def _draw(known: _Known) -> Image.Image:
+    """Draw the frames that the model was shown, in a row for each video or chunk."""
+    newest, shown = known.rows.current[0], known.shown
+    assert shown is not None
+    titles = [each.uri for each in shown.media if each.strip is not None]
+    titles += [f"chunk {each.number}: {each.label or each.code}" for each in shown.chunks if each.strip is not None]
+    titles = titles or [newest.get("label") or newest["code"]]
+    rows = [_sheet_row(printable(title), strip) for title, strip in zip(titles, known.strips, strict=False)]
+    return draw_sheet(printable(newest["job_id"]), printable(f"{newest['dataset']}: {shown.video or ''}"), rows)
+
+
+def _sheet_row(title: str, strip: Strip) -> SheetRow:
+    counts = Counter(strip.picks)
+    pictures = [
+        Picture(image=_decode(image), time_s=strip.frames[at].time_s, times=count)
+        for at, count in counts.items()
+        if (image := strip.frames[at].image)
+    ]
+    note = f"; {_MAX_PICTURES} of {len(pictures):,} drawn" if len(pictures) > _MAX_PICTURES else ""
+    facts = f"{pluralize(len(strip.picks), 'frame')} by {strip.sampler}, {strip.frames_decoded:,} decoded{note}"
+    return SheetRow(title=title, facts=facts, pictures=tuple(pictures[:_MAX_PICTURES]), fault=printable(strip.note))
+
+
+def _decode(data_uri: str) -> Image.Image:
+    return Image.open(BytesIO(base64.b64decode(data_uri.partition(",")[2]))).convert("RGB")
+
+
+def _keep(picture: Image.Image, settings: Settings, job_id: str) -> str | None:
+    """Save a picture in the home folder; return its path, or None without such a folder."""
+    if not settings.home.is_dir():
+        return None
+    target = settings.home / "jobs" / f"{json_digest(job_id)[:16]}.png"
+    target.parent.mkdir(exist_ok=True)
+    picture.save(target)
+    return str(target)

@@ -1,0 +1,262 @@
+"""The commands that run: classify, describe, backfill, serve, live and the like."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import Dataset, example, with_describing, with_overrides, with_selection
+from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
+from infra.settings.describe import DescribeOptions  # noqa: TC001 - defines a command's options
+from reelabel.errors import ConfigurationError
+from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
+
+app = typer.Typer()
+_SELECTION = "Job selection"
+
+
+@app.command()
+@example("reelabel classify 's3://videos/jobs/*.parquet' --dataset animals")
+@with_overrides
+def classify(  # noqa: PLR0913 - a command's options
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MANIFEST|VIDEOS",
+            help="Parquet file of jobs; with --prompt, a folder of videos or a video. Or a glob.",
+        ),
+    ] = "",
+    *,
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Instead of a manifest, a question about each video. Run it again to add new videos."),
+    ] = None,
+    choices: Annotated[str | None, typer.Option(help="Choices of --prompt, separated by bars: yes|no.")] = None,
+    dataset: Dataset = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            hidden=True,
+            help="Rerun the questions of a recorded live session (id, prefix or 'last') on the same frames.",
+        ),
+    ] = None,
+    overrides: SpecOverrides,
+    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="Answer the valid rows, list the others in ./rejected.csv, and exit 1."),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Estimate keyframe coverage and cost from a sample (at most 30 s); label nothing.",
+        ),
+    ] = False,
+) -> None:
+    """Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept."""
+    if session is not None:
+        from flows.cli.rows.sessions import classify_session  # noqa: PLC0415
+
+        if source or prompt or choices or dry_run or keep_going:
+            raise ConfigurationError("--session takes no manifest, no videos, no --dry-run and no --keep-going.")
+        raise typer.Exit(classify_session(session, overrides=overrides, dataset=dataset, force=force))
+    from flows.cli.runs.classify import ClassifyOptions, run_classify  # noqa: PLC0415 - Prefect takes a second to import
+    from flows.cli.runs.dry_run import forecast_classify  # noqa: PLC0415
+    from tasks.manifest.one_question import QuestionOnVideos  # noqa: PLC0415
+
+    options = ClassifyOptions(
+        source=source,
+        question=QuestionOnVideos.of(source, prompt, choices),
+        overrides=overrides,
+        dataset=dataset,
+        force=force,
+        keep_going=keep_going,
+    )
+    raise typer.Exit(forecast_classify(options) if dry_run else run_classify(options))
+
+
+@app.command()
+@example("reelabel describe 's3://videos/jobs/*.parquet' --tags products.txt --dataset animals")
+@with_describing
+def describe(
+    manifest: Annotated[
+        str, typer.Argument(help="Parquet file of jobs, or a glob; only job_id and video_uri are needed.")
+    ],
+    dataset: Dataset = None,
+    *,
+    options: DescribeOptions,
+    force: Annotated[bool, typer.Option("--force", help="Also describe videos that have a valid description.")] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="Describe the valid rows, list the others in ./rejected.csv, and exit 1."),
+    ] = False,
+) -> None:
+    """Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.
+
+    With other banks or another method, cached embeddings are reused and nothing is decoded.
+    """
+    from flows.cli.runs.run import run_describe  # noqa: PLC0415 - Prefect takes a second to import
+
+    raise typer.Exit(run_describe(manifest, options=options, dataset=dataset, force=force, keep_going=keep_going))
+
+
+@app.command()
+@example("reelabel backfill --failed --code video_missing --dry-run")
+@with_selection
+@with_overrides
+def backfill(  # noqa: PLR0913 - a command's options
+    *,
+    ids: Annotated[
+        str, typer.Option(help="Comma-separated job ids, or ids of chunks, such as film#3.", rich_help_panel=_SELECTION)
+    ] = "",
+    ids_file: Annotated[
+        str | None, typer.Option(help="File with one job id per line; - is standard input.", rich_help_panel=_SELECTION)
+    ] = None,
+    selection: Selection,
+    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Report what would be answered, an estimated time, and certain failures; exit 1 if any."
+        ),
+    ] = False,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="Submit to the deployment backfill/by-ids instead of running here.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --submit: show progress until the submitted run ends.")
+    ] = False,
+    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Default: the dataset of the manifest's last run.")] = None,
+    overrides: SpecOverrides,
+) -> None:
+    """Rerun selected jobs, by id or by outcome.
+
+    Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
+    """
+    from flows.cli.runs.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
+
+    options = BackfillOptions(
+        selection=selection,
+        ids=ids,
+        ids_file=ids_file,
+        manifest=manifest,
+        dataset=dataset or None,
+        overrides=overrides,
+        force=force,
+        submit=submit,
+        wait=wait,
+    )
+    raise typer.Exit(run_backfill(options, dry_run=dry_run))
+
+
+@app.command()
+@example("reelabel reference 1a2b3c4d")
+def reference(
+    run: Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")],
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the run's mark.")] = False,
+) -> None:
+    """Mark a run as the reference of its manifest: backfills use its spec.
+
+    Without a mark, they use that of the last run of the whole manifest.
+    """
+    from flows.cli.runs.backfill import mark  # noqa: PLC0415
+
+    mark(run, is_reference=not remove)
+
+
+@app.command("catch-up")
+@example("reelabel catch-up --since 2026-11-01 --dry-run")
+def catch_up(
+    *,
+    since: Annotated[str, typer.Option(help="First day, in the schedule's time zone, such as 2026-11-01.")],
+    until: Annotated[str | None, typer.Option(help="Last day. Default: today.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the scheduled runs; start none. Exit 1 if one is certain to fail.")
+    ] = False,
+) -> None:
+    """Run missed scheduled runs of classify/nightly, oldest first.
+
+    Exits with 1 if one fails.
+    """
+    from flows.cli.schedule import catch_up as run  # noqa: PLC0415
+
+    raise typer.Exit(run(since=since, until=until, dry_run=dry_run))
+
+
+@app.command()
+@example("reelabel serve --port 8020")
+def serve(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: serve.host, 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one. Default: serve.port.")
+    ] = None,
+    without_token: Annotated[
+        bool | None,
+        typer.Option(
+            "--without-token", help="Accept requests from anyone who reaches the address. Default: serve.without_token."
+        ),
+    ] = None,
+) -> None:
+    """Answer single requests and live sessions over HTTP until Ctrl-C."""
+    from flows.cli.serve import run_server  # noqa: PLC0415
+
+    raise typer.Exit(run_server(host=host, port=port, without_token=without_token))
+
+
+@app.command()
+@example('reelabel live /dev/video0 --ask "Is the door open?" --choices yes,no --every 5')
+def live(  # noqa: PLR0913 - a command's options
+    source: Annotated[
+        str,
+        typer.Argument(help="A video file, played in real time; rtsp://, an HLS address, or /dev/video0."),
+    ],
+    *,
+    ask: Annotated[list[str], typer.Option(help="A question; repeatable.")],
+    choices: Annotated[
+        str | None,
+        typer.Option(help="Choices of the questions, separated by bars or commas. Default: answers in words."),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Seconds between questions. Default: ask at the end of a file, every 5 s of a stream."
+        ),
+    ] = None,
+    fps: Annotated[float, typer.Option(min=0.01, max=30, help="Maximum frames per second to send.")] = 2.0,
+    limit_s: Annotated[float | None, typer.Option(min=0, help="End after this many seconds. Default: never.")] = None,
+    audio: Annotated[
+        bool | None,
+        typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model takes audio."),
+    ] = None,
+    window_s: Annotated[
+        float | None, typer.Option(min=0.1, help="Ask about the last this many seconds. Default: the server's window.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address of `reelabel serve`. Default: that of serve.host and serve.port.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
+) -> None:
+    """Ask about a camera, a stream or a file as it plays.
+
+    Exits with 1 if a question gets no answer.
+    """
+    from flows.cli.live.run import LiveOptions, run_live  # noqa: PLC0415
+
+    options = LiveOptions(
+        source=source,
+        questions=tuple(ask),
+        choices=None if choices is None else tuple(map(str.strip, choices.split("|" if "|" in choices else ","))),
+        every_s=every,
+        fps=fps,
+        limit_s=limit_s,
+        audio=audio,
+        window_s=window_s,
+        url=url,
+        as_json=json,
+    )
+    raise typer.Exit(run_live(options))

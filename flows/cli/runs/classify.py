@@ -1,0 +1,99 @@
+"""`reelabel classify`, of a manifest or of videos that are all asked one question."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flows.cli.console import print_line
+from flows.cli.context import ready_to_run, running_services
+from flows.cli.runs.ahead import model_ahead
+from flows.cli.runs.run import run_flow_locally
+from flows.cli.runs.summary import print_summary
+from infra.embedded import ServiceName
+from infra.program import command
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import absolute_uri
+from reelabel.sources.object_store import ObjectStore
+from reelabel.text import pluralize
+from tasks.frame_cache.pool import video_store
+
+if TYPE_CHECKING:
+    from flows.run.parameters import SpecOverrides
+    from infra.settings import Settings
+    from tasks.manifest.one_question import QuestionOnVideos, VideoJobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifyOptions:
+    """Options of `reelabel classify`.
+
+    Attributes:
+        source: The manifest, or the videos of the question.
+        question: What is asked about each video; None if the manifest has the questions.
+    """
+
+    source: str
+    question: QuestionOnVideos | None
+    overrides: SpecOverrides
+    dataset: str | None
+    force: bool
+    keep_going: bool
+
+    def find_videos(self) -> VideoJobs | None:
+        """List the videos of the question, and say what is left out; return None for a manifest.
+
+        Raises:
+            ConfigurationError: Neither a manifest nor videos are named, or the store refuses access.
+            ManifestError: There is no video.
+        """
+        if not self.source:
+            raise ConfigurationError("No manifest given; use a Parquet file or a glob, or --prompt and a folder.")
+        if self.question is None:
+            return None
+        with running_services(*([ServiceName.S3] if self.source.startswith("s3://") else [])) as settings:
+            found = self.question.find_videos(video_store(settings))
+        for note in found.notes:
+            print_line(note)
+        return found
+
+    def manifest_uri(self, videos: VideoJobs | None, settings: Settings) -> str:
+        """Return the URI of the manifest; that of videos is written to the store."""
+        if videos is None:
+            return absolute_uri(self.source)
+        assert settings.store.uri is not None
+        uri = videos.write(ObjectStore(settings.store, settings.web), settings.store.uri)
+        print_line(f"The manifest of {pluralize(len(videos.jobs), 'video')}: {uri}")
+        return uri
+
+    @property
+    def command(self) -> str:
+        """The command line with these options."""
+        asked = {"prompt": self.question.prompt, "choices": _listed(self.question.choices)} if self.question else {}
+        given = {"dataset": self.dataset, "overrides": self.overrides, "force": self.force}
+        return command("classify", self.source, **asked, **given, keep_going=self.keep_going)
+
+
+def _listed(choices: tuple[str, ...]) -> str:
+    """Write choices as an option takes them."""
+    return json.dumps(choices, ensure_ascii=False) if any("|" in each for each in choices) else "|".join(choices)
+
+
+def run_classify(options: ClassifyOptions) -> int:
+    """Answer a manifest in this process and print the summary; return the exit code.
+
+    It is also 1 if the names of videos cannot be used.
+    """
+    videos = options.find_videos()
+    parameters: dict[str, Any] = {
+        "manifest": absolute_uri(options.source),
+        "overrides": options.overrides.as_parameter(),
+        "dataset": options.dataset,
+        "force": options.force,
+        "keep_going": options.keep_going,
+    }
+    with model_ahead("classify", parameters), ready_to_run() as settings:
+        parameters["manifest"] = options.manifest_uri(videos, settings)
+        code = print_summary(settings, run_flow_locally("classify", parameters, settings))
+    return 1 if videos and videos.left_out else code

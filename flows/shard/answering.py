@@ -1,0 +1,134 @@
+"""What inference on a shard needs, and what it has found so far."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from flows.shard.outage import answer_through_outages
+from flows.shard.retry import retry_outage
+from reelabel.errors import ConfigurationError
+from reelabel.text import pluralize
+from tasks.domain import RunPhase, View, WallClockProfile
+from tasks.model.backend import ConfirmsModel
+from tasks.results.chunks import read_earlier_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from reelabel_engine.protocol import Batch
+    from tasks.domain import Failure, JobResult, RunSpec
+    from tasks.domain.chunks import CutJob
+    from tasks.model.backend import InferenceBackend, Reply
+    from tasks.results.chunks import EarlierChunks
+    from tasks.results.write import ShardWriter
+
+Shown: TypeAlias = tuple[View, ...]  # everything that a job shows, in order
+
+_MEANING_LABELS = 8  # fewer may be odd questions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerContext:
+    """What answering jobs needs besides the jobs.
+
+    Attributes:
+        batch_bytes: Maximum frame bytes in one group of a shard.
+        extractor: Has extracted what is read, and prepares the dense views of escalated jobs.
+        escalate_below: Margin below which jobs are escalated; None escalates none.
+        ledger: Wall-clock profile.
+    """
+
+    spec: RunSpec
+    backend: InferenceBackend
+    batch_bytes: int
+    extractor: FrameExtractor
+    escalate_below: float | None = None
+    ledger: WallClockProfile = field(default_factory=WallClockProfile)
+
+    def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:  # noqa: ARG002 - of a run
+        """Read the chunks of jobs that are asked about only some of them: outside of a run, none."""
+        return {}
+
+    def ask(self, batch: Batch) -> list[Reply]:
+        """Answer a batch, as `InferenceBackend.answer`: outside of a run, nobody waits for a server."""
+        return self.backend.answer(batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceContext(AnswerContext):
+    """What inference of a run needs besides the shard.
+
+    Attributes:
+        writer: Writes the results of shards.
+        gpus: GPUs that the engine holds.
+        min_choice_mass: Median probability of all choices together below which a shard's labels are noise.
+    """
+
+    writer: ShardWriter
+    gpus: int = 0
+    min_choice_mass: float = 0.0
+
+    def check_meaning(self, results: Sequence[JobResult]) -> None:
+        """Check that the model meant the choices of a shard; a few odd questions end no run.
+
+        Raises:
+            ConfigurationError: It meant none of them.
+        """
+        masses = [each.answer.choice_mass for each in results if each.answer.choice_mass is not None]
+        if len(masses) < _MEANING_LABELS or (median := statistics.median(masses)) >= self.min_choice_mass:
+            return
+        raise ConfigurationError(
+            f"The model means none of the choices: together they have a probability of {median:.1g}, by the median of "
+            f"{pluralize(len(masses), 'job')}, so labels would be noise. If it thinks before it answers, turn that off "
+            "by model.chat_template_args, such as enable_thinking = false; otherwise try choice_scoring text or another"
+            " template. To have the labels all the same, set model.min_choice_mass to 0."
+        )
+
+    def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:
+        """Read the chunks of jobs that are asked about only some of them.
+
+        Raises:
+            DatabaseUnavailableError: Postgres is unavailable.
+        """
+        run = self.writer.run
+        return read_earlier_chunks(self.writer.engine, run, jobs)
+
+    def ask(self, batch: Batch) -> list[Reply]:
+        """Answer a batch, and wait for a server that becomes unavailable; see `answer_through_outages`."""
+        return answer_through_outages(self.backend, batch)
+
+    def confirm_model(self) -> None:
+        """Check that one model has given all answers so far, and wait for a server that is unavailable.
+
+        Raises:
+            ConfigurationError: Another one answers; nothing that was answered since the last check may be written.
+        """
+        if isinstance(self.backend, ConfirmsModel):
+            retry_outage(self.backend.confirm_model)
+
+    def lap(self) -> dict[str, float]:
+        """Return milliseconds by part since the last lap, with the engine's share split as it reports."""
+        times = self.backend.times
+        split_ms = {
+            RunPhase.ANSWER: times.busy_ms,
+            RunPhase.PREPROCESS: times.starved_ms,
+            RunPhase.RESTART: times.restart_ms,
+        }
+        self.ledger.split(RunPhase.ANSWER, split_ms)
+        return self.ledger.lap()
+
+
+@dataclass(slots=True, kw_only=True)
+class ShardOutcome:
+    """Results of a shard so far, and milliseconds spent reading each frame file."""
+
+    index: int
+    failures: list[Failure] = field(default_factory=list)
+    began_s: float = field(default_factory=time.time)
+    results: list[JobResult] = field(default_factory=list)
+    read_ms: dict[View, float] = field(default_factory=dict)
+    videos: list[ExtractedVideo] = field(default_factory=list)

@@ -1,0 +1,385 @@
+"""The record of a container format, and the indexes that it reads without the media data.
+
+Formats may start from the index that FFmpeg builds of a container's own. It lists DTS (MP4) or cluster offsets
+(Matroska), and may be wrong. So each packet is demuxed, which applies composition offsets and edit lists to give its
+PTS, and compared with its entry.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import av
+import av.error
+import numpy as np
+from av.stream import Discard
+
+from reelabel.containers.reordering import (
+    TimesOutOfOrderError,
+    is_decodable_leading,
+    is_shown_early,
+    keeps_decode_position,
+    states_reordering,
+)
+from reelabel.containers.stream_properties import pts_to_s, video_info
+from reelabel.errors import FallbackRequired
+from reelabel.index import VideoIndex
+from reelabel.output_order import output_order
+from reelabel.sampled_frames import UNKNOWN_POSITION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from av.container import InputContainer
+    from av.index import IndexEntries
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.stream import VideoStream
+
+    from reelabel.index import Bools, Int64s
+    from reelabel.limits import Limits
+    from reelabel.segment import Segment
+    from reelabel.sources.sparse_file import ByteRange, SparseFile
+    from reelabel.sources.video_file import VideoFile
+
+    BinaryFile: TypeAlias = BinaryIO | VideoFile | SparseFile
+
+_EARLIEST = -(2**62)
+NO_TIME_BASE = "the stream has no time base"
+
+
+def read_up_to(file: BinaryFile, size: int) -> bytes:
+    """Read `size` bytes from the current position, fewer at the end of the file.
+
+    Unbuffered files may return less than asked for, so reads are repeated.
+    """
+    data = io.BytesIO()
+    while data.tell() < size and (piece := file.read(size - data.tell())):
+        data.write(piece)
+    return data.getvalue()
+
+
+class OpenVideo(NamedTuple):
+    """A video that FFmpeg has opened, and its bytes.
+
+    Attributes:
+        container: The open container.
+        stream: Its video stream.
+        file: The bytes, at an offset that FFmpeg does not share.
+        size_bytes: Length of the file.
+        limits: Limits on the video's size.
+        with_places: Whether to list where in the file the packets of frames are.
+    """
+
+    container: InputContainer
+    stream: VideoStream
+    file: BinaryFile
+    size_bytes: int
+    limits: Limits
+    with_places: bool = False
+
+    def read_packet(self, pos: int, size: int, pts: int) -> Packet[VideoStream]:
+        """Return the packet of a keyframe that is stored in one piece, by its offset, length and PTS."""
+        self.file.seek(pos)
+        packet: Packet[VideoStream] = av.Packet(read_up_to(self.file, size))  # type: ignore[assignment]
+        packet.pts = packet.dts = pts
+        packet.stream, packet.is_keyframe = self.stream, True
+        assert self.stream.time_base is not None
+        packet.time_base = self.stream.time_base
+        return packet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyframePackets:
+    """The packets of the keyframes that an index lists.
+
+    Attributes:
+        first: The first packet of the stream.
+        read: Returns the packet of a keyframe, by its row, after checking it against the index.
+        is_self_sufficient: Whether all PTS are exact, each packet is exactly `size` bytes at `pos`, and the first
+            keyframe is the first frame. Later extractions then need nothing else of the file.
+        counts_packets: Whether PTS are numbers of packets, which are wrong if the decoder reorders frames.
+    """
+
+    first: Packet[VideoStream]
+    read: Callable[[int], Packet[VideoStream]]
+    is_self_sufficient: bool = False
+    counts_packets: bool = False
+
+
+def index_of_keyframes(
+    video: OpenVideo,
+    columns: tuple[Int64s, Int64s, Int64s],
+    first: Packet[VideoStream],
+    *,
+    first_pts: int | None,
+    frames: int | None = None,
+    frames_before: Int64s | None = None,
+    is_order_proven: bool = False,
+) -> VideoIndex:
+    """Make an index of a container's keyframes, in decode order.
+
+    Args:
+        video: The video.
+        columns: PTS of each keyframe; offset of the bytes from which its packet is read; and their number.
+        first: The first packet of the stream.
+        first_pts: PTS of the first presented frame; None if the index does not determine it.
+        frames: Number of presented frames; None if unknown.
+        frames_before: Number of presented frames before each keyframe in decode order; None if unknown.
+        is_order_proven: Whether timestamps are known to be those of the order in which a decoder outputs frames, or
+            frames cannot be reordered.
+
+    Raises:
+        FallbackRequired: The keyframes are not presented in index order.
+    """
+    pts, pos, size = columns
+    codec = video.stream.codec_context
+    if (np.diff(pts) <= 0).any():
+        raise FallbackRequired("keyframes are not presented in index order")
+    # Frames before the first IDR picture of a stream may or may not be output.
+    if frames_before is None or not first.is_keyframe or not keeps_decode_position(first, codec):
+        frames_before = np.full(len(pts), UNKNOWN_POSITION)
+    info, are_shown = video_info(video.container, video.stream), np.ones(len(pts), np.bool_)
+    earliest = first.pts if first_pts is None else first_pts
+    times_s = pts_to_s(pts, info.time_base)
+    return VideoIndex(
+        info=info,
+        kind="container",
+        lists="keyframes",
+        pts=pts,
+        is_keyframe=are_shown,
+        is_shown=are_shown,
+        pos=pos,
+        size=size,
+        order=np.arange(len(pts)),
+        time_s=times_s,
+        position=frames_before,
+        keyframe_s=times_s,
+        keyframes=len(pts),
+        first_s=None if earliest is None or not info.time_base else earliest * float(info.time_base),
+        total_frames=frames,
+        is_start_known=first_pts is not None,
+        is_order_proven=is_order_proven or not codec.codec.reorder,
+    )
+
+
+def index_of_frames(
+    video: OpenVideo,
+    columns: tuple[Int64s, Bools, Bools],
+    *,
+    first_pts: int,
+    keyframe_pts: Int64s,
+    packets: Sequence[ByteRange] = (),
+    is_whole: bool = True,
+) -> VideoIndex:
+    """Make an index of the frames of a container, one per packet, in decode order.
+
+    Args:
+        video: The video.
+        columns: PTS of each frame; whether it is a keyframe; and whether it is presented.
+        first_pts: PTS of the video's first frame.
+        keyframe_pts: PTS of all presented keyframes of the video, ascending.
+        packets: Where they are in the file; empty if that is not needed.
+        is_whole: Whether these are all frames of the video, not only those around a segment.
+    """
+    pts, is_keyframe, is_shown = columns
+    info, doubt = video_info(video.container, video.stream), ""
+    try:
+        order = output_order(pts, is_keyframe, is_shown, first_pts=None if is_whole else first_pts)
+    except FallbackRequired as error:
+        shown = np.flatnonzero(is_shown)
+        order, doubt = shown[np.argsort(pts[shown], kind="stable")], str(error)
+    if not is_whole:  # the leading frames of its first keyframe are those of an earlier GOP
+        order = order[pts[order] >= pts[0]]
+    is_proven = len(pts) == 1 or bool((np.diff(pts) < 0).any())
+    if not is_keyframe[order].any():
+        doubt = doubt or "no presented frame is a keyframe"
+    if not is_whole and not is_proven and states_reordering(video.stream.codec_context):
+        doubt = doubt or "the frames around the segment do not show whether timestamps are in order"
+    if not info.time_base:
+        raise FallbackRequired(NO_TIME_BASE)
+    unit_s = np.float64(info.time_base)
+    pos, size = np.array(packets, np.int64).reshape(-1, 2).T if packets else np.zeros((2, len(pts)), np.int64)
+    return VideoIndex(
+        info=info,
+        kind="container",
+        lists="frames",
+        pts=pts,
+        is_keyframe=is_keyframe,
+        is_shown=is_shown,
+        pos=pos,
+        size=size,
+        order=order,
+        time_s=pts[order] * unit_s,
+        position=np.arange(len(order)) if is_whole else np.full(len(order), UNKNOWN_POSITION),
+        keyframe_s=keyframe_pts * unit_s,
+        keyframes=len(keyframe_pts),
+        first_s=first_pts * unit_s,
+        last_s=float(pts[order[-1]] * unit_s) if is_whole else None,
+        total_frames=len(order) if is_whole else None,
+        is_whole=is_whole,
+        is_order_proven=is_proven,
+        doubt=doubt,
+    )
+
+
+def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
+    """Leave the file to FFmpeg."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerFormat:
+    """How one container format lists its frames.
+
+    The functions may raise FallbackRequired, or anything else, for a file that they cannot serve; a slower method then
+    decodes it. All receive a file at offset 0.
+
+    Attributes:
+        name: Unique name of the format.
+        probe: Returns whether a file, given its length, is of this format.
+        read_keyframes: Lists the keyframes of an open video, and reads their packets.
+        prepare: Called before FFmpeg opens a file, to refuse it, or to prefetch what will be read of it.
+        is_header_sufficient: Whether FFmpeg needs only the header to describe the streams, and no frames.
+        read_frames: Lists the frames of an open video, or those that determine which ones lie in a segment, without
+            reading the others. None if no index of this format lists them.
+        missing_bytes: Returns how many bytes are missing at the end of a file, 0 if unknown.
+    """
+
+    name: str
+    probe: Callable[[BinaryFile, int], bool]
+    read_keyframes: Callable[[OpenVideo], tuple[VideoIndex, KeyframePackets]]
+    missing_bytes: Callable[[BinaryFile, int], int]
+    prepare: Callable[[BinaryFile, int], None] = _prepare_nothing
+    is_header_sufficient: bool = False
+    read_frames: Callable[[OpenVideo, Segment], VideoIndex] | None = None
+
+
+class IndexEntry(NamedTuple):
+    """A keyframe, as listed in the index that FFmpeg builds.
+
+    Attributes:
+        number: Its position in the index.
+        timestamp: DTS in MP4, PTS in Matroska, in the stream's time base.
+        pos: Offset of its packet in the file; in Matroska, of the cluster that contains it.
+        size: Size of its packet in bytes; 0 in Matroska.
+    """
+
+    number: int
+    timestamp: int
+    pos: int
+    size: int
+
+
+def read_first_packet(packets: Iterator[Packet[VideoStream]]) -> Packet[VideoStream]:
+    """Return the first packet of a stream.
+
+    Raises:
+        FallbackRequired: There is none.
+    """
+    try:
+        return next(packets)
+    except (av.error.FFmpegError, StopIteration):
+        raise FallbackRequired("the first packet cannot be read") from None
+
+
+def first_output_pts(
+    keyframe: Packet[VideoStream], following: Iterator[Packet[VideoStream]], codec: VideoCodecContext
+) -> int | None:
+    """Return the PTS of the first frame that a decoder outputs of a video that begins with a keyframe.
+
+    That is the keyframe's, or of HEVC, an earlier picture's that is decoded after it and depends on it alone.
+
+    Raises:
+        FallbackRequired: The timestamps contradict this.
+    """
+    first = keyframe.pts
+    if codec.codec.canonical_name != "hevc" or keeps_decode_position(keyframe, codec):
+        return first
+    for packet in following:
+        if not packet.size or not is_shown_early(packet, codec):
+            break
+        if packet.pts is None or keyframe.pts is None or packet.pts >= keyframe.pts:
+            raise TimesOutOfOrderError
+        if is_decodable_leading(packet, codec) and not packet.is_discard:
+            first = min(first or 0, packet.pts)
+    return first
+
+
+def demux_only(container: InputContainer, stream: VideoStream) -> None:
+    """Make the demuxer skip all streams but one."""
+    for other in container.streams:
+        if other is not stream:
+            other.discard = Discard.all
+
+
+def list_keyframes(video: OpenVideo) -> list[IndexEntry]:
+    """List the presented keyframes, in decode order.
+
+    Raises:
+        FallbackRequired: The index lists none, is out of order, or exceeds the file.
+    """
+    entries = video.stream.index_entries
+    keyframes = _find_keyframes(entries)
+    _require_order(entries, keyframes)
+    _require_complete(video)
+    return keyframes
+
+
+def _find_keyframes(entries: IndexEntries) -> list[IndexEntry]:
+    """Search from one keyframe to the next: an hour has 100,000 entries, each costly to access."""
+    keyframes = []
+    number = entries.search_timestamp(_EARLIEST, backward=False)
+    while number >= 0:
+        entry = entries[number]
+        if entry.is_keyframe and not entry.is_discard:
+            keyframes.append(IndexEntry(number, entry.timestamp, entry.pos, entry.size))
+        number = entries.search_timestamp(entry.timestamp + 1, backward=False)
+    if not keyframes:
+        raise FallbackRequired("the index lists no keyframe")
+    return keyframes
+
+
+def _require_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> None:
+    """Check that packets are stored in decode order, each GOP before the next keyframe."""
+    for entry, following in pairwise(keyframes):
+        last = entries[following.number - 1]
+        if not entry.number < following.number or not entry.pos <= last.pos <= last.pos + last.size <= following.pos:
+            raise FallbackRequired("the index is out of order")
+
+
+def _require_complete(video: OpenVideo) -> None:
+    """Check that no entry lies beyond the end of the file, where a linear decode would stop."""
+    for stream in video.container.streams:
+        entries = stream.index_entries
+        if len(entries) and entries[len(entries) - 1].pos + entries[len(entries) - 1].size > video.size_bytes:
+            raise FallbackRequired("the file ends before its last frame")
+
+
+def seek_packet(video: OpenVideo, timestamp: int) -> Packet[VideoStream]:
+    """Seek backward from a PTS and demux the packet there.
+
+    Raises:
+        FallbackRequired: There is none.
+    """
+    try:
+        video.container.seek(timestamp, stream=video.stream, backward=True)
+        return next(video.container.demux(video.stream))
+    except (av.error.FFmpegError, StopIteration):
+        raise FallbackRequired("a seek failed", index_is_wrong=True) from None
+
+
+def require_sought(packet: Packet[VideoStream], *, is_expected: bool) -> Packet[VideoStream]:
+    """Return a packet that was sought, if it is the expected keyframe, in full.
+
+    Raises:
+        FallbackRequired: It is not.
+    """
+    if not is_expected or not packet.is_keyframe:
+        raise FallbackRequired("a seek missed its target", index_is_wrong=True)
+    if packet.is_corrupt or packet.pts is None:
+        raise FallbackRequired("a packet is cut short, or has no PTS", index_is_wrong=True)
+    return packet

@@ -1,0 +1,270 @@
+"""A client of live sessions: sends frames and questions, yields events, and resumes after a lost connection.
+
+>>> async with LiveClient("http://127.0.0.1:8020", window=32) as client:
+...     await client.send_frame(jpeg, time_s=0.0)
+...     await client.ask("Is the door open?", choices=["yes", "no"])
+...     await client.finish()
+...     async for event in client:
+...         if event["type"] == "response.done":
+...             print(event["text"])
+
+Events are those of docs/live.md, as dictionaries. They are received while they are iterated over, so iterate from the
+beginning: in a task of its own, if frames are sent meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit, urlunsplit
+
+from reelabel.errors import ConfigurationError
+from reelabel.optional import require
+from reelabel.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from websockets.asyncio.client import ClientConnection
+    from websockets.exceptions import InvalidStatus
+
+_PATH = "/v1/video/chat/stream"
+_OPEN_S = 10.0
+_RETRY_S = 0.5
+_MAX_EVENT_BYTES = 2**24
+# What a server answers that has no such WebSocket.
+_NO_ROUTE = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
+
+
+class LiveClient:
+    """One session; an async context manager, and an async iterator of its events. For one event loop.
+
+    Attributes:
+        session: The event `session.created`: id, model, limits.
+        resumed: How often the connection was lost and the session resumed.
+        is_lost: Whether the connection was lost and could not be resumed in time; iteration has then ended.
+    """
+
+    def __init__(self, url: str, *, token: str | None = None, **config: Any) -> None:  # noqa: ANN401 - JSON
+        """Prepare; nothing is sent yet.
+
+        Args:
+            url: Address of `reelabel serve`, `http://` or `https://`.
+            token: Its token; None if it has none.
+            config: Fields of `session.config`.
+
+        Raises:
+            ConfigurationError: The address is none.
+        """
+        self.session: dict[str, Any] = {}
+        self.resumed = 0
+        self.is_lost = False
+        self._url, self._config = _socket_url(url), config
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._socket: ClientConnection | None = None
+        self._seq = self._queries = 0
+        self._open: dict[str, dict[str, Any]] = {}  # questions by their ids until they are answered
+        self._is_finishing = self._is_connected = False
+        self._sending = asyncio.Lock()  # nothing comes between data and its announcement
+
+    async def __aenter__(self) -> Self:
+        """Begin the session.
+
+        Raises:
+            ConfigurationError: The server is not there, or refuses the session.
+        """
+        self._socket = await self._connect({"type": "session.config", **self._config})
+        try:
+            async with asyncio.timeout(_OPEN_S):
+                event = await self._next()
+        except Exception:  # noqa: BLE001 - what answers otherwise is another server
+            raise ConfigurationError(f"{self._url} does not serve live sessions.") from None
+        if event["type"] != "session.created":
+            await self.close()
+            why = printable(str(event.get("message", event["type"])))
+            raise ConfigurationError(f"The server refuses the session: {why}")
+        self._is_connected = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leave."""
+        await self.close()
+
+    async def send_frame(self, picture: bytes, *, time_s: float | None = None, frame_id: str | None = None) -> bool:
+        """Send an encoded picture; return whether it was sent: none is while the connection is lost."""
+        return await self._send({"type": "video.frame", "time_s": time_s, "frame_id": frame_id}, picture)
+
+    async def send_audio(self, samples: bytes, *, time_s: float | None = None) -> bool:
+        """Send 16-bit little-endian PCM, one channel of 16 kHz; return whether it was sent."""
+        return await self._send({"type": "audio.chunk", "time_s": time_s}, samples)
+
+    async def ask(self, text: str, *, query_id: str | None = None, **fields: Any) -> str:  # noqa: ANN401 - JSON
+        """Ask a question, which is sent again if the connection is lost before its answer.
+
+        Args:
+            text: The question.
+            query_id: Its id, which no other question has; by default, one is made up.
+            fields: Others of `video.query`, such as `choices` or `every_s`.
+
+        Returns:
+            Its id, which the events about it have as well.
+        """
+        query_id = query_id or f"query-{self._queries}"
+        self._queries += 1
+        query = {"type": "video.query", "text": text, "query_id": query_id, **fields}
+        self._open[query_id] = query
+        await self._send(query)
+        return query_id
+
+    async def cancel(self, query_id: str | None = None) -> bool:
+        """Cancel a question, or a standing question; without an id, the one that is being answered."""
+        return await self._send({"type": "response.cancel", "query_id": query_id})
+
+    async def finish(self) -> None:
+        """Have the session end once all questions are answered: iteration then ends."""
+        self._is_finishing = True
+        await self._send({"type": "video.done"})
+
+    async def close(self) -> None:
+        """Leave now."""
+        if self._socket:
+            await self._socket.close()
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield events until the session has ended, or is lost; speech that is sent as bytes is in `data`."""
+        from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - an optional dependency
+
+        while True:
+            try:
+                event = await self._next()
+            except (ConnectionClosed, OSError):
+                if await self._resume():
+                    continue
+                self.is_lost = True
+                return
+            if event.get("is_fatal") and not event["seq"]:  # the session cannot be resumed
+                self.is_lost = True
+                return
+            yield event
+            if event["type"] == "session.closed":
+                return
+
+    async def _next(self) -> dict[str, Any]:
+        assert self._socket
+        event: dict[str, Any] = json.loads(await self._socket.recv())
+        if event["type"] == "response.audio":
+            event["data"] = await self._socket.recv()
+        self._seq = max(self._seq, event["seq"])
+        if event["type"] == "session.created":
+            self.session = event
+        self._note(event)
+        return event
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """Forget a question that has ended."""
+        query_id = event.get("query_id")
+        query = self._open.get(query_id or "", {})
+        is_standing = query.get("on_change") or query.get("every_s")
+        ends = {"response.done", "error"} if not is_standing else set()
+        is_refused = event["type"] == "error" and event.get("query") is None
+        if event["type"] in ends or is_refused or event.get("code") == "standing_ended":
+            self._open.pop(query_id or "", None)
+
+    async def _send(self, message: dict[str, Any], data: bytes | None = None) -> bool:
+        return self._is_connected and await self._send_now(message, data)
+
+    async def _send_now(self, message: dict[str, Any], data: bytes | None = None) -> bool:
+        from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - an optional dependency
+
+        text = json.dumps({name: value for name, value in message.items() if value is not None})
+        async with self._sending:
+            socket = self._socket
+            assert socket
+            try:
+                await socket.send(text)
+                if data is not None:
+                    await socket.send(data)
+            except (ConnectionClosed, OSError):
+                return False
+        return True
+
+    async def _resume(self) -> bool:
+        """Connect again, and send what may not have arrived; return False when the time for it is over."""
+        self._is_connected = False
+        deadline_s = time.monotonic() + self.session["resume_s"]
+        known = {name: self.session[name] for name in ("session_id", "resume_token")}
+        while time.monotonic() < deadline_s:
+            await asyncio.sleep(_RETRY_S)
+            try:
+                self._socket = await self._connect({"type": "session.resume", **known, "last_seq": self._seq})
+            except _NotThereError:
+                continue
+            except ConfigurationError:
+                return False
+            self.resumed += 1
+            sent = 0
+            while sent < len(queries := [*self._open.values()]):  # others may be asked meanwhile
+                await self._send_now(queries[sent] | {"again": True})
+                sent += 1
+            if self._is_finishing:
+                await self._send_now({"type": "video.done"})
+            self._is_connected = True
+            return True
+        return False
+
+    async def _connect(self, first: dict[str, Any]) -> ClientConnection:
+        require("websockets", extra="live", purpose="A client of live sessions")
+        from websockets.asyncio.client import connect  # noqa: PLC0415 - an optional dependency
+        from websockets.exceptions import InvalidStatus, WebSocketException  # noqa: PLC0415
+
+        try:
+            socket = await connect(
+                self._url,
+                additional_headers=self._headers,
+                open_timeout=_OPEN_S,
+                max_size=_MAX_EVENT_BYTES,
+                proxy=None,
+            )
+            await socket.send(json.dumps(first))
+        except InvalidStatus as error:
+            raise ConfigurationError(f"{self._url} refuses the connection: {_reason(error)}") from None
+        except (OSError, WebSocketException, TimeoutError) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise _NotThereError(
+                f"No live sessions are served at {self._url} ({printable(why)}); start `reelabel serve`, or name "
+                "another server with --url."
+            ) from None
+        return socket
+
+
+class _NotThereError(ConfigurationError):
+    """The server does not answer; it may later."""
+
+
+def _socket_url(url: str) -> str:
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+    except ValueError:  # such as of an address in half brackets
+        parts = urlsplit("")
+    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+    if scheme is None or not parts.netloc:
+        raise ConfigurationError(
+            f"{printable(url)} is not the address of a server; use one such as http://127.0.0.1:8020."
+        )
+    return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") or _PATH, "", ""))
+
+
+def _reason(error: InvalidStatus) -> str:
+    if error.response.status_code == HTTPStatus.UNAUTHORIZED:
+        return "its token is missing or wrong; set serve.token (REELABEL_SERVE_TOKEN) to that of the server."
+    body = error.response.body or b""
+    with suppress(ValueError, KeyError, TypeError):
+        return printable(str(json.loads(body)["message"]))
+    status = error.response.status_code
+    if status in _NO_ROUTE:
+        return f"it serves no live sessions ({status}); name live in serve.load, or check --url."
+    return f"it answers with {status}."

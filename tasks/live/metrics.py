@@ -1,0 +1,56 @@
+"""OpenTelemetry metrics of live sessions."""
+
+from __future__ import annotations
+
+from opentelemetry import metrics
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+_METER = metrics.get_meter("reelabel")
+_sessions = _METER.create_up_down_counter("reelabel.live.sessions", "{session}", "Live sessions that are open.")
+_frames = _METER.create_counter("reelabel.live.frames", "{frame}", "Frames of live sessions, by status.")
+_prefill = _METER.create_histogram(
+    "reelabel.live.prefill.lag",
+    "s",
+    "Seconds from a kept frame to the end of its prefill.",
+    explicit_bucket_boundaries_advisory=_SECONDS,
+)
+_first_token = _METER.create_histogram(
+    "reelabel.live.first_token",
+    "s",
+    "Seconds from a question to the first token of its answer.",
+    explicit_bucket_boundaries_advisory=_SECONDS,
+)
+_answers = _METER.create_counter("reelabel.live.answers", "{answer}", "Questions that ended, by outcome.")
+
+
+def session_begins() -> None:
+    """Count a session as open."""
+    _sessions.add(1)
+
+
+def session_ends() -> None:
+    """Count a session that has ended."""
+    _sessions.add(-1)
+
+
+def frame_taken(status: str) -> None:
+    """Count a frame: `kept`, `similar`, `evicted`, or `refused`."""
+    _frames.add(1, {"status": status})
+
+
+def frames_prefilled(after_ms: float) -> None:
+    """Note how long a kept frame has waited until it was prefilled."""
+    _prefill.record(after_ms / 1e3)
+
+
+def question_ends(outcome: str, first_token_ms: float | None = None) -> None:
+    """Count a question that has ended.
+
+    Args:
+        outcome: `answered`, or the code of why there is no answer.
+        first_token_ms: From the question to the first token of its answer, if there is one.
+    """
+    _answers.add(1, {"outcome": outcome})
+    if first_token_ms is not None:
+        _first_token.record(first_token_ms / 1e3)

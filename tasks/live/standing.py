@@ -1,0 +1,60 @@
+"""Questions that are asked again as the window moves."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.live.protocol import ErrorCode, ResponseDone, VideoQuery
+
+_EVERY_S = 1.0  # to notice a change
+_CHANGE_MARGIN = 0.2
+
+
+class Standing:
+    """A standing question: when it is asked again, and which of its answers the client is told.
+
+    Attributes:
+        query: What is asked.
+        is_open: Whether it was asked and not answered yet: it is not asked again meanwhile.
+    """
+
+    def __init__(self, query: VideoQuery) -> None:
+        """Start with a question that was never asked."""
+        self.query = query
+        self.is_open = False
+        self._next_s = -math.inf  # on the session's clock
+        self._label: int | None = None  # that the client knows
+        self._fault: ErrorCode | None = None
+
+    def is_due(self, time_s: float) -> bool:
+        """Return whether it is to be asked at a time of the session's clock."""
+        return not self.is_open and time_s >= self._next_s
+
+    def begin(self, time_s: float) -> None:
+        """Note that it is asked."""
+        every_s = self.query.every_s or _EVERY_S
+        self.is_open = True
+        is_first = math.isinf(self._next_s)
+        self._next_s = time_s + every_s if is_first else max(self._next_s + every_s, time_s + every_s / 2)
+
+    def tells(self, done: ResponseDone) -> bool:
+        """Return whether the client is told an answer: each, or one whose label leads the known one clearly enough."""
+        self._fault = None
+        if not self.query.on_change or self._label is None:
+            return True
+        assert done.choice is not None
+        assert done.probabilities is not None
+        margin = _CHANGE_MARGIN if self.query.change_margin is None else self.query.change_margin
+        lead = done.probabilities[done.choice] - done.probabilities[self._label]
+        return done.choice != self._label and lead >= margin
+
+    def told(self, done: ResponseDone) -> None:
+        """Note what the client knows."""
+        self._label = done.choice
+
+    def tells_fault(self, code: ErrorCode) -> bool:
+        """Return whether the client is told why there is no answer: once, until there is one again."""
+        was, self._fault = self._fault, code
+        return was != code

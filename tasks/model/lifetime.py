@@ -1,0 +1,27 @@
+"""What is started on entry to a `with` block, and closed on exit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+
+class Lifetime(ABC):
+    """Starts on entry to a `with` block, and closes on exit."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        """Close."""
+        self.close()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start; return at once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close; idempotent."""

@@ -1,0 +1,196 @@
+"""Who answers behind a server's address: the model that was named, one alone, and the same all the time.
+
+An address says nothing about what answers there: a server may have loaded another model than the one that was named,
+may be replaced in the middle of a run, or may be several behind a load balancer. Labels of another model look like any
+others. So fixed questions are asked at the start, and again before labels are written: if the answers differ by more
+than the same model's ever do, what was answered in between is not written.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reelabel.errors import ConfigurationError, JobError
+from reelabel.text import printable
+from tasks.model.identity import fingerprint_folder
+from tasks.model.server.scoring import read_logprobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tasks.model.server.answers import ServedModel
+    from tasks.model.server.client import ServerClient
+    from tasks.model.server.scoring import ReturnedLogprobs
+
+_LOG = logging.getLogger(__name__)
+
+PROBES = ("A or B?", "Is this A, B, C or D? Only the letter.", "Which of A and B comes first in the alphabet?")
+CHECK_EVERY_S = 180.0
+_REPEATS = 3  # of each probe at the start, all at once, so that they reach every server behind a load balancer
+_LOWEST = -50.0  # in place of minus infinity
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a server shows of its model.
+
+    Attributes:
+        facts: What it says of the model.
+        logprobs: Its answers to the probes, in order.
+    """
+
+    facts: dict[str, Any]
+    logprobs: list[ReturnedLogprobs]
+
+
+class ModelWatch:
+    """Compares a server's model with that at the start; thread-safe."""
+
+    def __init__(
+        self,
+        client: ServerClient,
+        *,
+        probes: Sequence[dict[str, Any]],
+        encode: Callable[[str], list[int]],
+        version: str | None,
+        tolerance: float,
+    ) -> None:
+        """Ask the probes several times.
+
+        Args:
+            client: Client of the server.
+            probes: Bodies of requests for one token and its logprobs.
+            encode: The model's tokenizer, without special tokens.
+            version: vLLM's; None if the server is not vLLM.
+            tolerance: Mean difference of logprobs, in nats, up to which answers are those of one model.
+
+        Raises:
+            ConfigurationError: The answers differ, as if several models shared the address.
+            ServerUnavailableError: The server does not respond.
+        """
+        self._client, self._probes, self._encode = client, probes, encode
+        self._version, self._tolerance = version, tolerance
+        self._lock = threading.Lock()
+        self._good_s = time.monotonic()
+        self._first, *others = self._look(_REPEATS)
+        drift = max(_drift(self._first, each) for each in others)
+        if drift > tolerance:
+            raise ConfigurationError(
+                f"The server at {client.url} answers the same question in different ways (by {drift:.2g} nats, "
+                f"server.probe_tolerance is {tolerance:g}), as if several models shared its address; set server.url to "
+                "that of one."
+            )
+
+    def confirm(self) -> None:
+        """Check that the same model still answers; callers at the same time share a check.
+
+        Raises:
+            ConfigurationError: Another one does.
+            ServerUnavailableError: The server does not respond.
+        """
+        asked_s = time.monotonic()
+        with self._lock:
+            if self._good_s < asked_s:
+                began_s = time.monotonic()
+                self._compare(*self._look(1))
+                self._good_s = began_s
+
+    def confirm_if_due(self) -> None:
+        """Check if the last good check is some minutes old; see `confirm`."""
+        if time.monotonic() - self._good_s > CHECK_EVERY_S:
+            self.confirm()
+
+    def _compare(self, now: _Seen) -> None:
+        changed = [
+            f"{name} was {_shown(self._first.facts[name])} and is {_shown(value)}"
+            for name, value in now.facts.items()
+            if value != self._first.facts[name]
+        ]
+        drift = _drift(self._first, now)
+        if drift > self._tolerance:
+            changed.append(
+                f"answers to fixed questions differ by {drift:.2g} nats, server.probe_tolerance is {self._tolerance:g}"
+            )
+        if changed:
+            raise ConfigurationError(
+                f"The server at {self._client.url} answers with another model than at the start "
+                f"({'; '.join(changed)}), so what it answered since the last check is not written; check what it "
+                "serves, then run again."
+            )
+        _LOG.debug("The model of %s is the same, within %.2g nats.", self._client.url, drift)
+
+    def _look(self, times: int) -> list[_Seen]:
+        facts = _facts(self._client.current_model(), self._version)
+        with ThreadPoolExecutor(times * len(self._probes), thread_name_prefix="probe-server") as threads:
+            answers = list(threads.map(self._ask, [*self._probes] * times))
+        count = len(self._probes)
+        return [_Seen(facts, answers[at * count : (at + 1) * count]) for at in range(times)]
+
+    def _ask(self, body: dict[str, Any]) -> ReturnedLogprobs:
+        try:
+            return read_logprobs(self._client.complete(body), self._encode)
+        except JobError as error:
+            raise ConfigurationError(
+                f"The server at {self._client.url} does not answer a question that any model can answer: "
+                f"{error.message}"
+            ) from None
+
+
+def require_named(root: str | None, named: str) -> None:
+    """Check that a server has loaded the model that was named, as far as its files or hub names tell.
+
+    Args:
+        root: Folder or hub name from which it was loaded; None if the server does not say.
+        named: Folder or hub name of the model that was named.
+
+    Raises:
+        ConfigurationError: It has loaded another one.
+    """
+    if root is None or root == named:
+        return
+    theirs, ours = Path(root).expanduser(), Path(named).expanduser()
+    if theirs.is_dir() and ours.is_dir():
+        is_other = not theirs.samefile(ours) and fingerprint_folder(theirs) != fingerprint_folder(ours)
+    else:
+        is_other = _is_hub_name(root) and _is_hub_name(named) and root.lower() != named.lower()
+    if is_other:
+        raise ConfigurationError(
+            f"The server has loaded {_shown(root)}, not {_shown(named)}; set model.name to what it serves, or "
+            "server.url to a server of that model."
+        )
+
+
+def _is_hub_name(name: str) -> bool:
+    return name.count("/") == 1 and not name.startswith(("/", ".", "~")) and not Path(name).is_dir()
+
+
+def _facts(model: ServedModel, version: str | None) -> dict[str, Any]:
+    """Return what does not change while a model stays loaded: vLLM's `created` is the time of the request."""
+    facts: dict[str, Any] = {"root": model.root, "max_model_len": model.max_model_len}
+    return facts if version else facts | {"created": model.created}
+
+
+def _drift(one: _Seen, other: _Seen) -> float:
+    """Return the mean difference of two answers' logprobs, in nats, of the probe where it is the largest."""
+    return max(map(_difference, one.logprobs, other.logprobs))
+
+
+def _difference(one: ReturnedLogprobs, other: ReturnedLogprobs) -> float:
+    """Compare two answers token by token; one that is missing has at most the lowest logprob that was returned."""
+    tokens = one.logprobs.keys() | other.logprobs.keys()
+    gaps = [
+        abs(max(_LOWEST, one.logprobs.get(token, one.least)) - max(_LOWEST, other.logprobs.get(token, other.least)))
+        for token in tokens
+    ]
+    return sum(gaps) / len(gaps) if gaps else math.inf
+
+
+def _shown(value: object) -> str:
+    return printable(str(value)[:200])

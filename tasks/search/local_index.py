@@ -1,0 +1,398 @@
+"""The vectors of described videos on this machine, as bytes: a search adds those that are new, and compares all.
+
+Files `<random>.arrow` below one folder a space, which only this user can read: columns `file` (uint32, the position in
+the keys, which the schema's metadata holds as JSON), `pts_ms` (int64), `scale` (float32), and `code` and `fine`
+(fixed-size lists of int8). They are written aside, renamed, and never changed. Two searches at once may add the same
+videos; of a key in two files, the first one counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import mmap
+import secrets
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from reelabel import arrow as pa
+from reelabel.cores import usable_cores
+from reelabel.disk import disk_errors
+from reelabel.errors import FrameFileError, ObjectMissingError
+from tasks.search.codes import dequantize, quantize, score_rows
+from tasks.search.frames import FoundFrames, best_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.search.catalogue import VectorSpace
+
+_FILE_BYTES = 64 * 1024**2
+_LEAST_SHARE = 0.5
+_BLOCK_ROWS = 65_536
+# Of the frames that are near by their first bytes, this many are compared by both, for each that is wanted.
+_CANDIDATES, _MORE_CANDIDATES = 2, 200
+_READERS, _VIDEOS_AHEAD = 8, 64
+_LEFT_AFTER_S = 86_400  # no search writes one file for so long
+_KEYS = b"keys"
+_TYPES = {"file": np.uint32, "pts_ms": np.int64, "scale": np.float32}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """Vectors of some videos, as codes.
+
+    Attributes:
+        keys: Keys of their embedding files.
+        files: Which of the keys; shape (N,), uint32, ascending.
+        pts_ms: Time in milliseconds; shape (N,), int64.
+        scales: What to multiply each code with; shape (N,), float32.
+        codes: First bytes; shape (N, D), int8.
+        fine: Second bytes; shape (N, D), int8.
+    """
+
+    keys: tuple[str, ...] = field(repr=False)
+    files: npt.NDArray[np.uint32] = field(repr=False)
+    pts_ms: npt.NDArray[np.int64] = field(repr=False)
+    scales: npt.NDArray[np.float32] = field(repr=False)
+    codes: npt.NDArray[np.int8] = field(repr=False)
+    fine: npt.NDArray[np.int8] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, is_wanted: npt.NDArray[np.bool_]) -> Rows:
+        """Return the rows of some of its keys; shape (keys,)."""
+        rows = is_wanted[self.files]
+        return Rows(
+            keys=tuple(itertools.compress(self.keys, is_wanted)),
+            files=(np.cumsum(is_wanted) - 1)[self.files[rows]].astype(np.uint32),
+            pts_ms=self.pts_ms[rows],
+            scales=self.scales[rows],
+            codes=self.codes[rows],
+            fine=self.fine[rows],
+        )
+
+    def encode(self) -> bytes:
+        """Return the bytes of an Arrow file."""
+        columns = {
+            "file": pa.array(self.files),
+            "pts_ms": pa.array(self.pts_ms),
+            "scale": pa.array(self.scales),
+            "code": _list_array(self.codes),
+            "fine": _list_array(self.fine),
+        }
+        metadata = {_KEYS: json.dumps(self.keys).encode()}
+        return pa.arrow_file(pa.table(columns).replace_schema_metadata(metadata))
+
+
+def _list_array(rows: npt.NDArray[np.int8]) -> Any:  # noqa: ANN401 - pyarrow
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+
+
+def open_rows(path: Path, *, dimensions: int) -> Rows:
+    """Map a file into memory; its pages are read when they are first used.
+
+    Raises:
+        FrameFileError: It is damaged.
+        FileNotFoundError: It is gone.
+    """
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all().combine_chunks()
+        table.validate()
+        files, pts_ms, scales = (
+            table[name].chunk(0).to_numpy().astype(kind, copy=False) for name, kind in _TYPES.items()
+        )
+        codes, fine = (table[name].chunk(0).flatten().to_numpy().reshape(-1, dimensions) for name in ("code", "fine"))
+        rows = Rows(
+            keys=tuple(json.loads(table.schema.metadata[_KEYS])),
+            files=files,
+            pts_ms=pts_ms,
+            scales=scales,
+            codes=codes,
+            fine=fine,
+        )
+        is_whole = len(files) == len(codes) == len(fine) and files[-1] < len(rows.keys)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
+        raise FrameFileError(f"{path} is damaged ({type(error).__name__}).") from None
+    if not is_whole:
+        raise FrameFileError(f"{path} contradicts itself.")
+    _read_pages_alone(mapped, fine)
+    return rows
+
+
+def _read_pages_alone(mapped: mmap.mmap, column: npt.NDArray[np.int8]) -> None:
+    """Have the system read no pages around those of a column that are used.
+
+    Second bytes are read of a few rows here and there. With what is read ahead otherwise, up to megabytes for each row,
+    they would take the memory that first bytes are kept in.
+    """
+    start = column.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+    start += -start % mmap.PAGESIZE
+    if start < len(mapped):
+        mapped.madvise(mmap.MADV_RANDOM, start, min(column.nbytes, len(mapped) - start))
+
+
+def _join(parts: Sequence[Rows]) -> Rows:
+    starts = itertools.accumulate((len(part.keys) for part in parts), initial=0)
+    return Rows(
+        keys=tuple(itertools.chain.from_iterable(part.keys for part in parts)),
+        files=np.concatenate([part.files + np.uint32(start) for part, start in zip(parts, starts, strict=False)]),
+        pts_ms=np.concatenate([part.pts_ms for part in parts]),
+        scales=np.concatenate([part.scales for part in parts]),
+        codes=np.concatenate([part.codes for part in parts]),
+        fine=np.concatenate([part.fine for part in parts]),
+    )
+
+
+class _File(NamedTuple):
+    path: Path
+    rows: Rows
+
+
+class LocalIndex:
+    """The vectors of one space on this machine; several processes may use it at once.
+
+    Attributes:
+        space: Whose vectors they are.
+    """
+
+    def __init__(self, folder: Path, space: VectorSpace) -> None:
+        """Open the files that earlier searches have left; one that is damaged is removed, and read again.
+
+        Args:
+            folder: Holds the indexes of all spaces; created on use.
+            space: Whose vectors are searched.
+        """
+        self.space = space
+        self._folder = folder / space.key
+        self._files: list[_File] = []
+        self._keys = pl.Series([], dtype=pl.String)
+        self._open(sorted(self._folder.glob("*.arrow")))
+
+    def missing(self, keys: pl.Series) -> list[str]:
+        """Return the keys of embedding files, each once, whose vectors are to be added."""
+        return keys.filter(~keys.is_in(self._keys.drop_nulls().implode())).unique(maintain_order=True).to_list()
+
+    def add(self, keys: Sequence[str], cache: EmbeddingCache) -> dict[str, str]:
+        """Read embedding files, and write their vectors, together with those of files that are less than half full.
+
+        Returns:
+            Why embedding files must not be used, by key.
+
+        Raises:
+            StoreUnavailableError: The store is unavailable.
+        """
+        refused: dict[str, str] = {}
+        found = self._read_all(keys, cache, refused)
+        first = next(found, None)
+        if first is None:
+            return refused
+        full = _FILE_BYTES // (2 * self.space.dimensions)
+        files = list(zip(self._files, self._split(self._keys.is_not_null()), strict=True))
+        small = [(file, is_first) for file, is_first in files if len(file.rows) < _LEAST_SHARE * full]
+        earlier = (file.rows.take(is_first) for file, is_first in small)
+        paths = [self._write(part) for part in _pack(itertools.chain(earlier, [first], found), full)]
+        self._remove([file for file, _ in small])
+        self._open(paths)
+        return refused
+
+    def forget_all_but(self, keys: pl.Series) -> None:
+        """Remove the files of which less than half is in use; what of them is in use is missing from then on."""
+        unused = []
+        for file, numbers in zip(self._files, self._split(self._numbers(keys)), strict=True):
+            in_use = np.count_nonzero(numbers[file.rows.files] >= 0)
+            if in_use < _LEAST_SHARE * len(file.rows):
+                unused.append(file)
+        self._remove(unused)
+
+    def search(self, keys: pl.Series) -> IndexSearch:
+        """Return the search among some embedding files, which are known by their position; the keys are distinct."""
+        split = self._split(self._numbers(keys))
+        parts = [_Part.of(file.rows, numbers) for file, numbers in zip(self._files, split, strict=True)]
+        return IndexSearch(tuple(part for part in parts if len(part)))
+
+    def _open(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            try:
+                self._files.append(_File(path, open_rows(path, dimensions=self.space.dimensions)))
+            except FileNotFoundError:  # another search has replaced it
+                continue
+            except FrameFileError:
+                path.unlink(missing_ok=True)
+        self._list_keys()
+
+    def _list_keys(self) -> None:
+        """List the keys of all files, one after another; null where an earlier file has the same one."""
+        keys = pl.Series(itertools.chain.from_iterable(file.rows.keys for file in self._files), dtype=pl.String)
+        self._keys = pl.select(pl.when(keys.is_first_distinct()).then(keys)).to_series()
+
+    def _numbers(self, keys: pl.Series) -> pl.Series:
+        """Return the position of each key of the files among others; -1 if it is not among them."""
+        wanted = pl.DataFrame({"key": keys, "number": np.arange(len(keys))})
+        found = pl.DataFrame({"key": self._keys}).join(wanted, on="key", how="left", maintain_order="left")
+        return found["number"].fill_null(-1)
+
+    def _split(self, by_key: pl.Series) -> list[npt.NDArray[Any]]:
+        """Return values of all keys, file by file."""
+        ends = np.cumsum([len(file.rows.keys) for file in self._files])
+        return np.split(by_key.to_numpy(), ends[:-1]) if len(ends) else []
+
+    def _read_all(self, keys: Sequence[str], cache: EmbeddingCache, refused: dict[str, str]) -> Iterator[Rows]:
+        with ThreadPoolExecutor(_READERS) as readers:
+            for start in range(0, len(keys), _VIDEOS_AHEAD):
+                part = keys[start : start + _VIDEOS_AHEAD]
+                for key, rows in zip(part, readers.map(lambda key: self._read(key, cache), part), strict=True):
+                    if isinstance(rows, str):
+                        refused[key] = rows
+                    else:
+                        yield rows
+
+    def _read(self, key: str, cache: EmbeddingCache) -> Rows | str:
+        """Read an embedding file; return why it must not be used, if it must not."""
+        try:
+            stored = cache.read_stored(key)
+        except (FrameFileError, ObjectMissingError) as error:
+            return error.message
+        vectors = stored.embeddings.vectors
+        if fault := self.space.refuse(stored.model, vectors.shape[1]):
+            return fault
+        codes, fine, scales = quantize(vectors)
+        return Rows(
+            keys=(key,),
+            files=np.zeros(len(vectors), np.uint32),
+            pts_ms=stored.embeddings.pts_ms,
+            scales=scales,
+            codes=codes,
+            fine=fine,
+        )
+
+    def _write(self, rows: Rows) -> Path:
+        path = self._folder / f"{secrets.token_hex(16)}.arrow"
+        unfinished = path.with_suffix(".part")
+        with disk_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for left in self._folder.glob("*.part"):
+                if left.stat().st_mtime < time.time() - _LEFT_AFTER_S:
+                    left.unlink(missing_ok=True)
+            try:
+                unfinished.write_bytes(rows.encode())
+                unfinished.replace(path)
+            finally:
+                unfinished.unlink(missing_ok=True)
+        return path
+
+    def _remove(self, files: Sequence[_File]) -> None:
+        for file in files:
+            file.path.unlink(missing_ok=True)
+        removed = {file.path for file in files}
+        self._files = [file for file in self._files if file.path not in removed]
+        self._list_keys()
+
+
+def _pack(parts: Iterator[Rows], full: int) -> Iterator[Rows]:
+    """Join vectors to parts of at most `full` rows; those of one video stay together."""
+    waiting: list[Rows] = []
+    count = 0
+    for part in parts:
+        if waiting and count + len(part) > full:
+            yield _join(waiting)
+            waiting, count = [], 0
+        if len(part):
+            waiting.append(part)
+            count += len(part)
+    if waiting:
+        yield _join(waiting)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """A file, and which of its vectors are searched.
+
+    Attributes:
+        rows: Its vectors.
+        numbers: Position of each of its videos in the selection; -1 if it is not searched. Shape (keys,), int64.
+        searched: Which rows are searched; None for all. Shape (K,), int64, ascending.
+    """
+
+    rows: Rows
+    numbers: npt.NDArray[np.int64]
+    searched: npt.NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, rows: Rows, numbers: npt.NDArray[np.int64]) -> _Part:
+        is_wanted = numbers >= 0
+        searched = None if is_wanted.all() else np.flatnonzero(is_wanted[rows.files])
+        return cls(rows=rows, numbers=numbers, searched=searched)
+
+    def __len__(self) -> int:
+        return len(self.rows) if self.searched is None else len(self.searched)
+
+    def best(
+        self, start: int, query: npt.NDArray[np.float32], limit: int
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Return the cosines of the best rows of a block by their first bytes, and the rows; in any order."""
+        block = slice(start, min(len(self), start + _BLOCK_ROWS))
+        rows = np.arange(block.start, block.stop) if self.searched is None else self.searched[block]
+        scores = score_rows(self.rows.codes, self.rows.scales, block if self.searched is None else rows, query)
+        if len(scores) > limit:
+            near = np.argpartition(-scores, limit)[:limit]
+            return scores[near], rows[near]
+        return scores, rows
+
+    def refine(self, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> FoundFrames:
+        """Return some rows with their cosines by both bytes."""
+        of = self.rows
+        scores = np.vecdot(dequantize(of.codes[rows], of.fine[rows], of.scales[rows]), query)
+        return FoundFrames(scores=scores, files=self.numbers[of.files[rows]], pts_ms=of.pts_ms[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSearch:
+    """Compares the vectors of a selection with a query. Thread-safe."""
+
+    _parts: tuple[_Part, ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def find(self, query: npt.NDArray[np.float32], *, limit: int) -> FoundFrames:
+        """Find the frames that fit best.
+
+        Args:
+            query: A vector of length 1; shape (D,), float32.
+            limit: Maximum frames to return.
+
+        Returns:
+            Frames, best first; their cosines are right to about a millionth.
+        """
+        rank = _CANDIDATES * limit + _MORE_CANDIDATES
+        blocks = [(part, start) for part in self._parts for start in range(0, len(part), _BLOCK_ROWS)]
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            scored = list(pool.map(lambda block: block[0].best(block[1], query, rank), blocks))
+        least = _score_of_rank([scores for scores, _ in scored], rank)
+        near = (
+            part.refine(np.sort(rows[scores >= least]), query)
+            for (part, _), (scores, rows) in zip(blocks, scored, strict=True)
+        )
+        return best_frames(near, limit)
+
+
+def _score_of_rank(scores: list[npt.NDArray[np.float32]], rank: int) -> float:
+    """Return the score that `rank` of all have at least; -inf if there are not so many."""
+    if sum(map(len, scores)) <= rank:
+        return -np.inf
+    return float(-np.partition(-np.concatenate(scores), rank - 1)[rank - 1])

@@ -1,0 +1,238 @@
+"""The messages between the application and the engine's process."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import numpy as np
+import pytest
+
+from reelabel_engine import PROTOCOL
+from reelabel_engine.live.items import AudioItem, LiveItem
+from reelabel_engine.protocol import (
+    AskBatch,
+    Batch,
+    BatchGiveUp,
+    ChosenTuning,
+    CountTokens,
+    EmbedFrames,
+    EmbedTexts,
+    EngineConfig,
+    EngineFailure,
+    EngineInfo,
+    EngineLoaded,
+    EngineTimes,
+    LiveDone,
+    LiveDrop,
+    LiveGiveUp,
+    LiveRequest,
+    LiveText,
+    LoadEngine,
+    LoadTowers,
+    PreviewRequest,
+    PromptSpan,
+    Query,
+    Question,
+    QuestionAnswer,
+    QuestionFailure,
+    QuestionRef,
+    RefusedTuning,
+    RenderedPrompt,
+    Reply,
+    Request,
+    ShownFile,
+    StepReplies,
+    TokenCounts,
+    TowersConfig,
+    TowersInfo,
+    TowersLoaded,
+    TuningRequest,
+    Vectors,
+    check,
+    decode_reply,
+    decode_request,
+    encode,
+)
+
+QUESTION = Question(
+    video_id="v",
+    text="Which?",
+    system_prompt=None,
+    choices=("red", "blue"),
+    scoring="letter",
+    media=(ShownFile("image", "i"),),
+)
+FAILURE = QuestionFailure(code="prompt_too_long", stage="prompt", message="ä")
+REQUESTS = [
+    LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), cpu_kv_cache_gib=2)),
+    LoadTowers(config=TowersConfig(model="m", revision="r")),
+    AskBatch(number=1, batch=Batch(frame_files={"v": b"\x00\xff"}, questions=(QUESTION,))),
+    BatchGiveUp(number=1),
+    LiveDrop(session="s", hashes=None),
+    LiveGiveUp(number=2),
+    EmbedTexts(number=3, texts=("a cat",)),
+    CountTokens(number=4, texts=("a cat",)),
+    TuningRequest(config=EngineConfig(model="m")),
+]
+REPLIES = [
+    EngineLoaded(info=EngineInfo(device="cpu", gpus=0, max_model_len=8, start_ms=1.5, versions={"vllm": "1"})),
+    TowersLoaded(
+        info=TowersInfo(
+            device="cpu",
+            gpus=0,
+            dtype="float32",
+            dimensions=3,
+            size_px=2,
+            max_tokens=4,
+            scale=None,
+            bias=-1.0,
+            start_ms=1.0,
+            versions={},
+        )
+    ),
+    EngineFailure(message="No weights."),
+    StepReplies(
+        replies=(
+            (
+                QuestionRef(batch=1, place=0),
+                QuestionAnswer(
+                    probabilities=(0.1, 0.9),
+                    choice_mass=None,
+                    prompt_tokens=2,
+                    cached_tokens=1,
+                    preprocess_ms=0.5,
+                    inference_ms=0.25,
+                ),
+            ),
+            (QuestionRef(batch=1, place=1), FAILURE),
+        ),
+        times=EngineTimes(busy_ms=1.0),
+        live=((2, LiveText(text="a")), (2, LiveDone(prompt_tokens=1, cached_tokens=0)), (3, FAILURE)),
+    ),
+    TokenCounts(number=4, tokens=(2,)),
+    ChosenTuning(values="1 token", reason="so"),
+    RefusedTuning(code="configuration_invalid", message="No."),
+    RenderedPrompt(
+        runs=(PromptSpan(text="a", repeats=2),),
+        tokens=None,
+        video_tokens=3,
+        max_model_len=8,
+        choices=({7: "A"}, {8: "B"}),
+        refusals=(FAILURE,),
+    ),
+]
+
+
+def kinds_of(messages):
+    return [pytest.param(each, id=type(each).__name__) for each in messages]
+
+
+@pytest.mark.parametrize("message", kinds_of(REQUESTS))
+def test_a_request_arrives_as_it_was_sent(message):
+    assert decode_request(encode(message)) == message
+
+
+@pytest.mark.parametrize("message", kinds_of(REPLIES))
+def test_a_reply_arrives_as_it_was_sent(message):
+    assert decode_reply(encode(message)) == message
+
+
+VIDEOS = (np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3), np.empty((0, 2, 2, 3), np.uint8))
+PAIR = LiveItem(images=np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)[:, ::-1], times_s=(0.5, 1.0), frames=1)
+SOUND = AudioItem(samples=np.array([-1, 2], np.int16), time_s=2.0)
+LIVE = LiveRequest(
+    number=1,
+    session="s",
+    salt="x",
+    system_prompt=None,
+    hashes=(PAIR.hash, SOUND.hash),
+    items={PAIR.hash: PAIR, SOUND.hash: SOUND},
+    fresh=2,
+    query=Query(text="What?", seed=1),
+)
+PREVIEW = PreviewRequest(
+    config=EngineConfig(model="m"), question=QUESTION, media=((VIDEOS[0], {"fps": 1.0, "frames_indices": [0]}),)
+)
+FRAMES = EmbedFrames(number=1, videos=VIDEOS)
+VECTORS = Vectors(number=1, vectors=np.ones((2, 3), np.float32))
+
+
+STORED = Path(__file__).with_name("messages.json")
+
+
+def as_json():
+    """Return every message as it is encoded, by its name, as JSON."""
+    messages = [*REQUESTS, LIVE, PREVIEW, FRAMES, *REPLIES, VECTORS]
+    found = {type(each).__name__: msgspec.msgpack.decode(encode(each)) for each in messages}
+    return json.loads(msgspec.json.encode({"protocol": PROTOCOL} | found))
+
+
+def test_messages_are_those_of_their_protocol_number():
+    """`PYTHONPATH=. python -m tests.engine.test_protocol` writes the file, once `PROTOCOL` was raised.
+
+    A new field with a default needs no other number.
+    """
+    found = as_json()
+
+    assert found == json.loads(STORED.read_text())
+    assert found.keys() - {"protocol"} == {each.__name__ for each in (*get_args(Request), *get_args(Reply))}
+
+
+def test_pixels_vectors_and_sound_arrive_as_they_were_sent():
+    frames = decode_request(encode(FRAMES)).videos
+    vectors = decode_reply(encode(VECTORS)).vectors
+    found = decode_request(encode(LIVE))
+    [(pixels, metadata)] = decode_request(encode(PREVIEW)).media
+
+    for sent, came in zip((*VIDEOS, VECTORS.vectors, VIDEOS[0]), (*frames, vectors, pixels), strict=True):
+        assert sent.dtype == came.dtype
+        assert np.array_equal(sent, came)
+    assert metadata == {"fps": 1.0, "frames_indices": [0]}
+    assert found.query == LIVE.query
+    assert [*found.items] == [item.hash for item in found.items.values()] == [PAIR.hash, SOUND.hash]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x80\x04N.", id="a pickle"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(encode(REPLIES[2]), id="a reply in place of a request"),
+        pytest.param(encode(BatchGiveUp(number=1)).replace(b"\x01", b"\xa1x"), id="a text in place of a number"),
+    ],
+)
+def test_what_is_no_message_is_refused(data):
+    with pytest.raises(ValueError, match=r"."):
+        decode_request(data)
+
+
+@pytest.mark.parametrize(
+    ("announced", "data"),
+    [
+        pytest.param({"dtype": "float32", "shape": [2]}, b"1234", id="too short"),
+        pytest.param({"dtype": "uint8", "shape": [-1]}, b"", id="of a negative shape"),
+        pytest.param({"dtype": "object", "shape": [1]}, b"12345678", id="of objects"),
+        pytest.param({"dtype": "uint8", "shape": [1, 1, 1, 1, 1]}, b"1", id="of five dimensions"),
+    ],
+)
+def test_what_is_no_array_is_refused(announced, data):
+    message = {"type": "Vectors", "number": 1, "vectors": announced | {"data": data}}
+
+    with pytest.raises(ValueError, match=r"array"):
+        decode_reply(msgspec.msgpack.encode(message))
+
+
+def test_fields_of_a_later_version_are_ignored():
+    assert decode_request(msgspec.msgpack.encode({"type": "LiveGiveUp", "number": 2, "why": "late"})) == REQUESTS[5]
+
+
+@pytest.mark.parametrize("odd", [{"text": 7}, {"text": "\ud800"}, {"choices": ("a", None)}, {"system_prompt": b"x"}])
+def test_a_question_that_no_message_can_have_is_found_before_it_is_sent(odd):
+    with pytest.raises((TypeError, ValueError)):
+        check(replace(QUESTION, **odd))
+
+
+if __name__ == "__main__":
+    STORED.write_text(json.dumps(as_json(), indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,135 @@
+"""`reelabel job`: all that is known of one job, on one page or as JSON."""
+
+import base64
+import json
+import re
+
+import polars as pl
+import pytest
+from PIL import Image
+
+from flows.cli.images import image_codes
+from tests.clips import write_clip
+
+pytestmark = pytest.mark.xdist_group("test_job")
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory, reelabel):
+    """A manifest whose jobs were asked: one on a video, one that is missing, one on two videos, each once more."""
+    folder = tmp_path_factory.mktemp("jobs")
+    video = write_clip(folder / "a.mp4", frames=30, gop=10)
+    uris = [str(video), str(folder / "none.mp4"), None]
+    rows = {
+        "job_id": ["colour", "absent", "both"],
+        "video_uri": uris,
+        "video_uris": [None, None, [str(video), str(video)]],
+        "prompt": ["Which colour\x1b[31m?"] * 3,
+        "choices": [["red", "blue"]] * 3,
+        "answer": ["red"] * 3,
+    }
+    pl.DataFrame(rows).write_parquet(folder / "clips.parquet")
+    for more in ([], ["--force"]):
+        ended = reelabel("classify", str(folder / "clips.parquet"), *more)
+        assert ended.returncode == 1, ended.stderr
+    return folder / "clips.parquet"
+
+
+def test_a_page_has_the_outcome_the_question_the_frames_and_the_history(reelabel, manifest, tmp_path):
+    shown = reelabel("job", "colour", "--sheet", str(tmp_path / "x.png"))
+
+    assert shown.returncode == 0, shown.stderr
+    text = shown.stdout
+    assert text.startswith("colour of clips\n")
+    assert "Which colour" in text
+    assert "\x1b" not in text
+    assert f"Video: {manifest.parent}/a.mp4\n" in text
+    assert "16 frames by keyframes, 3 decoded, at 0.000 s" in text
+    assert "the known answer is red." in text
+    assert text.count("replaced") == 1
+    assert " by " in text.split("replaced")[1]
+    assert "To answer it again: reelabel backfill --ids colour --dataset clips --force" in text
+    assert f"Picture of the frames: {tmp_path}/x.png" in text
+    assert Image.open(tmp_path / "x.png").width > 1000
+
+
+@pytest.mark.usefixtures("manifest")
+def test_a_picture_without_a_name_is_kept_in_the_home_folder(reelabel, tmp_path):
+    shown = reelabel("job", "colour", "--dataset", "clips", REELABEL_HOME=str(tmp_path))
+
+    [line] = [line for line in shown.stdout.splitlines() if line.startswith("Picture of the frames: ")]
+    assert line.startswith(f"Picture of the frames: {tmp_path}/jobs/")
+    assert Image.open(line.removeprefix("Picture of the frames: ")).format == "PNG"
+
+
+def test_a_failed_job_says_why_and_after_how_many_attempts(reelabel, manifest):
+    shown = reelabel("job", "absent")
+
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(rf"^video_missing: .*{manifest.parent}/none\.mp4", shown.stdout, re.MULTILINE)
+    assert re.search(r"^Failed in stage fetch after \d attempts?\.$", shown.stdout, re.MULTILINE)
+    assert "No frames were taken." in shown.stdout
+    assert "To answer it again: reelabel backfill --ids absent --dataset clips\n" in shown.stdout
+
+
+def test_each_video_of_a_job_has_its_frames(reelabel, manifest, tmp_path):
+    shown = reelabel("job", "both", "--sheet", str(tmp_path / "x.png"))
+
+    assert shown.stdout.count(f"Video: {manifest.parent}/a.mp4") == 2, shown.stderr
+    assert shown.stdout.count("frames by keyframes, 3 decoded") == 2
+
+
+def test_programs_get_every_column_of_every_row(reelabel, manifest):
+    facts = json.loads(reelabel("job", "colour", "--format", "json").stdout)
+
+    assert facts["question"].startswith("Which colour")
+    assert [choice for choice, _ in facts["choices"]] == ["red", "blue"]
+    assert facts["frames"][0]["times_s"][0] == 0.0
+    [outcome], [earlier] = facts["outcomes"], facts["history"]
+    assert outcome["label"] in {"red", "blue"}
+    assert outcome["probabilities"] == [probability for _, probability in facts["choices"]]
+    assert earlier["replaced_by"] == outcome["run_id"] != earlier["run_id"]
+    assert outcome["manifest_uri"] == str(manifest)
+
+
+def test_the_outcome_is_shown_without_the_manifest(reelabel, manifest):
+    moved = manifest.rename(manifest.with_suffix(".moved"))
+    try:
+        shown = reelabel("job", "colour")
+    finally:
+        moved.rename(manifest)
+
+    assert shown.returncode == 0, shown.stderr
+    assert "Questions and frames are unavailable: " in shown.stdout
+    assert "Margin 0." in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nobody"], "There is no outcome of a job nobody; `reelabel results` lists those of a run."),
+        (["colour", "--dataset", "other"], "Dataset other has no outcome of a job colour; "),
+        (["colour", "--format", "csv"], "Unknown --format csv; use table or json."),
+        (["colour", "--sheet", "x.doc"], "--sheet x.doc is not an image file; "),
+    ],
+)
+@pytest.mark.usefixtures("manifest")
+def test_what_cannot_be_shown_is_refused(reelabel, arguments, sentence):
+    refused = reelabel("job", *arguments)
+
+    assert (refused.returncode, sentence in refused.stderr) == (2, True), refused.stderr
+
+
+def test_a_picture_is_sent_as_the_terminal_takes_it():
+    png = bytes(range(256)) * 20
+    data = base64.b64encode(png).decode()
+
+    assert image_codes(png, {"TERM_PROGRAM": "iTerm.app"}) == f"\033]1337;File=inline=1;size=5120:{data}\a\n"
+    kitty = image_codes(png, {"TERM": "xterm-kitty"})
+    assert kitty.startswith("\033_Ga=T,f=100,m=1;")
+    assert "".join(part.partition(";")[2] for part in kitty.strip().split("\033\\")) == data
+    assert kitty.strip().split("\033\\")[-2].startswith("\033_Gm=0;")
+    assert image_codes(png, {"TERM": "xterm-256color"}) == image_codes(
+        png, {"TERM": "tmux", "TERM_PROGRAM": "iTerm.app"}
+    )
+    assert not image_codes(png, {"TERM": "xterm-256color"})

@@ -1,0 +1,61 @@
+"""Which arguments are handed to vLLM, and which of them are part of the spec."""
+
+import pytest
+from pydantic import ValidationError
+
+from flows.run.spec import engine_settings, make_spec
+from infra.settings import Settings
+from infra.settings.model import ModelSettings
+from reelabel.errors import ConfigurationError
+from tasks.model.engine.vllm_backend import engine_config
+from tasks.model.identity import TINY_MODEL, read_model_card
+
+ANSWERS = {"quantization": "fp8", "mm_processor_kwargs": {"max_pixels": 4096}}
+PERFORMANCE = {"block_size": 64, "pipeline_parallel_size": 2}
+
+
+def settings_of(**model):
+    return Settings(model=ModelSettings(name=str(TINY_MODEL), **model))
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("max_model_len", "max_model_len is a setting of its own; set model.max_model_len instead"),
+        ("model", "set model.name instead"),
+        ("logprobs_mode", "logprobs_mode must stay as Reelabel sets it; leave it out"),
+        ("enable_lora", "enable_lora has no effect, as no question names an adapter; merge it into"),
+    ],
+)
+def test_an_argument_that_is_set_elsewhere_or_has_no_effect_is_refused(name, fault):
+    with pytest.raises(ValidationError, match=fault):
+        ModelSettings(engine_args={name: 1})
+
+
+def test_arguments_reach_the_engine_and_those_that_change_answers_the_spec():
+    settings, card = settings_of(engine_args=ANSWERS | PERFORMANCE), read_model_card(str(TINY_MODEL))
+    plain, spec = make_spec(card, settings_of()), make_spec(card, settings)
+
+    assert spec.engine_args == ANSWERS
+    assert spec.spec_id != plain.spec_id
+    assert make_spec(card, settings_of(engine_args=PERFORMANCE)).spec_id == plain.spec_id
+    assert engine_config(card, engine_settings(settings, spec)).engine_args == ANSWERS | PERFORMANCE
+    # A backfill of an earlier run has that run's arguments, and this machine's means to be fast.
+    again = make_spec(card, settings, base=plain)
+    assert again.engine_args == {}
+    assert engine_config(card, engine_settings(settings, again)).engine_args == PERFORMANCE
+
+
+def test_arguments_of_the_chat_template_reach_spec_and_engine():
+    settings, card = settings_of(chat_template_args={"enable_thinking": False}), read_model_card(str(TINY_MODEL))
+    spec = make_spec(card, settings)
+
+    assert spec.chat_template_args == {"enable_thinking": False}
+    assert engine_config(card, engine_settings(settings_of(), spec)).chat_template_args == {"enable_thinking": False}
+
+
+def test_a_server_takes_no_arguments_of_an_engine():
+    settings = settings_of(backend="openai", engine_args=ANSWERS)
+
+    with pytest.raises(ConfigurationError, match=r"openai takes no model\.engine_args, because its server has its own"):
+        make_spec(read_model_card(str(TINY_MODEL)), settings)

@@ -1,0 +1,109 @@
+from dataclasses import replace
+
+import av
+import numpy as np
+import pytest
+
+from reelabel.errors import FallbackRequired, InvalidAnswerError
+from reelabel.index import VideoIndex
+from reelabel.limits import Limits
+from reelabel.pool.indexes import pack_index, unpack_index
+from reelabel.pool.messages import Request
+from reelabel.read_index import read_index
+from reelabel.sampling.options import Sampling
+from reelabel.segment import WHOLE, lie_in_windows
+from reelabel.sources.video_file import open_video_file
+
+REQUEST = Request(
+    size_bytes=10, suffix="", sampling=Sampling(), limits=Limits(), segment=WHOLE, threads=1, lists="frames"
+)
+
+
+def read(path, lists="frames"):
+    with open_video_file(path) as file:
+        return read_index(file, Limits(), lists=lists)[0]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("clip.mp4", "container"), ("clip.mkv", "packets")])
+def test_frames_are_those_of_the_demuxer(make_clip, name, kind):
+    clip = make_clip(name, b_frames=2)
+
+    got = read(clip)
+
+    with av.open(str(clip)) as container:
+        stream = container.streams.video[0]
+        packets = sorted((p.pts, p.size, p.is_keyframe, p.pos) for p in container.demux(stream) if p.size)
+        times_ms = [int(pts * stream.time_base * 1000) for pts, *_ in packets]
+    assert (got.kind, got.total_frames) == (kind, len(packets))
+    assert np.abs(got.times_ms - times_ms).max() <= 1
+    assert got.sizes_bytes.tolist() == [size for _, size, *_ in packets]
+    assert got.shown_keyframes.tolist() == [flag for _, _, flag, _ in packets]
+    assert got.pos[got.order].tolist() == [pos for *_, pos in packets]
+
+
+def test_a_stream_whose_packets_have_times_is_demuxed(make_clip):
+    got = read(make_clip("clip.ts"))
+
+    assert got.kind == "packets"
+    assert got.doubt
+
+
+def test_packets_without_times_are_not_listed(make_clip):
+    with pytest.raises(FallbackRequired):
+        read(make_clip("clip.h264"))
+
+
+@pytest.mark.parametrize("lists", ["frames", "keyframes"])
+def test_an_index_arrives_unchanged(make_clip, lists):
+    sent = read(make_clip(b_frames=2), lists)
+
+    got = unpack_index(*pack_index(sent, (), REQUEST), max_bytes=10**6)
+
+    for name in VideoIndex.__slots__:
+        np.testing.assert_array_equal(getattr(got, name), getattr(sent, name), name)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("size", -1),
+        ("pos", -1),
+        ("order", 99),
+        ("order", -1),
+        ("position", -2),
+        ("time_s", np.nan),
+        ("time_s", 1e9),
+        ("keyframe_s", 1e9),
+        ("is_keyframe", 2),
+        ("is_shown", 7),
+    ],
+)
+def test_an_index_that_contradicts_itself_is_refused(make_clip, column, value):
+    sent = read(make_clip())
+    columns = np.array(getattr(sent, column), np.uint8 if column.startswith("is_") else None)
+    columns[1] = value
+    object.__setattr__(sent, column, columns)
+
+    with pytest.raises(InvalidAnswerError):
+        unpack_index(*pack_index(sent, (), REQUEST), max_bytes=10**6)
+
+
+@pytest.mark.parametrize("changes", [{"rows": 10**6}, {"shown": 5}, {"keyframes": 9}, {"is_listed": False}])
+def test_columns_that_are_missing_are_noticed(make_clip, changes):
+    message, descriptor = pack_index(read(make_clip()), (), REQUEST)
+
+    with pytest.raises(InvalidAnswerError):
+        unpack_index(replace(message, **changes), descriptor, max_bytes=10**7)
+
+
+def test_columns_of_other_shapes_are_no_index(make_clip):
+    index = read(make_clip())
+
+    with pytest.raises(ValueError, match="columns are"):
+        replace(index, size=index.size[:-1])
+
+
+def test_windows_include_both_ends_and_nothing_between():
+    times = np.array([-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5])
+
+    assert lie_in_windows(times, ((0.0, 0.5), (2.0, 2.2))).tolist() == [False, True, True, False, False, True, False]
