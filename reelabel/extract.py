@@ -227,7 +227,7 @@ def extract_keyframes_by_ranges(
             stats=stats,
         )
         got, index = _extract_by_ranges(request, file, known)
-        if got.method == "index" and isinstance(known, KeyframeTable):
+        if isinstance(known, KeyframeTable) and got.method == "index":
             missing = known.missing_bytes
         else:
             missing = missing_bytes(file, file.size_bytes)

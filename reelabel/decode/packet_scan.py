@@ -103,8 +103,8 @@ def _index(
     *,
     is_doubted: bool = False,
 ) -> VideoIndex:
-    pts, key, shows, pos, size = np.array(rows, np.int64).reshape(-1, 5).T
-    is_keyframe, is_shown = key.astype(np.bool_), shows.astype(np.bool_)
+    pts, flags, are_shown, pos, size = np.array(rows, np.int64).reshape(-1, 5).T
+    is_keyframe, is_shown = flags.astype(np.bool_), are_shown.astype(np.bool_)
     shown = np.flatnonzero(is_shown)
     info = video_info(container, stream)
     if is_doubted:
@@ -118,7 +118,7 @@ def _index(
             raise FallbackRequired("no packet is flagged as a keyframe")
     if not info.time_base:
         raise FallbackRequired(NO_TIME_BASE)
-    times_s = pts[order] * np.float64(info.time_base)
+    times_s = pts[order].astype(np.float64) * float(info.time_base)
     keyframe_s = times_s[is_keyframe[order]]
     return VideoIndex(
         info=info,

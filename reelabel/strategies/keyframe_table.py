@@ -52,7 +52,8 @@ class KeyframeTable:
     @property
     def index(self) -> VideoIndex:
         """The keyframes."""
-        times_s, are_shown = self.pts * np.float64(self.info.time_base), np.ones(len(self.pts), np.bool_)
+        times_s = self.pts.astype(np.float64) * float(self.info.time_base)
+        are_shown = np.ones(len(self.pts), np.bool_)
         return VideoIndex(
             info=self.info,
             kind="container",

@@ -129,7 +129,9 @@ class VideoJobs:
 
 def _require_manifest(source: str) -> None:
     """Refuse videos that nobody asks about, before they are read as a manifest."""
-    path = Path(source).expanduser() if source and not scheme_of(source) else None
+    if not source:
+        raise ConfigurationError("No manifest given; use a Parquet file or a glob, or --prompt and a folder of videos.")
+    path = None if scheme_of(source) else Path(source).expanduser()
     if path and path.is_dir():
         what = f"{source} is a folder, not a manifest"
     elif source.endswith("/"):

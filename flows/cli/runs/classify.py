@@ -13,7 +13,6 @@ from flows.cli.runs.run import run_flow_locally
 from flows.cli.runs.summary import print_summary
 from infra.embedded import ServiceName
 from infra.program import command
-from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -45,11 +44,9 @@ class ClassifyOptions:
         """List the videos of the question, and say what is left out; return None for a manifest.
 
         Raises:
-            ConfigurationError: Neither a manifest nor videos are named, or the store refuses access.
+            ConfigurationError: The store refuses access.
             ManifestError: There is no video.
         """
-        if not self.source:
-            raise ConfigurationError("No manifest given; use a Parquet file or a glob, or --prompt and a folder.")
         if self.question is None:
             return None
         with running_services(*([ServiceName.S3] if self.source.startswith("s3://") else [])) as settings:

@@ -124,6 +124,7 @@ def test_videos_on_s3_are_a_source_too(reelabel, folder, own_services, objects):
         (["FOLDER", "--prompt", "?", "--choices", "[a"], "--choices '[a' is not a JSON list."),
         (["FOLDER/jobs.parquet", *QUESTION], "FOLDER/jobs.parquet has questions of its own; leave out --prompt"),
         (["data:video/mp4;base64,AAAA", *QUESTION], "Videos in data: are asked about by a manifest; save this one"),
+        ([], "No manifest given; use a Parquet file or a glob, or --prompt and a folder of videos."),
         ([*QUESTION], "No videos given; name a folder, a glob in quotes, or one video."),
         (["FOLDER/day 2/none", *QUESTION], "There is no video below FOLDER/day 2/none; check the path."),
         (["FOLDER/*.mkv", *QUESTION], "No file matches FOLDER/*.mkv."),
