@@ -10,7 +10,7 @@ import os
 import time
 import timeit
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
@@ -160,7 +160,7 @@ def _stored(
 def _frame_file(
     keyframes: SampledFrames, *, lossless: LosslessEncoding = "zstd", jpeg_quality: int | None = None
 ) -> FrameFile:
-    sampling = SAMPLING.model_copy(update={"jpeg_quality": jpeg_quality})
+    sampling = replace(SAMPLING, jpeg_quality=jpeg_quality)
     return encode_frame_file(keyframes, source_uri="clip", fingerprint="1", sampling=sampling, lossless=lossless)
 
 

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
 from reelabel.pool.indexes import pack_index
-from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, clip, describe_failure
+from reelabel.pool.messages import (
+    Begun,
+    ReadFailedError,
+    Reads,
+    Ready,
+    Unavailable,
+    clip,
+    describe_failure,
+    encode_answer,
+)
 from reelabel.pool.transfer import pack_frames
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
@@ -48,7 +57,7 @@ def main(descriptor: int) -> None:
 
 def say(connection: socket.socket, answer: Answer, descriptor: int | None = None) -> None:
     """Send an answer to the pool."""
-    send(connection, answer.model_dump_json().encode(), descriptor)
+    send(connection, encode_answer(answer), descriptor)
 
 
 def _start(connection: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -27,14 +28,14 @@ _FLAGS = ("is_keyframe", "is_shown")
 
 def pack_info(info: VideoInfo) -> Info:
     """Write what a header states to a message."""
-    plain = {name: getattr(info, name) for name in Info.model_fields}
+    plain = {each.name: getattr(info, each.name) for each in fields(Info)}
     texts = {"container": clip(info.container), "codec": clip(info.codec), "time_base": str(info.time_base)}
     return Info(**plain | texts | {"crop": tuple(info.crop)})
 
 
 def unpack_info(message: Info) -> VideoInfo:
     """Read what a header states from a message."""
-    return VideoInfo(**message.model_dump() | {"time_base": Fraction(message.time_base), "crop": Crop(*message.crop)})
+    return VideoInfo(**message.to_dict() | {"time_base": Fraction(message.time_base), "crop": Crop(*message.crop)})
 
 
 def _columns(message: Index) -> Iterator[Column]:

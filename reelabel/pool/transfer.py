@@ -41,7 +41,10 @@ _ALIGNMENT_BYTES = 8
 _BLOCK_BYTES = 512
 _SMALL_BYTES = 64 * 1024
 _TABLE_COLUMNS = ("pts", "pos", "size", "frames_before")
-_SCALARS = Frames.model_fields.keys() & {field.name for field in fields(SampledFrames)} - {"orientation", "picks"}
+_SCALARS = ({each.name for each in fields(Frames)} & {each.name for each in fields(SampledFrames)}) - {
+    "orientation",
+    "picks",
+}
 
 
 class Column(NamedTuple):
@@ -239,7 +242,7 @@ def sampled_frames(
         return SampledFrames(
             **{name: array for name, array in arrays.items() if not name.startswith("table_")}
             | {"is_keyframe": arrays["is_keyframe"].view(np.bool_)},
-            **message.model_dump(include=set(_SCALARS)),
+            **{name: getattr(message, name) for name in _SCALARS},
             orientation=Orientation(*message.orientation),
             segment=request.segment,
             **fetched,
@@ -277,7 +280,9 @@ def _keyframe_table(table: Table, arrays: Arrays) -> KeyframeTable:
         InvalidAnswerError: It is none.
     """
     try:
-        arguments = table_arguments(table.model_dump(exclude={"keyframes"}))
+        described = table.to_dict()
+        del described["keyframes"]
+        arguments = table_arguments(described)
     except ValueError as error:
         raise InvalidAnswerError(str(error)) from None
     return KeyframeTable(**{name: arrays[f"table_{name}"] for name in _TABLE_COLUMNS}, **arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,8 +82,7 @@ def _sample_at(instants_s: TargetInstants, sampling: Sampling, facts: VideoPrope
 
 def _without_rate(sampling: Sampling) -> Sampling:
     """Return a sampling of as many frames, for a video without times."""
-    most = {"num_frames": _most(sampling)} if sampling.fps == EVERY else {}
-    return sampling.model_copy(update={"fps": None, **most})
+    return replace(sampling, fps=None, num_frames=_most(sampling) if sampling.fps == EVERY else sampling.num_frames)
 
 
 def _instants_of_rate_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

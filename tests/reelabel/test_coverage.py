@@ -1,5 +1,6 @@
 """Keyframe coverage depends on where the keyframes are, whatever frames are requested."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -185,7 +186,7 @@ def test_auto_takes_keyframes_if_they_are_enough_and_otherwise_decodes_none(make
 
 
 def test_auto_follows_the_given_thresholds(make_clip):
-    strict = AUTO.model_copy(update={"min_keyframes": 5, "coverage_radius_s": 0.25})
+    strict = replace(AUTO, min_keyframes=5, coverage_radius_s=0.25)
 
     assert extract_keyframes(make_clip(), sampling=strict, limits=Limits()).sampler == "num_frames"
 

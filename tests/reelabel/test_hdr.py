@@ -145,10 +145,10 @@ def test_each_row_of_prepare_video_says_what_was_done(tmp_path):
 
 
 def test_a_spec_says_how_hdr_is_shown_only_if_it_is_not_tone_mapped():
-    plain = Sampling().model_dump()
+    plain = Sampling().to_dict()
 
     assert Sampling(hdr="sdr") == Sampling()
-    assert Sampling(hdr="as_decoded").model_dump() == plain | {"hdr": "as_decoded"}
+    assert Sampling(hdr="as_decoded").to_dict() == plain | {"hdr": "as_decoded"}
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)

@@ -79,7 +79,7 @@ def compare_with_vllm(
 def comparison_as_json(found: Comparison) -> dict[str, Any]:
     """Return a comparison as JSON values."""
     return {
-        "loader": found.choice.model_dump(),
+        "loader": asdict(found.choice),
         "frames": [asdict(frame) for frame in found.frames],
         "reasons": found.reasons,
     }

@@ -50,7 +50,6 @@ _SHEET_PIXELS = 300 * 220 * 4
 # Times of embeddings are rounded to milliseconds.
 _FRAME_S = 0.001
 # A look at what was found must not take longer than the search: a server that is down is not waited for.
-_ONE_TRY = {"max_attempts": 1, "timeout_s": 5.0}
 _MAX_CONCURRENT_LOOKS = 16
 _GONE = "gone"
 
@@ -259,7 +258,7 @@ def _with_states(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
 
     `video_state` is `unchanged`, `replaced` or `gone`; null where that cannot be found out now.
     """
-    objects = video_store(settings.model_copy(update={"web": settings.web.model_copy(update=_ONE_TRY)}))
+    objects = video_store(settings.model_copy(update={"web": replace(settings.web, max_attempts=1, timeout_s=5.0)}))
 
     def current(uri: str) -> str | None:
         try:

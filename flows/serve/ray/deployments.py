@@ -13,8 +13,8 @@ from flows.serve.ray.decoder import Decoder
 from flows.serve.ray.ingress import Ingress
 from flows.serve.ray.models import Encoder, Engine
 from infra.settings import load_settings
+from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
-from reelabel.validation import first_fault
 
 if TYPE_CHECKING:
     from infra.settings import Settings

@@ -7,20 +7,18 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from pydantic import ValidationError
-
-from reelabel.errors import ConfigurationError, FrameFileError, as_video_errors
+from reelabel.errors import ConfigurationError, FrameFileError, InvalidOptionError, as_video_errors
 from reelabel.extract import extract_keyframes_of_file
 from reelabel.frames import packets
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.limits import Limits
+from reelabel.options import read_options
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
 from reelabel.sandbox import SandboxMode
 from reelabel.sources.video_file import video_in_memory
-from reelabel.validation import first_fault
 
 if TYPE_CHECKING:
     from reelabel.frames.frame_file import FrameFile
@@ -84,12 +82,12 @@ def parse_sampling(options: dict[str, Any]) -> Sampling:
     """
     translated = translate_media_options(options)
     try:
-        return require_no_job_options(Sampling(**_UNSCALED | translated))
-    except ValidationError as error:
-        where, _, message = first_fault(error)
-        where = where or "combination of options"
+        return require_no_job_options(read_options(Sampling, _UNSCALED | translated))
+    except InvalidOptionError as error:
+        where, _, message = error.faults[0]
     except ValueError as error:
-        where, message = "combination of options", str(error)
+        where, message = "", str(error)
+    where = where or "combination of options"
     theirs = [name for name, ours in _RENAMED.items() if ours == where and name in options and ours not in options]
     if "max_duration_s" not in options:
         message = message.replace("max_duration_s", "max_duration")

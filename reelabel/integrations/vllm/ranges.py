@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from functools import cache
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import ValidationError
-
-from reelabel.errors import ConfigurationError, FallbackRequired, ReelabelError, as_video_errors
+from reelabel.errors import ConfigurationError, FallbackRequired, InvalidOptionError, ReelabelError, as_video_errors
 from reelabel.extract import extract_keyframes_by_ranges
 from reelabel.frames.fetch import RANGES_MIN_BYTES, RemoteVideo
 from reelabel.integrations.vllm.decode import decode_pool, parse_sampling
@@ -17,7 +15,6 @@ from reelabel.limits import Limits
 from reelabel.optional import require
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.options import WebOptions
-from reelabel.validation import first_fault
 
 if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
@@ -77,11 +74,12 @@ def require_web() -> None:
 @cache
 def _store(hosts: tuple[str, ...], timeout_s: float, networks: str) -> ObjectStore:
     try:
-        allowed = tuple(map(ipaddress.ip_network, filter(None, networks.split(","))))
-        return ObjectStore(web=WebOptions(allow_hosts=hosts, timeout_s=timeout_s, allow_networks=allowed))
-    except ValidationError as error:
-        raise ConfigurationError(f"The video cannot be read by ranges: {first_fault(error)[2]}.") from None
+        allowed = tuple(map(ip_network, filter(None, networks.split(","))))
     except ValueError:
         raise ConfigurationError(
             f"{NETWORKS_VARIABLE} is {networks!r}; it must be networks separated by commas, such as 10.1.0.0/16."
         ) from None
+    try:
+        return ObjectStore(web=WebOptions(allow_hosts=hosts, timeout_s=timeout_s, allow_networks=allowed))
+    except InvalidOptionError as error:
+        raise ConfigurationError(f"The video cannot be read by ranges: {error.faults[0].clause}.") from None

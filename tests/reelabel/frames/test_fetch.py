@@ -204,7 +204,7 @@ def test_a_video_replaced_during_reading_is_an_error(fetcher, put, clip, objects
 @pytest.fixture
 def behind(store_gate, fetcher, store_settings):
     """The fetcher, with the store behind the gate."""
-    there = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{store_gate.port}"})
+    there = replace(store_settings, endpoint_url=f"http://127.0.0.1:{store_gate.port}")
     objects = ObjectStore(there)
     return replace(fetcher, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
 
@@ -261,7 +261,7 @@ def test_an_inaccessible_cache_is_not_the_fault_of_a_video(behind, store_gate, p
 @pytest.mark.parametrize("verb", ["GET", "PUT"])
 def test_an_outage_of_the_cache_is_not_the_fault_of_a_web_server(store_gate, fetcher, clip, store_settings, verb):
     there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
-    store = ObjectStore(store_settings.model_copy(update=there), WebSettings(allow_private=True))
+    store = ObjectStore(replace(store_settings, **there), WebSettings(allow_private=True))
     behind = replace(fetcher, objects=store, cache=FrameCache(store, f"{store_settings.uri}/cache"))
     with serving() as server:
         info = store.stat(server.add("/clip", body=clip.read_bytes()))

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from infra.settings.sampling import SamplingSettings
-from reelabel.errors import SamplingRefusedError
+from reelabel.errors import InvalidOptionError, SamplingRefusedError
 from reelabel.extract import extract_keyframes
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.limits import Limits
@@ -66,7 +65,7 @@ def test_a_video_without_times_is_refused():
     ],
 )
 def test_combinations_without_sense_are_refused_in_a_sentence(options, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(InvalidOptionError, match=message):
         Sampling(**options)
 
 
@@ -85,5 +84,5 @@ def test_the_times_are_part_of_what_a_frame_file_is_asked_for_by():
     keys = {FrameIdentity(source_uri="a.mp4", fingerprint="1", sampling=each).key for each in chosen}
 
     assert len(keys) == 2
-    assert "times_ms" not in Sampling(sampler="relevant").model_dump()  # nor in the id of a spec
+    assert "times_ms" not in Sampling(sampler="relevant").to_dict()  # nor in the id of a spec
     assert with_sampler(chosen[0], "uniform").times_ms is None
