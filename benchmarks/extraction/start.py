@@ -26,7 +26,7 @@ with av.open(sys.argv[1]) as file:
 """
 _OURS = """
 import reelabel
-frames = reelabel.extract_keyframes(sys.argv[1])
+frames = reelabel.extract_frames(sys.argv[1], num_frames=16)
 """
 _SCRIPTS = {
     "PyAV: import, and decode all keyframes": _PYAV,

@@ -21,7 +21,7 @@ from infra.embedded.service import Launch
 from infra.program import APPLICATION
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, StoreUnavailableError
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:

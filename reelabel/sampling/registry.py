@@ -7,9 +7,8 @@ script adds one by `register`.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
+from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -137,7 +136,7 @@ def find_sampler(name: str) -> SamplerSpec:
         return spec
     if name == NATIVE:
         raise ValueError(f"{NATIVE} stands for a model's sampler, and no model is known here; name that sampler")
-    near = get_close_matches(name, _registered, n=2, cutoff=0.5)
+    near = import_module("difflib").get_close_matches(name, _registered, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(_registered)}"
     raise ValueError(f"Unknown sampler {name}; {hint}")
 
@@ -157,7 +156,8 @@ def find_dense_sampler(name: str) -> SamplerSpec:
 
 @cache
 def _register_entry_points() -> None:
-    for point in entry_points(group=ENTRY_POINT_GROUP):
+    # Imported late: this takes longer to import than PyAV.
+    for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
         origin = f"{point.name} of {point.dist.name}" if point.dist else point.name
         try:
             spec = point.load()

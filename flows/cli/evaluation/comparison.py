@@ -12,7 +12,7 @@ from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
-from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import stat_video
 from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduces_loader
 from reelabel.sampling.registry import NATIVE, samplers
 from reelabel.sources.archives.member_uri import split_member

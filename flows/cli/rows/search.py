@@ -18,7 +18,7 @@ from flows.cli.context import open_database
 from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoMissingError, VideoRefusedError
-from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import stat_video
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of

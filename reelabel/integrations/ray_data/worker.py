@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import stat_video
-from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher
+from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, stat_video
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 

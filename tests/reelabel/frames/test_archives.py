@@ -27,8 +27,8 @@ from reelabel.errors import (
 )
 from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor, stat_video
-from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.fetch import FrameFetcher, stat_video
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
