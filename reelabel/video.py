@@ -20,7 +20,7 @@ from reelabel.errors import (
     SamplingRefusedError,
     unreadable,
 )
-from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.extract import VideoInOrder, extract_file, extract_ranges
 from reelabel.limits import Limits
 from reelabel.read_index import read_index
 from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
@@ -396,7 +396,7 @@ class _Here:
         """Decode what is asked for; once this has taken a linear decode, everything does."""
         if self._in_order is None:
             try:
-                return extract_keyframes_of_file(file, threads=self._threads, fast_only=True, **asked)
+                return extract_file(file, threads=self._threads, fast_only=True, **asked)
             except FallbackRequired as error:
                 self._reason = str(error)
         with self._lock:
@@ -407,7 +407,7 @@ class _Here:
         return replace(got, reason="; ".join(filter(None, [self._reason, got.reason])))
 
     def by_ranges(self, source: ByteSource, **asked: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
-        return extract_keyframes_by_ranges(source, threads=self._threads, **asked)
+        return extract_ranges(source, threads=self._threads, **asked)
 
     def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
         file = video if isinstance(video, VideoFile) else SparseFile(video)

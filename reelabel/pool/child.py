@@ -16,7 +16,7 @@ import socket
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.extract import VideoInOrder, extract_file, extract_ranges
 from reelabel.pool.indexes import pack_index
 from reelabel.pool.messages import (
     Begun,
@@ -140,12 +140,12 @@ def extract(connection: socket.socket, request: Request, descriptor: int | None)
     if descriptor is None:
         source = _PoolSource(connection, request.size_bytes)
         try:
-            return extract_keyframes_by_ranges(source, known=request.known or (), **asked)
+            return extract_ranges(source, known=request.known or (), **asked)
         finally:
             source.settle()
     file = VideoFile(descriptor, request.size_bytes, request.suffix)
     asked |= {name: getattr(request, name) for name in ("every", "fast_only")}
-    return extract_keyframes_of_file(file, **asked), ()
+    return extract_file(file, **asked), ()
 
 
 @contextmanager

@@ -146,7 +146,7 @@ class DecodePool:
         fast_only: bool = False,
         wanted: Wanted | None = None,
     ) -> SampledFrames:
-        """Run `extract_keyframes` in a decoding process, which gets the open file, not its path.
+        """Run `extract_local` in a decoding process, which gets the open file, not its path.
 
         It waits while all processes are busy: more threads than processes are of no use.
 
@@ -159,7 +159,7 @@ class DecodePool:
             DecodersClosedError: The pool is closed.
             RuntimeError: Another process made it.
             FallbackRequired: `fast_only` was requested, and nothing else would be exact.
-            VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
+            VideoError: As `extract_local` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
         """
@@ -238,7 +238,7 @@ class DecodePool:
         roughly: bool = False,
         wanted: Wanted | None = None,
     ) -> tuple[SampledFrames, SavedIndex]:
-        """Run `extract_keyframes_by_ranges` in a decoding process, for which this one reads `source`.
+        """Run `extract_ranges` in a decoding process, for which this one reads `source`.
 
         Raises:
             FallbackRequired: Byte ranges do not suffice; download the whole file.

@@ -60,7 +60,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One video, and what to extract from it; see `extract_keyframes` and `extract_keyframes_by_ranges`.
+    """One video, and what to extract from it; see `extract_local` and `extract_ranges`.
 
     Attributes:
         size_bytes: Length of the video.

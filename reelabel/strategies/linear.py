@@ -47,7 +47,7 @@ def extract_linearly(request: ExtractionRequest, video: LinearVideo) -> SampledF
     """Extract chosen frames of a video that is decoded from its beginning.
 
     Raises:
-        VideoError: As `extract_keyframes` does.
+        VideoError: As `extract_local` does.
     """
     index, note = video.index, ""
     if request.shows_keyframes or request.wanted or video.announced is None:
@@ -83,7 +83,7 @@ class LinearVideo:
         """List the frames, by decoding them; with `by_packets`, by demuxing, if packets announce them all.
 
         Raises:
-            VideoError: As `extract_keyframes` does.
+            VideoError: As `extract_local` does.
         """
         self._source, self._limits = source, limits
         self._listed, self._pass = ExitStack(), ExitStack()

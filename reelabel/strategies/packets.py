@@ -55,7 +55,7 @@ def extract_by_keyframe_packets(request: ExtractionRequest) -> tuple[SampledFram
 
     Raises:
         FallbackRequired: The container has no index, or the file contradicts it.
-        VideoError: As `extract_keyframes` does.
+        VideoError: As `extract_local` does.
     """
     if request.every:
         raise FallbackRequired("all keyframes were requested")
@@ -120,7 +120,7 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
 
     Raises:
         FallbackRequired: A packet does not decode to a keyframe.
-        VideoError: As `extract_keyframes` does.
+        VideoError: As `extract_local` does.
     """
     if request.every:
         raise FallbackRequired("a keyframe table serves only picks")

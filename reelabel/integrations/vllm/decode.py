@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from reelabel.errors import ConfigurationError, FrameFileError, InvalidOptionError, as_video_errors
-from reelabel.extract import extract_keyframes_of_file
+from reelabel.extract import extract_file
 from reelabel.frames import packets
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
@@ -53,7 +53,7 @@ def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
         if pool is not None:
             return pool.extract(file, sampling=sampling, limits=Limits())
         with as_video_errors():
-            return extract_keyframes_of_file(file, sampling=sampling, limits=Limits())
+            return extract_file(file, sampling=sampling, limits=Limits())
 
 
 def is_frame_file(data: bytes) -> bool:

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.errors import ConfigurationError, FallbackRequired, InvalidOptionError, ReelabelError, as_video_errors
-from reelabel.extract import extract_keyframes_by_ranges
+from reelabel.extract import extract_ranges
 from reelabel.frames.fetch import RANGES_MIN_BYTES, RemoteVideo
 from reelabel.integrations.vllm.decode import decode_pool, parse_sampling
 from reelabel.limits import Limits
@@ -55,7 +55,7 @@ def decode_url(
         if info.size_bytes < RANGES_MIN_BYTES or (max_bytes is not None and info.size_bytes > max_bytes):
             return None
         with as_video_errors():
-            extract = pool.extract_by_ranges if pool else extract_keyframes_by_ranges
+            extract = pool.extract_by_ranges if pool else extract_ranges
             frames, _ = extract(RemoteVideo(objects, info), sampling=sampling, limits=Limits())
     except (ReelabelError, FallbackRequired):
         return None

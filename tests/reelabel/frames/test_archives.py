@@ -25,7 +25,7 @@ from reelabel.errors import (
     VideoRefusedError,
     VideoTooLargeError,
 )
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.fetch import FrameFetcher, stat_video
@@ -49,7 +49,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def local(clip):
-    return extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
+    return extract_local(clip, sampling=SAMPLING, limits=Limits())
 
 
 def as_tar(data, *, copies=1):

@@ -14,7 +14,7 @@ import pytest
 from flows.compare.candidates import format_sampling, parse_sampler
 from infra.settings.sampling import SamplingSettings
 from reelabel.errors import ConfigurationError, InvalidOptionError, SamplingRefusedError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling import registry
@@ -84,7 +84,7 @@ def command_in_a_process(environment, *arguments):
 def test_a_registered_sampler_chooses_the_frames_of_a_video(make_clip):
     clip = make_clip(frames=48, gop=12, b_frames=2)
 
-    got = extract_keyframes(clip, sampling=Sampling(sampler="every_nth", num_frames=4), limits=Limits())
+    got = extract_local(clip, sampling=Sampling(sampler="every_nth", num_frames=4), limits=Limits())
 
     assert got.sampler == "every_nth"
     assert got.frame_index[got.picks].tolist() == [0, 12, 24, 36]

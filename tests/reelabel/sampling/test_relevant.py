@@ -5,7 +5,7 @@ import pytest
 
 from infra.settings.sampling import SamplingSettings
 from reelabel.errors import InvalidOptionError, SamplingRefusedError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -24,13 +24,11 @@ FACTS = VideoProperties(total_frames=48, fps=12.0, duration_s=4.0)
 @pytest.mark.parametrize("segment", [Segment(), Segment(1.0, 3.5)])
 def test_the_frames_of_the_named_times_are_extracted(make_clip, name, options, segment):
     path = make_clip(name, frames=48, gop=12, **options)
-    every = extract_keyframes(
-        path, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits(), segment=segment
-    )
+    every = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits(), segment=segment)
     rows = [1, 7, 8, 20]
     times_ms = tuple(round(time_s * 1e3) for time_s in every.time_s[rows])
 
-    got = extract_keyframes(
+    got = extract_local(
         path, sampling=Sampling(sampler="relevant", times_ms=times_ms), limits=Limits(), segment=segment
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.vllm import ranges
 from reelabel.integrations.vllm.decode import parse_sampling
 from reelabel.limits import Limits
@@ -50,7 +50,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def expected(path):
-    return extract_keyframes(path, sampling=parse_sampling(OPTIONS), limits=Limits())
+    return extract_local(path, sampling=parse_sampling(OPTIONS), limits=Limits())
 
 
 def test_frames_between_keyframes_are_read_by_ranges(server, path, expected):
