@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from reelabel.index import VideoIndex
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.wanted import Wanted
+    from reelabel.sampling.choose import Wanted
     from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.sources.video_file import VideoFile

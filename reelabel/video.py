@@ -24,8 +24,8 @@ from reelabel.extract import VideoInOrder, extract_file, extract_ranges
 from reelabel.limits import Limits
 from reelabel.read_index import read_index
 from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
+from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.wanted import Instants, Positions
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import VideoFile
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.wanted import Wanted
+    from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.strategies.keyframe_table import SavedIndex

@@ -17,7 +17,6 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from reelabel.extract import VideoInOrder, extract_file, extract_ranges
-from reelabel.pool.indexes import pack_index
 from reelabel.pool.messages import (
     Begun,
     ReadFailedError,
@@ -28,7 +27,7 @@ from reelabel.pool.messages import (
     describe_failure,
     encode_answer,
 )
-from reelabel.pool.transfer import pack_frames
+from reelabel.pool.transfer import pack_frames, pack_index
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
 from reelabel.read_index import read_index

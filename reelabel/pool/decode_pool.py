@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, DecoderCrashedError, InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.limits import Limits
-from reelabel.pool.indexes import unpack_index
 from reelabel.pool.messages import Frames, Index, Request, Setup
 from reelabel.pool.piece_decoder import PieceDecoder
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
 from reelabel.pool.reading import RangeReader
-from reelabel.pool.transfer import sampled_frames, unpack_frames, with_ranges
+from reelabel.pool.transfer import sampled_frames, unpack_frames, unpack_index, with_ranges
 from reelabel.sampling.options import Sampling
 from reelabel.sandbox import check_mode
 from reelabel.segment import WHOLE
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from reelabel.pool.piece_decoder import Lend
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.wanted import Wanted
+    from reelabel.sampling.choose import Wanted
     from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
     from reelabel.sources.object_store import ObjectStore

@@ -28,8 +28,8 @@ from reelabel.pool.checked import MAX_TEXT, Checked, checked, printable, within
 if TYPE_CHECKING:
     from reelabel.index import Lists
     from reelabel.limits import Limits
+    from reelabel.sampling.choose import Wanted
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.wanted import Wanted
     from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
     from reelabel.strategies.keyframe_table import SavedIndex

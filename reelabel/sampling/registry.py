@@ -14,17 +14,11 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from reelabel.errors import ConfigurationError, SamplingRefusedError
-from reelabel.sampling.dynamic import DYNAMIC
-from reelabel.sampling.glm import GLM5_NEXT, GLM46V, GLMGA
-from reelabel.sampling.llava import LLAVA_ONEVISION2
-from reelabel.sampling.molmo import MOLMO2
-from reelabel.sampling.openpangu import OPENPANGU
-from reelabel.sampling.paced import CLEF_OMNI, EMBEDDING_GEMMA2, MINIMAX_M3_VL
-from reelabel.sampling.qwen import QWEN2_VL, QWEN3_VL
-from reelabel.sampling.relevant import RELEVANT
+from reelabel.sampling.native import CLEF_OMNI, EMBEDDING_GEMMA2, LLAVA_ONEVISION2, MINIMAX_M3_VL, MOLMO2, OPENPANGU
+from reelabel.sampling.qwen_glm import GLM5_NEXT, GLM46V, GLMGA, QWEN2_VL, QWEN3_VL
 from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
-from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, nearest_frames, presentation_times_s
-from reelabel.sampling.uniform import UNIFORM
+from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, RELEVANT, nearest_frames, presentation_times_s
+from reelabel.sampling.uniform import DYNAMIC, UNIFORM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

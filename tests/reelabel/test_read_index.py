@@ -7,8 +7,8 @@ import pytest
 from reelabel.errors import FallbackRequired, InvalidAnswerError
 from reelabel.index import VideoIndex
 from reelabel.limits import Limits
-from reelabel.pool.indexes import pack_index, unpack_index
 from reelabel.pool.messages import Request
+from reelabel.pool.transfer import pack_index, unpack_index
 from reelabel.read_index import read_index
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, lie_in_windows

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.decode.leaf_filter import LeafFilter
+from reelabel.decode.run_decoder import LeafFilter
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from tests.reelabel.decode.nal_units import rewrite

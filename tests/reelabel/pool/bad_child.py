@@ -20,8 +20,8 @@ import numpy as np
 from reelabel.errors import FallbackRequired
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.pool import child, transfer
-from reelabel.pool.indexes import pack_index
 from reelabel.pool.messages import Begun, Failed, Reads, encode_answer
+from reelabel.pool.transfer import pack_index
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.segment import WHOLE
 
